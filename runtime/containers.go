@@ -115,6 +115,9 @@ func (s *Server) makeContainer(p *pod, id string, cc *containerConfig, store *im
 	if err != nil {
 		return err
 	}
+	if err := s.addImages(spec, id, cc.config, store); err != nil {
+		return err
+	}
 	if err := addVolumes(spec, id, store, img); err != nil {
 		return err
 	}
@@ -183,9 +186,7 @@ func checkContainer(c *cri.ContainerConfig) error {
 		}
 	}
 	for _, m := range c.GetMounts() {
-		if m.GetImage().GetImage() != "" {
-			fault("mount %s: images as volumes are not supported", m.GetContainerPath())
-		} else if !filepath.IsAbs(m.GetHostPath()) {
+		if m.GetImage().GetImage() == "" && !filepath.IsAbs(m.GetHostPath()) {
 			fault("mount %s: the path on the host, %q, is not absolute", m.GetContainerPath(), m.GetHostPath())
 		}
 		switch {
@@ -341,6 +342,9 @@ func (s *Server) containerMounts(p *pod, c *cri.ContainerConfig) ([]container.Mo
 	asked := map[string]bool{}
 	for _, m := range c.GetMounts() {
 		asked[path.Clean(m.GetContainerPath())] = true
+		if m.GetImage().GetImage() != "" {
+			continue // see addImages
+		}
 		source, err := filepath.EvalSymlinks(m.GetHostPath())
 		if errors.Is(err, fs.ErrNotExist) {
 			// As other runtimes do: what should be mounted and isn't there is made.
@@ -370,6 +374,26 @@ func (s *Server) containerMounts(p *pod, c *cri.ContainerConfig) ([]container.Mo
 		}
 	}
 	return out, nil
+}
+
+// addImages mounts the images that are volumes of the container, read-only. The error has the beginning by which clients
+// recognize it (k8s.io/cri-api/pkg/errors).
+func (s *Server) addImages(spec *container.Spec, id string, c *cri.ContainerConfig, store *image.Store) error {
+	for i, m := range c.GetMounts() {
+		if m.GetImage().GetImage() == "" {
+			continue
+		}
+		img, err := findImage(store, m.GetImage())
+		if err != nil {
+			return err
+		}
+		source, err := store.MountImage(id, img.ID, s.rootfsDir(id), m.GetImageSubPath(), i)
+		if err != nil {
+			return invalid("ImageVolumeMountFailed: container %q: mount %s: %v", c.GetMetadata().GetName(), m.GetContainerPath(), err)
+		}
+		spec.Mounts = append(spec.Mounts, container.Mount{Destination: m.GetContainerPath(), Source: source, ReadOnly: true, NoExec: true})
+	}
+	return nil
 }
 
 // addVolumes mounts a new directory at each path that the image declares as a volume,

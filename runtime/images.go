@@ -3,13 +3,16 @@ package runtime
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -41,10 +44,20 @@ func importOnce(ctx context.Context, store *image.Store, b Builtin) error {
 type imageService struct {
 	cri.UnimplementedImageServiceServer
 	server *Server
+	pulls  *pulls
 }
 
-func criImage(img *image.Image) *cri.Image {
-	out := &cri.Image{Id: img.ID, RepoTags: img.Names, RepoDigests: img.Digests(), Size: max(img.Size, 1), Spec: &cri.ImageSpec{Image: img.ID}}
+// builtin reports whether an image with that normalized name comes with the program.
+func (s *Server) builtin(name string) bool {
+	return slices.ContainsFunc(s.opts.Images, func(b Builtin) bool { _, ok := b.IDs[name]; return ok })
+}
+
+// criImage describes an image for CRI. The built-in images are pinned: no registry has them.
+func (i *imageService) criImage(img *image.Image) *cri.Image {
+	out := &cri.Image{
+		Id: img.ID, RepoTags: img.Names, RepoDigests: img.Digests(), Size: max(img.Size, 1), Spec: &cri.ImageSpec{Image: img.ID},
+		Pinned: slices.ContainsFunc(img.Names, i.server.builtin),
+	}
 	if uid, name, numeric := container.NumericUser(img.Config.Config.User); numeric {
 		out.Uid = &cri.Int64Value{Value: uid}
 	} else {
@@ -62,12 +75,12 @@ func (i *imageService) ListImages(ctx context.Context, req *cri.ListImagesReques
 	res := &cri.ListImagesResponse{}
 	if ref := req.GetFilter().GetImage().GetImage(); ref != "" {
 		if img, err := store.Get(ref); err == nil {
-			res.Images = append(res.Images, criImage(&img))
+			res.Images = append(res.Images, i.criImage(&img))
 		}
 		return res, nil
 	}
 	for _, img := range store.List() {
-		res.Images = append(res.Images, criImage(&img))
+		res.Images = append(res.Images, i.criImage(&img))
 	}
 	return res, nil
 }
@@ -85,26 +98,21 @@ func (i *imageService) ImageStatus(ctx context.Context, req *cri.ImageStatusRequ
 	case err != nil:
 		return nil, invalid("%v", err)
 	}
-	return &cri.ImageStatusResponse{Image: criImage(&img)}, nil
-}
-
-// PullImage implements CRI as far as it goes without registries: an image that is
-// there is pulled.
-func (i *imageService) PullImage(ctx context.Context, req *cri.PullImageRequest) (*cri.PullImageResponse, error) {
-	store, err := i.server.store(ctx)
-	if err != nil {
-		return nil, err
+	res := &cri.ImageStatusResponse{Image: i.criImage(&img)}
+	if req.GetVerbose() {
+		info, err := json.Marshal(struct {
+			ChainID   string        `json:"chainID"`
+			ImageSpec ocispec.Image `json:"imageSpec"`
+			Manifest  string        `json:"manifest"`
+			Imported  time.Time     `json:"imported"`
+			Layers    []image.Layer `json:"layers"`
+		}{img.Layers[len(img.Layers)-1].ChainID, img.Config, img.Manifest, img.Imported, img.Layers})
+		if err != nil {
+			return nil, err
+		}
+		res.Info = map[string]string{"info": string(info)}
 	}
-	ref := req.GetImage().GetImage()
-	img, err := store.Get(ref)
-	switch {
-	case errors.Is(err, image.ErrNotFound):
-		return nil, status.Errorf(codes.NotFound,
-			"image %q is not on this node, and this version can't pull from registries: import it with \"sampan image import FILE\"", ref)
-	case err != nil:
-		return nil, invalid("%v", err)
-	}
-	return &cri.PullImageResponse{ImageRef: img.ID}, nil
+	return res, nil
 }
 
 // RemoveImage implements CRI. To remove what isn't there is no error.
@@ -142,6 +150,7 @@ func (i *imageService) ImageFsInfo(ctx context.Context, _ *cri.ImageFsInfoReques
 type nodeService struct {
 	api.UnimplementedNodeServer
 	server *Server
+	images *imageService
 }
 
 // Info implements the service of package api.

@@ -26,6 +26,7 @@ import (
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/image"
 	"github.com/sampan-io/sampan/runtime/network"
+	"github.com/sampan-io/sampan/runtime/registry"
 )
 
 // Options configures a [Server]. All but the last group are required.
@@ -43,10 +44,13 @@ type Options struct {
 	Logs    container.LogLimits // of each container; the zero value means that logs grow without bound
 	Version string              // of this program, for CRI's Version
 	Program string              // its file, for a restart in place; "" means that there is none
-	Images  []Builtin           // imported at the start unless they are there
-	Grace   time.Duration       // what containers get between SIGTERM and SIGKILL at the end; 0 means two seconds
-	Handed  *Handover           // from the program that ran in this process before; nil means none
-	Log     *slog.Logger        // nil means slog.Default
+	// Registries are directories with the configuration of registries, see [registry.Options].
+	Registries []string
+
+	Images []Builtin     // imported at the start unless they are there
+	Grace  time.Duration // what containers get between SIGTERM and SIGKILL at the end; 0 means two seconds
+	Handed *Handover     // from the program that ran in this process before; nil means none
+	Log    *slog.Logger  // nil means slog.Default
 }
 
 func (o Options) check() (Options, error) {
@@ -70,6 +74,11 @@ func (o Options) check() (Options, error) {
 		o.Log = slog.Default()
 	}
 	return o, errors.Join(errs...)
+}
+
+// registries returns the client for registries.
+func (o Options) registries() *registry.Client {
+	return registry.New(registry.Options{Dirs: o.Registries, UserAgent: "sampan/" + o.Version, Log: o.Log})
 }
 
 // ErrRestart is returned by [Server.Run] when the server was asked to make place
@@ -363,9 +372,12 @@ func (s *Server) serve(ctx context.Context, restarting *atomic.Bool) error {
 		// Messages are small and clients few; the default buffers are for others.
 		grpc.ReadBufferSize(8<<10), grpc.WriteBufferSize(8<<10),
 	)
+	pullers := run.NewGroup(context.WithoutCancel(ctx), 0)
+	defer pullers.Stop()
+	images := &imageService{server: s, pulls: newPulls(s.opts.registries(), s.images.Load, pullers)}
 	cri.RegisterRuntimeServiceServer(server, s)
-	cri.RegisterImageServiceServer(server, &imageService{server: s})
-	api.RegisterNodeServer(server, &nodeService{server: s})
+	cri.RegisterImageServiceServer(server, images)
+	api.RegisterNodeServer(server, &nodeService{server: s, images: images})
 
 	listener, err := s.serving()
 	if err != nil {

@@ -50,10 +50,10 @@ func main() {
 
 // settings are the flags.
 type settings struct {
-	socket, root, state, cgroup, bridge, podCIDR, serviceCIDR, table, log string
-	debug                                                                 bool
-	readyFD, logFiles                                                     int
-	logSize                                                               int64
+	socket, root, state, cgroup, bridge, podCIDR, serviceCIDR, table, log, registries string
+	debug                                                                             bool
+	readyFD, logFiles                                                                 int
+	logSize                                                                           int64
 }
 
 func (s *settings) flags(out io.Writer) *flag.FlagSet {
@@ -67,6 +67,8 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	f.StringVar(&s.podCIDR, "pod-cidr", "10.88.0.0/24", "pod `network`, or one for each IP family separated by a comma; the bridge has the first address")
 	f.StringVar(&s.serviceCIDR, "service-cidr", "", "service `network`, or one for each IP family, which is routed to the bridge; none if empty")
 	f.StringVar(&s.table, "table", "sampan-runtime", "`name` of the nftables table")
+	f.StringVar(&s.registries, "registries", "/etc/sampan/certs.d,/etc/containerd/certs.d",
+		"`directories` with the configuration of registries (HOST/hosts.toml, as for containerd), separated by commas; read at each pull")
 	f.StringVar(&s.log, "log", "", "append the log to this `file` instead of writing it to standard error")
 	f.Int64Var(&s.logSize, "container-log-max-size", container.DefaultLogSize,
 		"size in `bytes` at which a container's log is rotated; 0 leaves rotation to the CRI client, as the kubelet expects")
@@ -88,6 +90,9 @@ func (s *settings) options(log *slog.Logger) (runtime.Options, error) {
 		return runtime.Options{}, fmt.Errorf("--container-log-max-files: must be >= 2, got %d", s.logFiles)
 	}
 	o := runtime.Options{Logs: container.LogLimits{Size: s.logSize, Files: s.logFiles}, Cgroup: s.cgroup, Bridge: s.bridge, Table: s.table, Version: version, Log: log}
+	if s.registries != "" {
+		o.Registries = strings.Split(s.registries, ",")
+	}
 	for _, p := range []struct {
 		flag, value string
 		to          *string

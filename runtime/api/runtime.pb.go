@@ -434,6 +434,187 @@ func (x *ExportResponse) GetData() []byte {
 	return nil
 }
 
+type PullRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Image string                 `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	// OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT; empty means that of the machine.
+	Platform string `protobuf:"bytes,2,opt,name=platform,proto3" json:"platform,omitempty"`
+	// Credentials, as in AuthConfig of CRI.
+	Username      string `protobuf:"bytes,3,opt,name=username,proto3" json:"username,omitempty"`
+	Password      string `protobuf:"bytes,4,opt,name=password,proto3" json:"password,omitempty"`
+	Auth          string `protobuf:"bytes,5,opt,name=auth,proto3" json:"auth,omitempty"`
+	ServerAddress string `protobuf:"bytes,6,opt,name=server_address,json=serverAddress,proto3" json:"server_address,omitempty"`
+	IdentityToken string `protobuf:"bytes,7,opt,name=identity_token,json=identityToken,proto3" json:"identity_token,omitempty"`
+	RegistryToken string `protobuf:"bytes,8,opt,name=registry_token,json=registryToken,proto3" json:"registry_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullRequest) Reset() {
+	*x = PullRequest{}
+	mi := &file_runtime_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullRequest) ProtoMessage() {}
+
+func (x *PullRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
+func (*PullRequest) Descriptor() ([]byte, []int) {
+	return file_runtime_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PullRequest) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *PullRequest) GetPlatform() string {
+	if x != nil {
+		return x.Platform
+	}
+	return ""
+}
+
+func (x *PullRequest) GetUsername() string {
+	if x != nil {
+		return x.Username
+	}
+	return ""
+}
+
+func (x *PullRequest) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
+func (x *PullRequest) GetAuth() string {
+	if x != nil {
+		return x.Auth
+	}
+	return ""
+}
+
+func (x *PullRequest) GetServerAddress() string {
+	if x != nil {
+		return x.ServerAddress
+	}
+	return ""
+}
+
+func (x *PullRequest) GetIdentityToken() string {
+	if x != nil {
+		return x.IdentityToken
+	}
+	return ""
+}
+
+func (x *PullRequest) GetRegistryToken() string {
+	if x != nil {
+		return x.RegistryToken
+	}
+	return ""
+}
+
+type PullResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Layers and bytes of the image; 0 until its manifest is known.
+	Layers int64 `protobuf:"varint,1,opt,name=layers,proto3" json:"layers,omitempty"`
+	Bytes  int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Bytes that are fetched and layers that are unpacked so far.
+	Fetched  int64 `protobuf:"varint,3,opt,name=fetched,proto3" json:"fetched,omitempty"`
+	Unpacked int64 `protobuf:"varint,4,opt,name=unpacked,proto3" json:"unpacked,omitempty"`
+	// Id of the image, in the last message.
+	Id            string `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullResponse) Reset() {
+	*x = PullResponse{}
+	mi := &file_runtime_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullResponse) ProtoMessage() {}
+
+func (x *PullResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runtime_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
+func (*PullResponse) Descriptor() ([]byte, []int) {
+	return file_runtime_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PullResponse) GetLayers() int64 {
+	if x != nil {
+		return x.Layers
+	}
+	return 0
+}
+
+func (x *PullResponse) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *PullResponse) GetFetched() int64 {
+	if x != nil {
+		return x.Fetched
+	}
+	return 0
+}
+
+func (x *PullResponse) GetUnpacked() int64 {
+	if x != nil {
+		return x.Unpacked
+	}
+	return 0
+}
+
+func (x *PullResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 type RestartRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -442,7 +623,7 @@ type RestartRequest struct {
 
 func (x *RestartRequest) Reset() {
 	*x = RestartRequest{}
-	mi := &file_runtime_proto_msgTypes[7]
+	mi := &file_runtime_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -454,7 +635,7 @@ func (x *RestartRequest) String() string {
 func (*RestartRequest) ProtoMessage() {}
 
 func (x *RestartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_proto_msgTypes[7]
+	mi := &file_runtime_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -467,7 +648,7 @@ func (x *RestartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartRequest.ProtoReflect.Descriptor instead.
 func (*RestartRequest) Descriptor() ([]byte, []int) {
-	return file_runtime_proto_rawDescGZIP(), []int{7}
+	return file_runtime_proto_rawDescGZIP(), []int{9}
 }
 
 type RestartResponse struct {
@@ -478,7 +659,7 @@ type RestartResponse struct {
 
 func (x *RestartResponse) Reset() {
 	*x = RestartResponse{}
-	mi := &file_runtime_proto_msgTypes[8]
+	mi := &file_runtime_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +671,7 @@ func (x *RestartResponse) String() string {
 func (*RestartResponse) ProtoMessage() {}
 
 func (x *RestartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runtime_proto_msgTypes[8]
+	mi := &file_runtime_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +684,7 @@ func (x *RestartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartResponse.ProtoReflect.Descriptor instead.
 func (*RestartResponse) Descriptor() ([]byte, []int) {
-	return file_runtime_proto_rawDescGZIP(), []int{8}
+	return file_runtime_proto_rawDescGZIP(), []int{10}
 }
 
 var File_runtime_proto protoreflect.FileDescriptor
@@ -537,13 +718,29 @@ const file_runtime_proto_rawDesc = "" +
 	"\rExportRequest\x12\x14\n" +
 	"\x05image\x18\x01 \x01(\tR\x05image\"$\n" +
 	"\x0eExportResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\x10\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x80\x02\n" +
+	"\vPullRequest\x12\x14\n" +
+	"\x05image\x18\x01 \x01(\tR\x05image\x12\x1a\n" +
+	"\bplatform\x18\x02 \x01(\tR\bplatform\x12\x1a\n" +
+	"\busername\x18\x03 \x01(\tR\busername\x12\x1a\n" +
+	"\bpassword\x18\x04 \x01(\tR\bpassword\x12\x12\n" +
+	"\x04auth\x18\x05 \x01(\tR\x04auth\x12%\n" +
+	"\x0eserver_address\x18\x06 \x01(\tR\rserverAddress\x12%\n" +
+	"\x0eidentity_token\x18\a \x01(\tR\ridentityToken\x12%\n" +
+	"\x0eregistry_token\x18\b \x01(\tR\rregistryToken\"\x82\x01\n" +
+	"\fPullResponse\x12\x16\n" +
+	"\x06layers\x18\x01 \x01(\x03R\x06layers\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
+	"\afetched\x18\x03 \x01(\x03R\afetched\x12\x1a\n" +
+	"\bunpacked\x18\x04 \x01(\x03R\bunpacked\x12\x0e\n" +
+	"\x02id\x18\x05 \x01(\tR\x02id\"\x10\n" +
 	"\x0eRestartRequest\"\x11\n" +
-	"\x0fRestartResponse2\xc3\x02\n" +
+	"\x0fRestartResponse2\x8e\x03\n" +
 	"\x04Node\x12G\n" +
 	"\x04Info\x12\x1e.sampan.runtime.v1.InfoRequest\x1a\x1f.sampan.runtime.v1.InfoResponse\x12O\n" +
 	"\x06Import\x12 .sampan.runtime.v1.ImportRequest\x1a!.sampan.runtime.v1.ImportResponse(\x01\x12O\n" +
-	"\x06Export\x12 .sampan.runtime.v1.ExportRequest\x1a!.sampan.runtime.v1.ExportResponse0\x01\x12P\n" +
+	"\x06Export\x12 .sampan.runtime.v1.ExportRequest\x1a!.sampan.runtime.v1.ExportResponse0\x01\x12I\n" +
+	"\x04Pull\x12\x1e.sampan.runtime.v1.PullRequest\x1a\x1f.sampan.runtime.v1.PullResponse0\x01\x12P\n" +
 	"\aRestart\x12!.sampan.runtime.v1.RestartRequest\x1a\".sampan.runtime.v1.RestartResponseB)Z'github.com/sampan-io/sampan/runtime/apib\x06proto3"
 
 var (
@@ -558,7 +755,7 @@ func file_runtime_proto_rawDescGZIP() []byte {
 	return file_runtime_proto_rawDescData
 }
 
-var file_runtime_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_runtime_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_runtime_proto_goTypes = []any{
 	(*InfoRequest)(nil),     // 0: sampan.runtime.v1.InfoRequest
 	(*InfoResponse)(nil),    // 1: sampan.runtime.v1.InfoResponse
@@ -567,24 +764,28 @@ var file_runtime_proto_goTypes = []any{
 	(*Image)(nil),           // 4: sampan.runtime.v1.Image
 	(*ExportRequest)(nil),   // 5: sampan.runtime.v1.ExportRequest
 	(*ExportResponse)(nil),  // 6: sampan.runtime.v1.ExportResponse
-	(*RestartRequest)(nil),  // 7: sampan.runtime.v1.RestartRequest
-	(*RestartResponse)(nil), // 8: sampan.runtime.v1.RestartResponse
+	(*PullRequest)(nil),     // 7: sampan.runtime.v1.PullRequest
+	(*PullResponse)(nil),    // 8: sampan.runtime.v1.PullResponse
+	(*RestartRequest)(nil),  // 9: sampan.runtime.v1.RestartRequest
+	(*RestartResponse)(nil), // 10: sampan.runtime.v1.RestartResponse
 }
 var file_runtime_proto_depIdxs = []int32{
-	4, // 0: sampan.runtime.v1.ImportResponse.images:type_name -> sampan.runtime.v1.Image
-	0, // 1: sampan.runtime.v1.Node.Info:input_type -> sampan.runtime.v1.InfoRequest
-	2, // 2: sampan.runtime.v1.Node.Import:input_type -> sampan.runtime.v1.ImportRequest
-	5, // 3: sampan.runtime.v1.Node.Export:input_type -> sampan.runtime.v1.ExportRequest
-	7, // 4: sampan.runtime.v1.Node.Restart:input_type -> sampan.runtime.v1.RestartRequest
-	1, // 5: sampan.runtime.v1.Node.Info:output_type -> sampan.runtime.v1.InfoResponse
-	3, // 6: sampan.runtime.v1.Node.Import:output_type -> sampan.runtime.v1.ImportResponse
-	6, // 7: sampan.runtime.v1.Node.Export:output_type -> sampan.runtime.v1.ExportResponse
-	8, // 8: sampan.runtime.v1.Node.Restart:output_type -> sampan.runtime.v1.RestartResponse
-	5, // [5:9] is the sub-list for method output_type
-	1, // [1:5] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	4,  // 0: sampan.runtime.v1.ImportResponse.images:type_name -> sampan.runtime.v1.Image
+	0,  // 1: sampan.runtime.v1.Node.Info:input_type -> sampan.runtime.v1.InfoRequest
+	2,  // 2: sampan.runtime.v1.Node.Import:input_type -> sampan.runtime.v1.ImportRequest
+	5,  // 3: sampan.runtime.v1.Node.Export:input_type -> sampan.runtime.v1.ExportRequest
+	7,  // 4: sampan.runtime.v1.Node.Pull:input_type -> sampan.runtime.v1.PullRequest
+	9,  // 5: sampan.runtime.v1.Node.Restart:input_type -> sampan.runtime.v1.RestartRequest
+	1,  // 6: sampan.runtime.v1.Node.Info:output_type -> sampan.runtime.v1.InfoResponse
+	3,  // 7: sampan.runtime.v1.Node.Import:output_type -> sampan.runtime.v1.ImportResponse
+	6,  // 8: sampan.runtime.v1.Node.Export:output_type -> sampan.runtime.v1.ExportResponse
+	8,  // 9: sampan.runtime.v1.Node.Pull:output_type -> sampan.runtime.v1.PullResponse
+	10, // 10: sampan.runtime.v1.Node.Restart:output_type -> sampan.runtime.v1.RestartResponse
+	6,  // [6:11] is the sub-list for method output_type
+	1,  // [1:6] is the sub-list for method input_type
+	1,  // [1:1] is the sub-list for extension type_name
+	1,  // [1:1] is the sub-list for extension extendee
+	0,  // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_runtime_proto_init() }
@@ -598,7 +799,7 @@ func file_runtime_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runtime_proto_rawDesc), len(file_runtime_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

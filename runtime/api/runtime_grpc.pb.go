@@ -24,6 +24,7 @@ const (
 	Node_Info_FullMethodName    = "/sampan.runtime.v1.Node/Info"
 	Node_Import_FullMethodName  = "/sampan.runtime.v1.Node/Import"
 	Node_Export_FullMethodName  = "/sampan.runtime.v1.Node/Export"
+	Node_Pull_FullMethodName    = "/sampan.runtime.v1.Node/Pull"
 	Node_Restart_FullMethodName = "/sampan.runtime.v1.Node/Restart"
 )
 
@@ -42,6 +43,9 @@ type NodeClient interface {
 	Import(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportRequest, ImportResponse], error)
 	// Export writes one image as an OCI image layout in a tar file.
 	Export(ctx context.Context, in *ExportRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportResponse], error)
+	// Pull pulls one image as PullImage of CRI does, and reports its progress
+	// until the image is there.
+	Pull(ctx context.Context, in *PullRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullResponse], error)
 	// Restart replaces the program by the file that it was started from, in
 	// place: the process keeps its id, its children and their exit codes. It
 	// answers before the restart happens; the connection ends with it.
@@ -98,6 +102,25 @@ func (c *nodeClient) Export(ctx context.Context, in *ExportRequest, opts ...grpc
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Node_ExportClient = grpc.ServerStreamingClient[ExportResponse]
 
+func (c *nodeClient) Pull(ctx context.Context, in *PullRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Node_ServiceDesc.Streams[2], Node_Pull_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PullRequest, PullResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Node_PullClient = grpc.ServerStreamingClient[PullResponse]
+
 func (c *nodeClient) Restart(ctx context.Context, in *RestartRequest, opts ...grpc.CallOption) (*RestartResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RestartResponse)
@@ -123,6 +146,9 @@ type NodeServer interface {
 	Import(grpc.ClientStreamingServer[ImportRequest, ImportResponse]) error
 	// Export writes one image as an OCI image layout in a tar file.
 	Export(*ExportRequest, grpc.ServerStreamingServer[ExportResponse]) error
+	// Pull pulls one image as PullImage of CRI does, and reports its progress
+	// until the image is there.
+	Pull(*PullRequest, grpc.ServerStreamingServer[PullResponse]) error
 	// Restart replaces the program by the file that it was started from, in
 	// place: the process keeps its id, its children and their exit codes. It
 	// answers before the restart happens; the connection ends with it.
@@ -145,6 +171,9 @@ func (UnimplementedNodeServer) Import(grpc.ClientStreamingServer[ImportRequest, 
 }
 func (UnimplementedNodeServer) Export(*ExportRequest, grpc.ServerStreamingServer[ExportResponse]) error {
 	return status.Error(codes.Unimplemented, "method Export not implemented")
+}
+func (UnimplementedNodeServer) Pull(*PullRequest, grpc.ServerStreamingServer[PullResponse]) error {
+	return status.Error(codes.Unimplemented, "method Pull not implemented")
 }
 func (UnimplementedNodeServer) Restart(context.Context, *RestartRequest) (*RestartResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Restart not implemented")
@@ -206,6 +235,17 @@ func _Node_Export_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Node_ExportServer = grpc.ServerStreamingServer[ExportResponse]
 
+func _Node_Pull_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(PullRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(NodeServer).Pull(m, &grpc.GenericServerStream[PullRequest, PullResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Node_PullServer = grpc.ServerStreamingServer[PullResponse]
+
 func _Node_Restart_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RestartRequest)
 	if err := dec(in); err != nil {
@@ -249,6 +289,11 @@ var Node_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Export",
 			Handler:       _Node_Export_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Pull",
+			Handler:       _Node_Pull_Handler,
 			ServerStreams: true,
 		},
 	},

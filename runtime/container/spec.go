@@ -61,6 +61,7 @@ type User struct {
 type Mount struct {
 	Source, Destination string
 	ReadOnly            bool
+	NoExec              bool   // no program in it can be executed
 	RecursiveReadOnly   bool   // also every mount below it
 	Propagation         string // "" means private; otherwise rslave or rshared
 }
@@ -249,6 +250,9 @@ func (s *Spec) mounts() []specs.Mount {
 			options = append(options, "rro")
 		case m.ReadOnly:
 			options = append(options, "ro")
+		}
+		if m.NoExec {
+			options = append(options, "noexec", "nosuid", "nodev")
 		}
 		mounts = append(mounts, specs.Mount{Destination: path.Clean(m.Destination), Type: "bind", Source: m.Source, Options: options})
 	}

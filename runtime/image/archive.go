@@ -27,6 +27,9 @@ import (
 	"github.com/sampan-io/sampan/internal/mounts"
 )
 
+// own is the platform of this machine.
+var own = Platform{OS: "linux", Architecture: runtime.GOARCH} //nolint:gochecknoglobals // a constant
+
 const (
 	// maxDocument bounds the JSON documents of an archive.
 	maxDocument = 8 << 20
@@ -49,11 +52,9 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]I
 		}
 		name = full
 	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
 	tmp, err := os.MkdirTemp(s.path("tmp"), "import")
 	if err != nil {
-		return nil, s.explain(err)
+		return nil, s.explain(importing, err)
 	}
 	defer func() {
 		if err := errors.Join(mounts.DetachBelow(tmp), os.RemoveAll(tmp)); err != nil {
@@ -62,18 +63,21 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]I
 	}()
 	room, err := s.room()
 	if err != nil {
-		return nil, s.explain(err)
+		return nil, s.explain(importing, err)
 	}
 	im := &importer{store: s, ctx: ctx, tmp: tmp, files: map[string]spooled{}, room: room}
 	if err := im.spool(archive); err != nil {
-		return nil, s.explain(err)
+		return nil, s.explain(importing, err)
 	}
+	// From here on, layers that are there must stay.
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	images, err := im.read(name)
 	if err != nil {
-		return nil, s.explain(err)
+		return nil, s.explain(importing, err)
 	}
 	if err := im.unpack(images); err != nil {
-		return nil, s.explain(err)
+		return nil, s.explain(importing, err)
 	}
 	out := make([]Image, 0, len(images)) // with the names of this archive alone
 	for _, img := range images {
@@ -81,7 +85,7 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, name string) ([]I
 	}
 	if err := im.commit(images); err != nil {
 		s.sweepLayers()
-		return nil, s.explain(err)
+		return nil, s.explain(importing, err)
 	}
 	return out, nil
 }
@@ -103,15 +107,18 @@ func roomFor(most, free int64) *budget {
 	return &budget{limit: most, over: fmt.Errorf("it would take more than the %d bytes that one import may write", most)}
 }
 
+// importing is what an import does, for errors.
+const importing = "importing an image"
+
 // explain adds advice to an error.
-func (s *Store) explain(err error) error {
+func (s *Store) explain(doing string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("importing an image: the disk with %s has too little free space; nothing was stored: %w", s.opts.Dir, err)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("importing an image: the archive is cut off: %w", err)
+		return fmt.Errorf("%s: the disk with %s has too little free space; nothing was stored: %w", doing, s.opts.Dir, err)
+	case errors.Is(err, io.ErrUnexpectedEOF) && doing == importing:
+		return fmt.Errorf("%s: the archive is cut off: %w", doing, err)
 	}
-	return fmt.Errorf("importing an image: %w", err)
+	return fmt.Errorf("%s: %w", doing, err)
 }
 
 // An importer holds the state of one import.
@@ -322,7 +329,7 @@ func (im *importer) readDocker() ([]*Image, error) {
 			}
 			img.Layers = append(img.Layers, Layer{Blob: f.digest, BlobSize: f.size, MediaType: media})
 		}
-		if err := im.complete(img); err != nil {
+		if err := complete(img, own); err != nil {
 			return nil, err
 		}
 		if img.Manifest, err = im.makeManifest(img, config.size); err != nil {
@@ -454,7 +461,7 @@ func (im *importer) fromDescriptor(d ocispec.Descriptor, named map[string]string
 		}
 		img.Names = append(img.Names, full)
 	}
-	return []*Image{img}, im.complete(img)
+	return []*Image{img}, complete(img, own)
 }
 
 func blobName(digest string) (string, error) {
@@ -464,11 +471,14 @@ func blobName(digest string) (string, error) {
 	return "blobs/sha256/" + hexOf(digest), nil
 }
 
-// complete checks the configuration and names the layers.
-func (im *importer) complete(img *Image) error {
+// complete checks the configuration and names the layers. The image must be for the platform.
+func complete(img *Image, want Platform) error {
 	c := img.Config
-	if c.OS != "" && c.OS != "linux" || c.Architecture != "" && c.Architecture != runtime.GOARCH {
-		return fmt.Errorf("the image is made for %s/%s, this machine is linux/%s", c.OS, c.Architecture, runtime.GOARCH)
+	if c.OS != "" && c.OS != want.OS || c.Architecture != "" && c.Architecture != want.Architecture {
+		if !want.own() {
+			return fmt.Errorf("the image is made for %.20s/%.20s, not for %s", c.OS, c.Architecture, want)
+		}
+		return fmt.Errorf("the image is made for %.20s/%.20s, this machine is %s", c.OS, c.Architecture, want)
 	}
 	if len(c.RootFS.DiffIDs) != len(img.Layers) {
 		return fmt.Errorf("the image's configuration lists %d layers, its manifest %d", len(c.RootFS.DiffIDs), len(img.Layers))
@@ -506,7 +516,6 @@ func (im *importer) unpack(images []*Image) error {
 			}
 			parent = l.ChainID
 		}
-		img.Size, img.Imported = layersSize(img.Layers), time.Now()
 	}
 	return nil
 }
@@ -516,7 +525,7 @@ func (im *importer) unpack(images []*Image) error {
 func (im *importer) commit(images []*Image) error {
 	s := im.store
 	for _, chain := range im.layers {
-		if err := os.Rename(filepath.Join(im.tmp, layerName(chain)), s.layerDir(chain)); err != nil {
+		if err := s.placeLayer(im.tmp, chain); err != nil {
 			return err
 		}
 	}
@@ -532,13 +541,20 @@ func (im *importer) commit(images []*Image) error {
 			}
 		}
 	}
-	dir, err := os.Open(s.opts.Dir)
-	if err != nil {
+	return s.recordLocked(images)
+}
+
+// record writes the records of images whose blobs and layers are at their places (M5).
+func (s *Store) record(images []*Image) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return s.recordLocked(images)
+}
+
+// recordLocked is record for callers that hold writing.
+func (s *Store) recordLocked(images []*Image) error {
+	if err := s.syncAll(); err != nil {
 		return err
-	}
-	defer dir.Close()
-	if err := unix.Syncfs(int(dir.Fd())); err != nil {
-		return fmt.Errorf("syncing %s: %w", s.opts.Dir, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -548,7 +564,11 @@ func (im *importer) commit(images []*Image) error {
 			img.Names = append(slices.Clone(old.Names), img.Names...)
 			slices.Sort(img.Names)
 			img.Names = slices.Compact(img.Names)
+			img.References = append(slices.Clone(old.References), img.References...)
+			slices.Sort(img.References)
+			img.References = slices.Compact(img.References)
 		}
+		img.Size, img.Imported = layersSize(img.Layers), time.Now()
 		next[img.ID] = img
 	}
 	// A name belongs to the newest image that has it.

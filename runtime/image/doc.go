@@ -5,7 +5,7 @@
 // data directory's file system does not support overlays.
 //
 //	M1  Content that is stored under a digest has that digest.
-//	M2  An import stores all of its images or none, and a failed import leaves nothing on the disk.
+//	M2  An import stores all of its images or none, and a failed import or pull leaves nothing on the disk.
 //	M3  Nothing in an archive is written outside the directory that it is unpacked to: names with ".." are refused,
 //	    and links are followed within it.
 //	M4  A layer is kept as long as an image or a container needs it.
@@ -15,5 +15,5 @@
 // file. A chain id names a layer together with all layers below it. A blob is a file stored under its digest,
 // unmodified.
 //
-// Pulling from registries and layers compressed with zstd are not supported yet.
+// Images come from archives ([Store.Import]) and from registries ([Store.Pull]). Package registry speaks with the latter.
 package image

@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,11 +56,6 @@ func file(name, content string) tar.Header {
 }
 
 func dir(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeDir} }
-
-func digestOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return digestPrefix + hex.EncodeToString(sum[:])
-}
 
 // entry is a file of an archive.
 type entry struct {

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,6 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 )
 
@@ -160,7 +161,12 @@ func decompress(r io.Reader) (io.Reader, error) {
 		}
 		return z, nil
 	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		return nil, errors.New("it is compressed with zstd, which isn't supported: recompress it with gzip")
+		// A window of 128 MiB is what zstd --ultra uses at most.
+		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(128<<20))
+		if err != nil {
+			return nil, fmt.Errorf("zstd: %w", err)
+		}
+		return z.IOReadCloser(), nil
 	}
 	return b, nil
 }
@@ -280,21 +286,26 @@ func mountDeepOverlay(target string, lower []string, upper, work string) error {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	defer unix.Close(ctx)
-	for _, l := range lower {
-		if err := unix.FsconfigSetString(ctx, "lowerdir+", l); err != nil {
-			return fmt.Errorf("overlay of %d layers needs Linux 6.7: %w", len(lower), err)
-		}
-	}
 	for _, kv := range [][2]string{{"upperdir", upper}, {"workdir", work}} {
 		if err := unix.FsconfigSetString(ctx, kv[0], kv[1]); err != nil {
 			return fmt.Errorf("overlay %s: %w", kv[0], err)
 		}
 	}
 	_ = unix.FsconfigSetFlag(ctx, "volatile")
+	return createOverlay(ctx, target, lower, unix.MOUNT_ATTR_NODEV)
+}
+
+// createOverlay mounts an overlay file system that is configured except for its lower layers.
+func createOverlay(ctx int, target string, lower []string, attributes int) error {
+	for _, l := range lower {
+		if err := unix.FsconfigSetString(ctx, "lowerdir+", l); err != nil {
+			return fmt.Errorf("overlay of %d layers needs Linux 6.7: %w", len(lower), err)
+		}
+	}
 	if err := unix.FsconfigCreate(ctx); err != nil {
 		return fmt.Errorf("overlay at %s: %w", target, err)
 	}
-	mnt, err := unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV)
+	mnt, err := unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, attributes)
 	if err != nil {
 		return fmt.Errorf("overlay at %s: %w", target, err)
 	}

@@ -50,6 +50,9 @@ func Normalize(name string) (string, error) {
 	return full + ":" + tag, nil
 }
 
+// Repository returns the repository of a normalized name: REGISTRY/PATH.
+func Repository(name string) string { return repository(name) }
+
 // repository cuts the tag or digest off a normalized name.
 func repository(name string) string {
 	if bare, _, digested := strings.Cut(name, "@"); digested {

@@ -103,6 +103,9 @@ func copyDirAttributes(from, to string) error {
 // Unmount removes a container's root file system and what was written to it. What
 // isn't there is no error.
 func (s *Store) Unmount(container, target string) error {
+	if err := unmountImages(target); err != nil {
+		return err
+	}
 	err := unix.Unmount(target, unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("unmounting %s: %w", target, err)

@@ -46,10 +46,12 @@ type Image struct {
 	ID       string   // digest of the configuration
 	Manifest string   // digest of the manifest
 	Names    []string // normalized, with tag
-	Layers   []Layer  // the lowest first
-	Size     uint64   // bytes of all its layers as they came, shared with other images or not
-	Imported time.Time
-	Config   ocispec.Image
+	// References are the names REPOSITORY@DIGEST by which it was pulled: of its manifest, or of an index that has it.
+	References []string `json:",omitempty"`
+	Layers     []Layer  // the lowest first
+	Size       uint64   // bytes of all its layers as they came, shared with other images or not
+	Imported   time.Time
+	Config     ocispec.Image
 }
 
 // A Layer is one of an image's layers.
@@ -64,12 +66,21 @@ type Layer struct {
 // Digests are the names by which the image can be asked for with certainty:
 // repository@digest.
 func (i *Image) Digests() []string {
-	var out []string
+	out := slices.Clone(i.References)
 	for _, name := range i.Names {
-		out = append(out, repository(name)+"@"+i.Manifest)
+		repo := repository(name)
+		if !slices.ContainsFunc(i.References, func(r string) bool { return repository(r) == repo }) {
+			out = append(out, repo+"@"+i.Manifest)
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// has reports whether the image has a name in a repository.
+func (i *Image) has(repo string) bool {
+	in := func(name string) bool { return repository(name) == repo }
+	return slices.ContainsFunc(i.Names, in) || slices.ContainsFunc(i.References, in)
 }
 
 // A Store is safe for concurrent use. Only one Store may use a directory.
@@ -77,11 +88,14 @@ type Store struct {
 	opts    Options
 	overlay bool
 
-	writing sync.Mutex   // held during an import or a removal; taken before uses
+	writing sync.Mutex   // held while records are written, and while an import uses layers; taken before uses
+	placing sync.Mutex   // held while an unpacked layer is moved to its place
+	turns   turns        // of pulls that need the same blob or layer
 	uses    sync.RWMutex // held for writing while layers are swept, for reading while one gets a user; taken before mu
 
 	mu     sync.RWMutex
 	images map[string]*Image // guarded by mu; by id
+	leases map[string]int    // guarded by mu; how many pulls need a blob or layer, by the name of its file
 }
 
 // Open loads the store in opts.Dir, removes what an import that was cut off has
@@ -94,7 +108,7 @@ func Open(opts Options) (*Store, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	s := &Store{opts: opts, images: map[string]*Image{}}
+	s := &Store{opts: opts, images: map[string]*Image{}, leases: map[string]int{}}
 	if err := s.cleanTemporary(); err != nil {
 		return nil, fmt.Errorf("image store: %w", err)
 	}
@@ -216,7 +230,7 @@ func (s *Store) find(ref string) (*Image, error) {
 	}
 	for _, img := range s.images {
 		if slices.Contains(img.Names, name) || strings.Contains(name, "@") &&
-			(slices.Contains(img.Digests(), name) || strings.HasSuffix(name, "@"+img.ID)) {
+			(slices.Contains(img.Digests(), name) || strings.HasSuffix(name, "@"+img.ID) || img.has(repository(name)) && strings.HasSuffix(name, "@"+img.Manifest)) {
 			return img, nil
 		}
 	}
@@ -238,10 +252,14 @@ func (s *Store) Remove(ref string) error {
 	name, err := Normalize(ref)
 	if err == nil && slices.Contains(img.Names, name) {
 		left.Names = slices.DeleteFunc(slices.Clone(img.Names), func(n string) bool { return n == name })
+		if repo := repository(name); !slices.ContainsFunc(left.Names, func(n string) bool { return repository(n) == repo }) {
+			left.References = slices.DeleteFunc(slices.Clone(img.References), func(n string) bool { return repository(n) == repo })
+		}
 	} else {
-		left.Names = nil
+		left.Names, left.References = nil, nil
 	}
-	if len(left.Names) > 0 {
+	keep := len(left.Names)+len(left.References) > 0
+	if keep {
 		err = s.saveImage(&left)
 	} else {
 		err = os.Remove(s.imageFile(img.ID))
@@ -250,7 +268,7 @@ func (s *Store) Remove(ref string) error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		s.mu.Unlock()
 		return fmt.Errorf("removing image %q: %w", ref, err)
-	case len(left.Names) > 0:
+	case keep:
 		s.images[img.ID] = &left
 	default:
 		delete(s.images, img.ID)
@@ -306,6 +324,9 @@ func (s *Store) sweepLayers() {
 	defer s.uses.Unlock()
 	needed := map[string]bool{}
 	s.mu.RLock()
+	for file := range s.leases {
+		needed[file] = true
+	}
 	for _, img := range s.images {
 		needed[hexOf(img.ID)], needed[hexOf(img.Manifest)] = true, true
 		for _, l := range img.Layers {

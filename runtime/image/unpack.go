@@ -12,23 +12,28 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// budget bounds what an import may write.
+// budget bounds what an import or a pull may write.
 type budget struct {
 	limit int64
 	over  error // what take returns when the limit is reached
-	used  int64
-	files int
+
+	mu    sync.Mutex
+	used  int64 // guarded by mu
+	files int   // guarded by mu
 }
 
 // maxFiles bounds the entries of one import: each costs an inode.
 const maxFiles = 4 << 20
 
 func (b *budget) take(bytes int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.files++; b.files > maxFiles {
 		return fmt.Errorf("there are more than %d files", maxFiles)
 	}

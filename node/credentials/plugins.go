@@ -1,0 +1,322 @@
+package credentials
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	configv1 "k8s.io/kubelet/config/v1"
+	pluginv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/sampan-io/sampan/internal/document"
+)
+
+const (
+	group = "credentialprovider.kubelet.k8s.io"
+
+	// pluginTime bounds one run of a plug-in, as in kubelets.
+	pluginTime = time.Minute
+	// pluginOutput bounds what a plug-in may write, in bytes.
+	pluginOutput = 1 << 20
+	// mostCached bounds the answers that are kept of one plug-in.
+	mostCached = 1000
+)
+
+// Plugins are the credential provider plug-ins of a node. They are safe for concurrent use.
+type Plugins struct{ list []*plugin }
+
+// A plugin is one program that provides credentials.
+type plugin struct {
+	configv1.CredentialProvider
+	program string
+	log     *slog.Logger
+	now     func() time.Time
+
+	mu    sync.Mutex
+	turns map[string]chan struct{} // guarded by mu; closed when the run for an image has ended
+	cache map[string]answer        // guarded by mu; by image, registry or everything
+}
+
+// An answer is what a plug-in has said.
+type answer struct {
+	keys  *Keyring
+	until time.Time
+}
+
+// Load reads the configuration of plug-ins from a file, or from the files *.json, *.yaml and *.yml in a directory. The
+// programs are in the directory bin. The errors name the file and the field.
+func Load(config, bin string, log *slog.Logger) (*Plugins, error) {
+	files, err := configFiles(config)
+	if err != nil {
+		return nil, fmt.Errorf("image credential providers: %w", err)
+	}
+	p := &Plugins{}
+	seen := map[string]bool{}
+	for _, file := range files {
+		providers, err := read(file)
+		if err != nil {
+			return nil, fmt.Errorf("image credential providers: %w", err)
+		}
+		for _, c := range providers {
+			if seen[c.Name] {
+				return nil, fmt.Errorf("image credential providers: %s: more than one provider has the name %q", file, c.Name)
+			}
+			seen[c.Name] = true
+			program, err := exec.LookPath(filepath.Join(bin, c.Name))
+			if err != nil {
+				return nil, fmt.Errorf("image credential providers: program of provider %q: %w", c.Name, err)
+			}
+			p.list = append(p.list, &plugin{
+				CredentialProvider: c, program: program, log: log, now: time.Now,
+				turns: map[string]chan struct{}{}, cache: map[string]answer{},
+			})
+		}
+	}
+	return p, nil
+}
+
+func configFiles(config string) ([]string, error) {
+	info, err := os.Stat(config)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{config}, nil
+	}
+	entries, err := os.ReadDir(config) // sorted by name
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && slices.Contains([]string{".json", ".yaml", ".yml"}, ext) {
+			files = append(files, filepath.Join(config, e.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("directory %s has no file *.json, *.yaml or *.yml", config)
+	}
+	return files, nil
+}
+
+// read reads one file.
+func read(file string) ([]configv1.CredentialProvider, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := document.Parse(file, text)
+	if err != nil {
+		return nil, err
+	}
+	var c configv1.CredentialProviderConfig
+	if err := doc.Decode(&c); err != nil {
+		return nil, err
+	}
+	var faults field.ErrorList
+	if c.Kind != "CredentialProviderConfig" {
+		faults = append(faults, field.NotSupported(field.NewPath("kind"), c.Kind, []string{"CredentialProviderConfig"}))
+	}
+	// The three versions have the same fields, as far as they are supported here.
+	if versions := []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"}; !slices.Contains(versions, c.APIVersion) {
+		faults = append(faults, field.NotSupported(field.NewPath("apiVersion"), c.APIVersion, versions))
+	}
+	if len(c.Providers) == 0 {
+		faults = append(faults, field.Required(field.NewPath("providers"), "at least one is needed"))
+	}
+	for i := range c.Providers {
+		faults = append(faults, check(&c.Providers[i], field.NewPath("providers").Index(i))...)
+	}
+	return c.Providers, doc.Faults(faults)
+}
+
+func check(p *configv1.CredentialProvider, at *field.Path) (faults field.ErrorList) {
+	if p.Name == "" || p.Name == "." || p.Name == ".." || strings.ContainsAny(p.Name, "/ ") {
+		faults = append(faults, field.Invalid(at.Child("name"), p.Name, "must be the name of a file, without '/' and spaces"))
+	}
+	versions := []string{group + "/v1", group + "/v1beta1", group + "/v1alpha1"}
+	if !slices.Contains(versions, p.APIVersion) {
+		faults = append(faults, field.NotSupported(at.Child("apiVersion"), p.APIVersion, versions))
+	}
+	if len(p.MatchImages) == 0 {
+		faults = append(faults, field.Required(at.Child("matchImages"), "at least one is needed"))
+	}
+	switch {
+	case p.DefaultCacheDuration == nil:
+		faults = append(faults, field.Required(at.Child("defaultCacheDuration"), ""))
+	case p.DefaultCacheDuration.Duration < 0:
+		faults = append(faults, field.Invalid(at.Child("defaultCacheDuration"), p.DefaultCacheDuration.Duration.String(), "must be >= 0"))
+	}
+	if p.TokenAttributes != nil {
+		faults = append(faults, field.Forbidden(at.Child("tokenAttributes"), "tokens of service accounts for plug-ins are not supported in this version"))
+	}
+	return faults
+}
+
+// Lookup returns the credentials that the plug-ins have for an image and its repository. A plug-in that fails has none; the
+// failure is logged.
+func (p *Plugins) Lookup(ctx context.Context, image, repository string) []Credential {
+	if p == nil {
+		return nil
+	}
+	var found []Credential
+	for _, one := range p.list {
+		if !slices.ContainsFunc(one.MatchImages, func(pattern string) bool { return Matches(pattern, repository) }) {
+			continue
+		}
+		keys, err := one.provide(ctx, repository)
+		if err != nil {
+			one.log.Error("credential provider plug-in failed", "plugin", one.Name, "image", image, "err", err)
+			continue
+		}
+		found = append(found, keys.Lookup(repository)...)
+	}
+	return found
+}
+
+// provide returns what the plug-in says about an image. Only one run for an image is under way at a time.
+func (p *plugin) provide(ctx context.Context, image string) (*Keyring, error) {
+	for {
+		p.mu.Lock()
+		if keys := p.cached(image); keys != nil {
+			p.mu.Unlock()
+			return keys, nil
+		}
+		other := p.turns[image]
+		if other == nil {
+			break
+		}
+		p.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	done := make(chan struct{})
+	p.turns[image] = done
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.turns, image)
+		p.mu.Unlock()
+		close(done)
+	}()
+	res, err := p.run(ctx, image)
+	if err != nil {
+		return nil, err
+	}
+	keys := &Keyring{}
+	for at, a := range res.Auth {
+		keys.put(strings.TrimPrefix(strings.TrimPrefix(at, "https://"), "http://"), credential(a.Username, a.Password, "", Source{}))
+	}
+	return keys, p.keep(image, res, keys)
+}
+
+// cacheKeys are the keys under which answers about an image may be kept.
+func cacheKeys(image string) map[pluginv1.PluginCacheKeyType]string {
+	registry, _, _ := strings.Cut(image, "/")
+	return map[pluginv1.PluginCacheKeyType]string{
+		pluginv1.ImagePluginCacheKeyType: "image " + image, pluginv1.RegistryPluginCacheKeyType: "registry " + registry, pluginv1.GlobalPluginCacheKeyType: "all",
+	}
+}
+
+// cached returns a kept answer. The caller holds mu.
+func (p *plugin) cached(image string) *Keyring {
+	keys := cacheKeys(image)
+	for _, kind := range []pluginv1.PluginCacheKeyType{pluginv1.ImagePluginCacheKeyType, pluginv1.RegistryPluginCacheKeyType, pluginv1.GlobalPluginCacheKeyType} {
+		if a, ok := p.cache[keys[kind]]; ok && p.now().Before(a.until) {
+			return a.keys
+		}
+	}
+	return nil
+}
+
+// keep keeps an answer as long as it says, or else as the configuration says.
+func (p *plugin) keep(image string, res *pluginv1.CredentialProviderResponse, keys *Keyring) error {
+	key, ok := cacheKeys(image)[res.CacheKeyType]
+	if !ok {
+		return fmt.Errorf("cacheKeyType: must be Image, Registry or Global, got %q", res.CacheKeyType)
+	}
+	duration := cmp.Or(res.CacheDuration, p.DefaultCacheDuration).Duration
+	if duration <= 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	if len(p.cache) >= mostCached {
+		for k, a := range p.cache {
+			if len(p.cache) >= mostCached || !now.Before(a.until) {
+				delete(p.cache, k)
+			}
+		}
+	}
+	p.cache[key] = answer{keys, now.Add(duration)}
+	return nil
+}
+
+// run runs the program: the request is its standard input, the response its standard output. Of what it writes, only
+// standard error gets into an error.
+func (p *plugin) run(ctx context.Context, image string) (*pluginv1.CredentialProviderResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, pluginTime)
+	defer cancel()
+	request, err := json.Marshal(map[string]string{"apiVersion": p.APIVersion, "kind": "CredentialProviderRequest", "image": image})
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, p.program, p.Args...) //nolint:gosec // the administrator's program
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(request), &limited{to: &out, left: pluginOutput, strict: true}, &limited{to: &errs, left: 4 << 10}
+	cmd.Env = os.Environ()
+	for _, e := range p.Env {
+		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+	}
+	cmd.WaitDelay = time.Second // for a child that keeps its output open
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(errs.String()))
+	}
+	var res pluginv1.CredentialProviderResponse
+	if json.Unmarshal(out.Bytes(), &res) != nil {
+		return nil, errors.New("its output is not a CredentialProviderResponse") // without the output, which may have credentials
+	}
+	if res.APIVersion != p.APIVersion || res.Kind != "CredentialProviderResponse" {
+		return nil, fmt.Errorf("its output is a %.50q of version %.50q; want CredentialProviderResponse of version %s", res.Kind, res.APIVersion, p.APIVersion)
+	}
+	return &res, nil
+}
+
+// limited passes at most left bytes on. More is a failure if it is strict, and dropped otherwise.
+type limited struct {
+	to     io.Writer
+	left   int
+	strict bool
+}
+
+func (l *limited) Write(data []byte) (int, error) {
+	if len(data) > l.left && l.strict {
+		return 0, fmt.Errorf("more than %d bytes of output", pluginOutput)
+	}
+	n := min(len(data), l.left)
+	l.left -= n
+	if _, err := l.to.Write(data[:n]); err != nil {
+		return 0, err
+	}
+	return len(data), nil
+}
