@@ -174,9 +174,6 @@ func checkContainer(c *cri.ContainerConfig) error {
 	if c.GetImage().GetImage() == "" {
 		fault("image is empty")
 	}
-	if c.GetTty() {
-		fault("terminals (tty: true) are not supported")
-	}
 	if len(c.GetDevices()) > 0 || len(c.GetCDIDevices()) > 0 {
 		fault("devices of the host are not supported")
 	}
@@ -204,8 +201,8 @@ func checkContainer(c *cri.ContainerConfig) error {
 	if sc.GetRunAsGroup() != nil && sc.GetRunAsUser() == nil && sc.GetRunAsUsername() == "" {
 		fault("run_as_group needs run_as_user or run_as_username")
 	}
-	if ns := sc.GetNamespaceOptions(); ns.GetPid() == cri.NamespaceMode_TARGET {
-		fault("sharing the processes of another container is not supported")
+	if ns := sc.GetNamespaceOptions(); ns.GetPid() == cri.NamespaceMode_TARGET && ns.GetTargetId() == "" {
+		fault("process namespace TARGET needs a target_id")
 	}
 	if p := sc.GetSeccomp(); p.GetProfileType() == cri.SecurityProfile_Localhost && !sc.GetPrivileged() { // privileged: no filter at all
 		fault("the seccomp profile %q: profiles from files are not supported; only RuntimeDefault and Unconfined are", p.GetLocalhostRef())
@@ -232,6 +229,10 @@ func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *i
 	if err != nil {
 		return nil, err
 	}
+	target, err := s.pidTarget(&r, sc.GetNamespaceOptions())
+	if err != nil {
+		return nil, err
+	}
 	spec := &container.Spec{
 		Rootfs:          rootfs,
 		ReadOnlyRootfs:  sc.GetReadonlyRootfs(),
@@ -244,6 +245,7 @@ func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *i
 		UTSNS:           r.Pins.UTS,
 		HostPID:         r.HostPID,
 		PIDNS:           s.pidNamespace(&r, sc.GetNamespaceOptions()),
+		PIDsOf:          target,
 		Mounts:          mounts,
 		Privileged:      sc.GetPrivileged(),
 		NoNewPrivileges: sc.GetNoNewPrivs(),
@@ -256,6 +258,8 @@ func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *i
 		Cgroup:          filepath.Join(r.Cgroup, id),
 		Resources:       resources(c.GetLinux().GetResources()),
 		Stdin:           c.GetStdin(),
+		StdinOnce:       c.GetStdinOnce(),
+		Terminal:        c.GetTty(),
 		StopSignal:      img.Config.Config.StopSignal,
 	}
 	if len(spec.Args) > 0 {
@@ -305,6 +309,9 @@ func environment(p *pod, c *cri.ContainerConfig, img *image.Image) []string {
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	if h := p.config.GetHostname(); h != "" {
 		env = append(env, "HOSTNAME="+h)
+	}
+	if c.GetTty() {
+		env = append(env, "TERM=xterm")
 	}
 	env = append(env, img.Config.Config.Env...)
 	for _, e := range c.GetEnvs() {

@@ -15,6 +15,8 @@
 //	R5  Each change of a pod or container is sent once to every listener of GetContainerEvents, in order for that
 //	    pod, after the answers of the other calls show it.
 //
-// CRI calls that this runtime does not support are answered with Unimplemented: streams into containers (exec, attach,
-// port-forward), checkpoints, user namespaces, the process namespace of another container, terminals, devices.
+// Exec, Attach and PortForward are answered with URLs of package streaming. They end when the server ends or is
+// replaced; the commands in containers are not killed then.
+//
+// CRI calls that this runtime does not support are answered with Unimplemented: checkpoints, user namespaces, devices.
 package runtime

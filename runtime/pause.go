@@ -78,3 +78,18 @@ func (s *Server) pidNamespace(r *podRecord, ns *cri.NamespaceOption) string {
 	}
 	return filepath.Join(s.podDir(r.ID), "pid")
 }
+
+// pidTarget returns the id of the container whose processes a container sees, or "".
+func (s *Server) pidTarget(r *podRecord, ns *cri.NamespaceOption) (string, error) {
+	if ns.GetPid() != cri.NamespaceMode_TARGET {
+		return "", nil
+	}
+	target, err := s.supervisor.Get(ns.GetTargetId())
+	switch {
+	case err != nil || target.Pod != r.ID || s.pauses(target.ID) != nil:
+		return "", invalid("invalid target container: %q is not a container of pod sandbox %s", ns.GetTargetId(), r.ID)
+	case target.State() != container.Running:
+		return "", invalid("invalid target container: %q is not running - in state %s", target.ID, containerState(&target))
+	}
+	return target.ID, nil
+}

@@ -27,6 +27,7 @@ import (
 	"github.com/sampan-io/sampan/runtime/image"
 	"github.com/sampan-io/sampan/runtime/network"
 	"github.com/sampan-io/sampan/runtime/registry"
+	"github.com/sampan-io/sampan/runtime/streaming"
 )
 
 // Options configures a [Server]. All but the last group are required.
@@ -91,6 +92,8 @@ type Server struct {
 	opts       Options
 	supervisor *container.Supervisor
 	network    *network.Network
+	streams    *streaming.Server
+	copies     *run.Group // copies from clients of streams to pods
 	events     *hub
 	activity   *memory.Activity // of calls
 	started    time.Time
@@ -134,6 +137,8 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
+	s.copies = run.NewGroup(context.Background(), 0)
+	s.streams = streaming.New(streaming.Options{Handler: streamHandler{s}, Gone: container.ErrClientGone, Log: opts.Log})
 	return s, nil
 }
 
@@ -170,6 +175,7 @@ func (s *Server) Run(ctx context.Context) error {
 		run.Stage{{Name: "containers", Run: s.supervisor.Run, Ready: s.supervisor.Ready()}},
 		run.Stage{
 			{Name: "images", Run: s.runImages},
+			{Name: "streams", Run: s.runStreams, Ready: s.streams.Ready()},
 			{Name: "restart", Run: func(ctx context.Context) error {
 				select {
 				case <-s.restart:
@@ -291,7 +297,7 @@ func (s *Server) forgetOtherBoot() error {
 
 // stateParts are the names in the state directory, except for the lock.
 func stateParts() []string {
-	return []string{"pods", "containers", "libcontainer", "rootfs", "boot"}
+	return []string{"pods", "containers", "libcontainer", "rootfs", "boot", "fdstore.json"}
 }
 
 // listen opens the socket, or takes the open one over.
@@ -348,6 +354,12 @@ func (s *Server) runImages(ctx context.Context) error {
 	}
 	// Return the memory of the start, and later that of each burst of pods.
 	return memory.Run(ctx, memory.Options{Activity: s.activity, Log: s.opts.Log})
+}
+
+// runStreams serves streams until ctx is cancelled.
+func (s *Server) runStreams(ctx context.Context) error {
+	defer s.copies.Stop()
+	return s.streams.Run(ctx)
 }
 
 // store waits for the image store.
@@ -427,6 +439,7 @@ func (s *Server) serving() (net.Listener, error) {
 func (s *Server) vanish() error {
 	errs := []error{
 		s.network.Down(),
+		container.EndStore(s.opts.State),
 		mounts.DetachBelow(s.opts.State),
 		remove(s.opts.Socket),
 	}

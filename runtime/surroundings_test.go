@@ -272,9 +272,9 @@ func TestHostNamespaces(t *testing.T) {
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "user namespaces") {
 		t.Errorf("a user namespace: %v", err)
 	}
-	_, err = n.runtime.Attach(k.Context(), &cri.AttachRequest{})
+	_, err = n.runtime.CheckpointContainer(k.Context(), &cri.CheckpointContainerRequest{})
 	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "doesn't offer") {
-		t.Errorf("Attach: %v", err)
+		t.Errorf("CheckpointContainer: %v", err)
 	}
 }
 

@@ -34,6 +34,11 @@ const usage = `usage: demo [COMMAND]
   write FILE WORD…      put words into a file
   fill FILE             write to a file until the disk is full
   read FILE…            print files
+  cat                   copy standard input to standard output
+  terminal              print the size of the terminal, if there is one, and again after
+                        each line of standard input
+  mirror PORT           serve TCP on this port of 127.0.0.1, or of ::1 if it begins with 6:
+                        send back what comes, and after its end how many bytes that were
   list DIRECTORY…       print the entries of directories
   id                    print user, groups, capabilities, directory and hostname
   get URL               print the response of a web server
@@ -55,7 +60,7 @@ func command(args []string) int {
 	verbs := map[string]func([]string) error{
 		"serve": serve, "build": build, "sleep": sleep, "echo": echo, "print": printWords, "complain": complain, "write": write, "fill": fill, "read": read,
 		"list": list, "id": identity, "get": get, "api": api, "resolve": resolve, "memory": memory, "burn": burn, "flood": flood, "spawn": spawn,
-		"unshare": unshare,
+		"unshare": unshare, "cat": cat, "terminal": terminal, "mirror": mirror,
 	}
 	if args[0] == "exit" {
 		code, err := strconv.Atoi(strings.Join(slices.Concat(args[1:], []string{"0"})[:1], ""))

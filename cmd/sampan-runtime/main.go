@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 
+	"k8s.io/klog/v2"
+
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/runtime"
 	"github.com/sampan-io/sampan/runtime/container"
@@ -220,6 +222,10 @@ func (s *settings) report(o runtime.Options, serve func(runtime.Options, func())
 	return err
 }
 
+// silenceLibraries turns off the log of the libraries that serve streams: it repeats what the clients get, and what
+// package streaming logs.
+func silenceLibraries() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }
+
 // serve runs the server, calls ready when it serves, and executes this program again after SIGHUP.
 func serve(o runtime.Options, ready func()) error {
 	// Found out now: after the file was replaced the kernel calls it deleted.
@@ -239,6 +245,7 @@ func serve(o runtime.Options, ready func()) error {
 	} else {
 		o.Log.Info("this program was built without the demo images (build tag embed)")
 	}
+	silenceLibraries()
 	server, err := runtime.New(o)
 	if err != nil {
 		return err

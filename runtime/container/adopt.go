@@ -17,8 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adopt finds the containers of an earlier supervisor.
-func (k *Supervisor) adopt() error {
+// adopt finds the containers of an earlier supervisor. kept are the descriptors that the store has of them: a pidfd,
+// and those of [wires.files].
+func (k *Supervisor) adopt(kept map[string][]int) error {
+	defer func() {
+		for _, fds := range kept {
+			closeAll(fds)
+		}
+	}()
 	dirs, err := os.ReadDir(k.containerDir(""))
 	if err != nil {
 		return fmt.Errorf("container state: %w", err)
@@ -42,15 +48,17 @@ func (k *Supervisor) adopt() error {
 		k.mu.Lock()
 		k.containers[r.ID] = e
 		k.mu.Unlock()
-		if err := k.resume(e, r, handed[r.ID]); err != nil {
+		if err := k.resume(e, r, handed[r.ID], kept[r.ID]); err != nil {
 			return fmt.Errorf("container %s: %w", r.ID, err)
 		}
 	}
+	k.store.trim()
 	return nil
 }
 
-// resume takes up a container where an earlier supervisor left it.
-func (k *Supervisor) resume(e *entry, r *Record, fifos []int) error {
+// resume takes up a container where an earlier supervisor left it. handed are the descriptors that the supervisor
+// handed over in this process, stored those of the store, which the caller closes.
+func (k *Supervisor) resume(e *entry, r *Record, handed, stored []int) error {
 	switch {
 	case r.Exit != nil:
 		close(e.gone)
@@ -67,6 +75,9 @@ func (k *Supervisor) resume(e *entry, r *Record, fifos []int) error {
 		return nil
 	}
 	held, err := holdProcess(r.Pid, r.PidStart)
+	if errors.Is(err, errGone) && len(stored) > 0 {
+		held, err = holdEnded(r.Pid, stored[0])
+	}
 	if errors.Is(err, errGone) {
 		lost("the container ended while no runtime was watching")
 		return nil
@@ -77,20 +88,23 @@ func (k *Supervisor) resume(e *entry, r *Record, fifos []int) error {
 	if err := e.out.reopen(); err != nil {
 		k.opts.Log.Error("container output is being lost", "container", r.ID, "err", err)
 	}
-	streams, err := k.openStreams(e, fifos)
+	if len(handed) == 0 && len(stored) > 0 {
+		handed = dupAll(stored[1:])
+	}
+	w, err := k.reconnect(e, r, handed)
 	if err != nil {
 		_ = held.file.Close()
 		return err
 	}
 	k.own(r.Pid, true)
-	k.attend(e, held, streams)
+	k.attend(e, held, w)
 	return nil
 }
 
 // Handover prepares for replacing the program in this process by another one (execve),
 // and returns the descriptors that stay open over it: for each running container those
 // of its output, so that output which was written but not read yet isn't lost even if
-// the container ends meanwhile. It may be called only after Run has returned. The new
+// the container ends meanwhile, and that of its standard input if it is open. It may be called only after Run has returned. The new
 // program passes them to [Supervisor.TakeOver].
 func (k *Supervisor) Handover() map[string][]int {
 	out := map[string][]int{}
@@ -98,8 +112,8 @@ func (k *Supervisor) Handover() map[string][]int {
 	defer k.mu.Unlock()
 	for id, e := range k.containers {
 		e.mu.Lock()
-		for _, s := range e.streams {
-			rc, err := s.fifo.SyscallConn()
+		for _, f := range (&wires{streams: e.streams, stdin: e.stdin}).files() {
+			rc, err := f.SyscallConn()
 			if err != nil {
 				continue
 			}

@@ -31,13 +31,9 @@ type ExecResult struct {
 // working directory, and waits for it. After the timeout (0 means never) or when ctx is
 // cancelled, the command is killed and the error is [ErrTimeout] or that of ctx.
 func (k *Supervisor) Exec(ctx context.Context, id string, args []string, timeout time.Duration) (ExecResult, error) {
-	e, err := k.get(id)
+	r, err := k.running(id)
 	if err != nil {
 		return ExecResult{}, err
-	}
-	r := e.snapshot()
-	if r.State() != Running {
-		return ExecResult{}, fmt.Errorf("container %s is not running: %w", id, ErrState)
 	}
 	if len(args) == 0 {
 		return ExecResult{}, errors.New("command is empty")
@@ -60,11 +56,9 @@ func (k *Supervisor) Exec(ctx context.Context, id string, args []string, timeout
 		outs[i].from = reader
 		ends = append(ends, writer)
 	}
-	held, err := k.spawnIn(&r, &libcontainer.Process{
-		Args: args, Env: r.Spec.Env, Cwd: r.Spec.Cwd,
-		UID: int(r.Spec.User.UID), GID: int(r.Spec.User.GID), AdditionalGroups: ints(r.Spec.User.Groups),
-		Stdout: ends[0], Stderr: ends[1],
-	})
+	proc := r.process(args)
+	proc.Stdout, proc.Stderr = ends[0], ends[1]
+	held, err := k.spawnIn(ctx, &r, proc)
 	closeEnds()
 	if err != nil {
 		return ExecResult{}, err
@@ -106,10 +100,16 @@ func (k *Supervisor) Exec(ctx context.Context, id string, args []string, timeout
 	return result, nil
 }
 
-// spawnIn starts a process in a container.
-func (k *Supervisor) spawnIn(r *Record, proc *libcontainer.Process) (*process, error) {
+// spawnIn starts a process in a container. It waits while many are being started.
+func (k *Supervisor) spawnIn(ctx context.Context, r *Record, proc *libcontainer.Process) (*process, error) {
 	if proc.Cwd == "" {
 		proc.Cwd = "/"
+	}
+	select {
+	case k.spawns <- struct{}{}:
+		defer func() { <-k.spawns }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 	k.spawn.RLock()
 	defer k.spawn.RUnlock()
@@ -118,7 +118,7 @@ func (k *Supervisor) spawnIn(r *Record, proc *libcontainer.Process) (*process, e
 		return nil, fmt.Errorf("container %s: %w", r.ID, err)
 	}
 	if err := lc.Start(proc); err != nil {
-		return nil, fmt.Errorf("executing %q: %w", proc.Args[0], err)
+		return nil, fmt.Errorf("OCI runtime exec failed: exec failed: %w", err) // as runc words it, for people who search for it
 	}
 	pid, err := proc.Pid()
 	if err != nil {

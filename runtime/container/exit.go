@@ -99,6 +99,16 @@ func holdProcess(pid int, start uint64) (*process, error) {
 	return p, nil
 }
 
+// holdEnded returns the process of a pidfd that was kept since before its end. Linux keeps its exit code as long as the
+// pidfd is open, from 6.15 on.
+func holdEnded(pid, pidfd int) (*process, error) {
+	fd, err := unix.FcntlInt(uintptr(pidfd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return &process{pid: pid, file: os.NewFile(uintptr(fd), "pidfd")}, nil
+}
+
 // signal sends sig. A process that has ended is no error.
 func (p *process) signal(sig unix.Signal) error {
 	var sent error

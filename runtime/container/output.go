@@ -135,22 +135,20 @@ func (l *logFile) close() {
 	}
 }
 
-// A stream copies one of a container's two outputs into its log.
+// A stream copies one of a container's outputs into its log, and to the clients that are attached to it.
 type stream struct {
 	name string
-	fifo *os.File // our own descriptor, for reading and writing, nonblocking
+	fifo *os.File // our own descriptor, for reading and writing, nonblocking; or a terminal
 	to   *logFile
 	pool *sync.Pool // of *portion
+	taps taps
 
 	part []byte // the beginning of a line whose end hasn't come; owned by the goroutine in carry
 }
 
 // openStream makes the FIFO at path if need be and opens it (K3).
 func openStream(name, path string, to *logFile, pool *sync.Pool) (*stream, error) {
-	if err := unix.Mkfifo(path, 0o600); err != nil && !errors.Is(err, unix.EEXIST) {
-		return nil, fmt.Errorf("mkfifo %s: %w", path, err)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+	f, err := openFIFO(path)
 	if err != nil {
 		return nil, err
 	}
@@ -165,15 +163,15 @@ func (s *stream) carry(ctx context.Context, ended <-chan struct{}) {
 	if err != nil {
 		return
 	}
-	wake := func() { _ = s.fifo.SetReadDeadline(time.Unix(1, 0)) }
-	defer context.AfterFunc(ctx, wake)()
+	defer context.AfterFunc(ctx, s.wake)()
+	defer s.taps.end()
 	for {
-		err := rc.Read(func(fd uintptr) bool { return s.read(int(fd)) })
+		err := rc.Read(func(fd uintptr) bool { return s.read(ctx, int(fd)) })
 		select {
 		case <-ended:
 			// All writers are gone, so what is in the FIFO now is all there is.
 			_ = rc.Control(func(fd uintptr) {
-				for s.read(int(fd)) {
+				for s.read(ctx, int(fd)) {
 				}
 			})
 			s.flush()
@@ -192,9 +190,9 @@ func (s *stream) carry(ctx context.Context, ended <-chan struct{}) {
 // wake makes carry check whether the container has ended.
 func (s *stream) wake() { _ = s.fifo.SetReadDeadline(time.Unix(1, 0)) }
 
-// read takes one portion out of the FIFO and writes its lines. It reports whether
-// there was anything to read.
-func (s *stream) read(fd int) bool {
+// read takes one portion out of the FIFO, writes its lines, and passes it on to the
+// attached clients. It reports whether there was anything to read.
+func (s *stream) read(ctx context.Context, fd int) bool {
 	buf := s.pool.Get().(*portion)
 	defer s.pool.Put(buf)
 	var n int
@@ -204,9 +202,10 @@ func (s *stream) read(fd int) bool {
 			break
 		}
 	}
-	if n <= 0 {
+	if n <= 0 { // also a terminal without a process: its processes may open it again
 		return false
 	}
+	defer s.taps.send(ctx, buf.in[:n])
 	now := time.Now()
 	out := buf.out[:0]
 	for data := buf.in[:n]; len(data) > 0; {

@@ -24,6 +24,7 @@ type Record struct {
 	Starting bool      // set just before a process is made: if Pid is zero then, the start was cut off
 	Pid      int       // of the first process, as the host sees it
 	PidStart uint64    // its start time: the number alone may be taken again
+	NoStdin  bool      `json:",omitempty"` // standard input was open and is closed for good
 
 	Exit *Exit `json:"-"` // in a file of its own
 }

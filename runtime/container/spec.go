@@ -31,6 +31,7 @@ type Spec struct {
 	NetNS, IPCNS, UTSNS string
 	HostPID             bool   // share the host's process ids instead of having its own
 	PIDNS               string // path of the PID namespace that it shares with its pod; "" means one of its own, or the host's
+	PIDsOf              string `json:",omitempty"` // id of a running container whose PID namespace it shares; overrides the two before
 
 	Mounts []Mount // over the default ones; one with the same destination replaces a default
 
@@ -47,7 +48,9 @@ type Spec struct {
 	Cgroup    string // path below the mount points of the cgroup controllers
 	Resources Resources
 
-	Stdin      bool // keep standard input open, without a writer
+	Stdin      bool // keep standard input open
+	StdinOnce  bool // standard input ends when the first client that was attached to it leaves; not with Terminal
+	Terminal   bool // the process gets a terminal; its output is that of standard output
 	StopSignal string
 }
 
@@ -216,11 +219,11 @@ func (s *Spec) propagation() string {
 
 // sharesPIDs reports whether the end of the container's first process leaves the
 // others alive: it is not process 1 of a PID namespace.
-func (s *Spec) sharesPIDs() bool { return s.HostPID || s.PIDNS != "" }
+func (s *Spec) sharesPIDs() bool { return s.HostPID || s.PIDNS != "" || s.PIDsOf != "" }
 
 func (s *Spec) namespaces() []specs.LinuxNamespace {
 	ns := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
-	if !s.HostPID {
+	if !s.HostPID || s.PIDNS != "" {
 		ns = append(ns, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: s.PIDNS})
 	}
 	for _, shared := range []specs.LinuxNamespace{

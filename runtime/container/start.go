@@ -1,8 +1,8 @@
 package container
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -70,6 +70,11 @@ func (k *Supervisor) launch(ctx context.Context, e *entry, r *Record) error {
 	if err != nil {
 		return err
 	}
+	leave, err := k.joinPIDs(spec)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	config, err := spec.config(k.profile)
 	if err != nil {
 		return err
@@ -77,47 +82,21 @@ func (k *Supervisor) launch(ctx context.Context, e *entry, r *Record) error {
 	if err := e.out.reopen(); err != nil {
 		return err
 	}
-	streams, err := k.openStreams(e, nil)
+	proc := r.process(r.Spec.Args)
+	proc.Init, proc.Cwd = true, cmp.Or(proc.Cwd, "/")
+	w, err := k.connect(e, r, proc)
 	if err != nil {
+		e.out.close()
 		return err
 	}
 	keep := false
 	defer func() {
+		w.closeTheirs()
 		if !keep {
-			closeStreams(streams)
+			w.closeOurs()
 			e.out.close()
 		}
 	}()
-	// The container's ends are open for reading, too, so that it survives us (K3).
-	var ends []*os.File
-	defer func() {
-		for _, f := range ends {
-			_ = f.Close()
-		}
-	}()
-	for _, s := range streams {
-		f, err := os.OpenFile(s.fifo.Name(), os.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		ends = append(ends, f)
-	}
-	proc := &libcontainer.Process{
-		Args: r.Spec.Args, Env: r.Spec.Env, Cwd: r.Spec.Cwd,
-		UID: int(r.Spec.User.UID), GID: int(r.Spec.User.GID), AdditionalGroups: ints(r.Spec.User.Groups),
-		Stdout: ends[0], Stderr: ends[1], Init: true,
-	}
-	if proc.Cwd == "" {
-		proc.Cwd = "/"
-	}
-	if r.Spec.Stdin {
-		in, err := openStdin(filepath.Join(e.dir, "stdin"))
-		if err != nil {
-			return err
-		}
-		ends = append(ends, in)
-		proc.Stdin = in
-	}
 
 	k.spawn.RLock()
 	defer k.spawn.RUnlock()
@@ -145,6 +124,9 @@ func (k *Supervisor) launch(ctx context.Context, e *entry, r *Record) error {
 		k.own(pid, false)
 		return err
 	}
+	if err := w.takeTerminal(e, r, k.pool); err != nil {
+		return fail(err)
+	}
 	start, err := processStart(pid)
 	if err != nil {
 		return fail(err)
@@ -160,7 +142,7 @@ func (k *Supervisor) launch(ctx context.Context, e *entry, r *Record) error {
 	}
 	keep = true
 	k.opts.Changed(Change{ID: r.ID, Step: StepStarted, Record: now})
-	k.attend(e, held, streams)
+	k.attend(e, held, w)
 	return nil
 }
 
@@ -196,53 +178,21 @@ func (w *execveWatch) close() {
 	_ = w.reader.Close()
 }
 
-func openStdin(path string) (*os.File, error) {
-	if err := unix.Mkfifo(path, 0o600); err != nil && !errors.Is(err, unix.EEXIST) {
-		return nil, fmt.Errorf("mkfifo %s: %w", path, err)
-	}
-	return os.OpenFile(path, os.O_RDWR, 0)
-}
-
-// openStreams opens a container's output FIFOs, or takes the descriptors that were
-// handed over.
-func (k *Supervisor) openStreams(e *entry, handed []int) ([]*stream, error) {
-	var streams []*stream
-	for i, name := range []string{Stdout, Stderr} {
-		path := filepath.Join(e.dir, name)
-		if i < len(handed) {
-			unix.CloseOnExec(handed[i])
-			// It may be blocking or not: O_NONBLOCK belongs to the open file.
-			_ = unix.SetNonblock(handed[i], true)
-			streams = append(streams, &stream{name: name, fifo: os.NewFile(uintptr(handed[i]), path), to: e.out, pool: k.pool})
-			continue
-		}
-		s, err := openStream(name, path, e.out, k.pool)
-		if err != nil {
-			closeStreams(streams)
-			return nil, err
-		}
-		streams = append(streams, s)
-	}
-	return streams, nil
-}
-
-func closeStreams(streams []*stream) {
-	for _, s := range streams {
-		_ = s.fifo.Close()
-	}
-}
-
 // attend waits for a running container until it ends or the supervisor stops.
-func (k *Supervisor) attend(e *entry, held *process, streams []*stream) {
+func (k *Supervisor) attend(e *entry, held *process, w *wires) {
 	e.mu.Lock()
-	e.proc, e.streams = held, streams
+	e.proc, e.streams, e.stdin = held, w.streams, w.stdin
 	e.mu.Unlock()
+	id := e.snapshot().ID
+	if err := k.store.put(id, append([]*os.File{held.file}, w.files()...)); err != nil {
+		k.opts.Log.Warn("a container's exit code and output may be lost if this process is killed", "container", id, "err", err)
+	}
 	k.mu.Lock()
 	group := k.group
 	k.mu.Unlock()
 	dead := make(chan struct{})
 	var carriers sync.WaitGroup
-	for _, s := range streams {
+	for _, s := range w.streams {
 		carriers.Add(1)
 		if !group.Go(func(ctx context.Context) { defer carriers.Done(); s.carry(ctx, dead) }) {
 			carriers.Done()
@@ -271,12 +221,13 @@ func (k *Supervisor) attend(e *entry, held *process, streams []*stream) {
 			signalCgroup(r.Spec.Cgroup, unix.SIGKILL) // K4; otherwise the kernel has done it
 		}
 		close(dead)
-		for _, s := range streams {
+		for _, s := range w.streams {
 			s.wake()
 		}
 		carriers.Wait()
+		k.store.drop(r.ID)
 		_ = held.file.Close()
-		closeStreams(streams)
+		w.closeOurs()
 		k.own(r.Pid, false)
 		k.removeLib(&r)
 		k.ended(e, exit)
@@ -292,7 +243,7 @@ func (k *Supervisor) ended(e *entry, exit Exit) {
 	}
 	e.mu.Lock()
 	e.record.Exit = &exit
-	e.proc, e.streams = nil, nil
+	e.proc, e.streams, e.stdin = nil, nil, nil
 	r := e.record
 	e.mu.Unlock()
 	e.out.close()
@@ -396,7 +347,7 @@ func CgroupUsage(path string) (Usage, error) {
 	return Usage{
 		At: time.Now(), CPU: s.CpuStats.CpuUsage.TotalUsage, Memory: used, WorkingSet: used - min(used, inactive), RSS: rss, Limit: limit,
 		PageFaults: s.MemoryStats.Stats["pgfault"], MajorPageFaults: s.MemoryStats.Stats["pgmajfault"],
-		Processes: s.PidsStats.Current,
+		Processes: s.PidsStats.Current, Detail: detail(path, s),
 	}, nil
 }
 
@@ -414,6 +365,8 @@ type Usage struct {
 
 	PageFaults, MajorPageFaults uint64
 	Processes                   uint64
+
+	Detail
 }
 
 func ints(in []uint32) []int {

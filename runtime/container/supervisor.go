@@ -59,10 +59,12 @@ type Supervisor struct {
 	profile *Profile
 	leastOO int // smallest oom_score_adj that may be given
 	pool    *sync.Pool
+	store   *fdStore // set by Run; nil if there is none
 	ready   chan struct{}
 
 	warnOOM sync.Once
-	spawn   sync.RWMutex // held for reading while libcontainer has child processes
+	spawn   sync.RWMutex  // held for reading while libcontainer has child processes
+	spawns  chan struct{} // has an element for each command that is being started in a container
 
 	mu         sync.Mutex
 	containers map[string]*entry // guarded by mu
@@ -82,7 +84,8 @@ type entry struct {
 	mu      sync.Mutex
 	record  Record        // guarded by mu
 	proc    *process      // guarded by mu; nil unless running
-	streams []*stream     // guarded by mu
+	streams []*stream     // guarded by mu; of a container with a terminal the one stream of that
+	stdin   *os.File      // guarded by mu; what attached clients write to; nil if the container has no open standard input
 	gone    chan struct{} // closed once the exit is known and written; never replaced
 }
 
@@ -113,6 +116,7 @@ func New(opts Options) (*Supervisor, error) {
 		leastOO:    LeastOOMScoreAdj(),
 		pool:       newPool(),
 		ready:      make(chan struct{}),
+		spawns:     make(chan struct{}, maxSpawns),
 		containers: map[string]*entry{},
 		owned:      map[int]bool{},
 		reported:   map[string]bool{},
@@ -141,7 +145,13 @@ func (k *Supervisor) Run(ctx context.Context) error {
 	k.group = group
 	k.mu.Unlock()
 	group.Go(k.reapStrangers)
-	if err := k.adopt(); err != nil {
+	store, kept, err := openStore(k.opts.Dir, k.Spawning)
+	if err != nil {
+		k.opts.Log.Warn("if this process is killed, exit codes, output and terminals of containers will be lost: there is no process that keeps them", "err", err)
+	}
+	defer store.close()
+	k.store = store
+	if err := k.adopt(kept); err != nil {
 		return err
 	}
 	close(k.ready)

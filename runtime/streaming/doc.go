@@ -1,0 +1,12 @@
+// Package streaming serves the streams of CRI (exec, attach, port-forward) over HTTP on a loopback address.
+//
+// A call of CRI makes a URL, and the client of CRI, or someone whom it passes the URL on to, opens it once within a
+// minute and upgrades the connection: to SPDY (v1 to v4 of the remote command protocol, v1 of port forwarding) or to a
+// WebSocket (up to v4). The protocols are those of the kubelet, from module k8s.io/cri-streaming. A [Handler] does the
+// work.
+//
+//	S1  The only secret of a URL is its token: 128 random bits, good for one request.
+//	S2  The context of a handler is cancelled when its client disconnects, with the cause of [Options], and when the
+//	    server stops.
+//	S3  A panic of a handler ends its stream only.
+package streaming

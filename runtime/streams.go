@@ -1,0 +1,195 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/runtime/container"
+	"github.com/sampan-io/sampan/runtime/network"
+	"github.com/sampan-io/sampan/runtime/streaming"
+)
+
+// Exec implements CRI.
+func (s *Server) Exec(_ context.Context, req *cri.ExecRequest) (*cri.ExecResponse, error) {
+	if err := s.checkRunning(req.GetContainerId()); err != nil {
+		return nil, err
+	}
+	if len(req.GetCmd()) == 0 {
+		return nil, invalid("cmd is empty")
+	}
+	return s.streams.Exec(req)
+}
+
+// Attach implements CRI.
+func (s *Server) Attach(_ context.Context, req *cri.AttachRequest) (*cri.AttachResponse, error) {
+	if err := s.checkRunning(req.GetContainerId()); err != nil {
+		return nil, err
+	}
+	return s.streams.Attach(req)
+}
+
+// PortForward implements CRI.
+func (s *Server) PortForward(_ context.Context, req *cri.PortForwardRequest) (*cri.PortForwardResponse, error) {
+	p, err := s.findPod(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	if !p.snapshot().Ready {
+		return nil, status.Errorf(codes.FailedPrecondition, "sandbox container %q is not running", req.GetPodSandboxId())
+	}
+	for _, port := range req.GetPort() {
+		if port < 1 || port > maxPort {
+			return nil, invalid("port: must be 1 to %d, got %d", maxPort, port)
+		}
+	}
+	return s.streams.PortForward(req)
+}
+
+const maxPort = 65535
+
+func (s *Server) checkRunning(id string) error {
+	r, err := s.supervisor.Get(id)
+	if err != nil {
+		return err
+	}
+	if state := containerState(&r); state != cri.ContainerState_CONTAINER_RUNNING {
+		return status.Errorf(codes.FailedPrecondition, "container is in %s state", state)
+	}
+	return nil
+}
+
+// streamHandler does what streams are for. It is a [Server] without its CRI calls.
+type streamHandler struct{ *Server }
+
+var _ streaming.Handler = streamHandler{}
+
+// ServeExec implements [streaming.Handler].
+func (h streamHandler) ServeExec(ctx context.Context, req *cri.ExecRequest, streams streaming.Streams) error {
+	session := container.Session{
+		Args: req.GetCmd(), Terminal: req.GetTty(), Stdin: streams.Stdin, Stdout: streams.Stdout, Stderr: streams.Stderr,
+	}
+	if session.Terminal {
+		sizes, stop := translate(ctx, streams.Resize)
+		defer stop()
+		session.Resize, session.Size = sizes, container.FirstSize(ctx, sizes)
+	}
+	code, err := h.supervisor.RunSession(ctx, req.GetContainerId(), session)
+	if err != nil {
+		return fmt.Errorf("failed to exec in container: %w", err)
+	}
+	if code != 0 {
+		return utilexec.CodeExitError{Err: fmt.Errorf("error executing command %v, exit code %d", req.GetCmd(), code), Code: code}
+	}
+	return nil
+}
+
+// ServeAttach implements [streaming.Handler].
+func (h streamHandler) ServeAttach(ctx context.Context, req *cri.AttachRequest, streams streaming.Streams) error {
+	sizes, stop := translate(ctx, streams.Resize)
+	defer stop()
+	return h.supervisor.Attach(ctx, req.GetContainerId(), container.Attachment{
+		Stdin: streams.Stdin, Stdout: streams.Stdout, Stderr: streams.Stderr, Resize: sizes,
+	})
+}
+
+// translate passes sizes on until stop is called. The channel that it returns is never closed.
+func translate(ctx context.Context, from <-chan remotecommand.TerminalSize) (<-chan container.Size, func()) {
+	group := run.NewGroup(ctx, 0)
+	to := make(chan container.Size)
+	group.Go(func(ctx context.Context) {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case size, ok := <-from:
+				if !ok {
+					return
+				}
+				select {
+				case to <- container.Size{Width: size.Width, Height: size.Height}:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	})
+	return to, group.Stop
+}
+
+// ServePortForward implements [streaming.Handler]. The texts of errors are containerd's.
+func (h streamHandler) ServePortForward(ctx context.Context, pod string, port int32, stream io.ReadWriteCloser, halfClose bool) error {
+	if port < 1 || port > maxPort {
+		return fmt.Errorf("invalid port %d", port)
+	}
+	p, err := h.findPod(pod)
+	if err != nil {
+		return fmt.Errorf("failed to find sandbox %q in store: %w", pod, err)
+	}
+	r := p.snapshot()
+	netns := "host"
+	if !r.HostNet {
+		if netns = r.Pins.Net; !r.Ready {
+			return fmt.Errorf("network namespace for sandbox %q is closed", pod)
+		}
+	}
+	conn, err := network.DialLoopback(ctx, r.Pins.Net, uint16(port))
+	if err != nil {
+		return fmt.Errorf("failed to execute portforward in network namespace %q: failed to connect to localhost:%d inside namespace %q, %w",
+			netns, port, pod, err)
+	}
+	return h.relay(ctx, conn, stream, halfClose)
+}
+
+// relay copies in both directions until both have ended, or ctx is cancelled.
+func (h streamHandler) relay(ctx context.Context, conn *net.TCPConn, stream io.ReadWriteCloser, halfClose bool) error {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	up := make(chan error, 1)
+	h.copies.Go(func(context.Context) { up <- copyTo(conn, stream) }) // it ends with the stream, maybe after us
+	_, err := io.Copy(stream, plainReader{conn})
+	if err != nil || !halfClose {
+		return ended(ctx, err)
+	}
+	if err := stream.Close(); err != nil {
+		return ended(ctx, err)
+	}
+	select {
+	case err := <-up:
+		return ended(ctx, err)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// Connections without the methods by which io.Copy would copy in the kernel: the other side is a stream.
+type (
+	plainReader struct{ io.Reader }
+	plainWriter struct{ io.Writer }
+)
+
+// copyTo copies what the client sends to the pod, and the end of it.
+func copyTo(conn *net.TCPConn, stream io.Reader) error {
+	_, err := io.Copy(plainWriter{conn}, stream)
+	if err == nil {
+		err = conn.CloseWrite()
+	}
+	return err
+}
+
+// ended returns nil instead of err if the client is gone, which ends a forwarded connection in the normal way.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
