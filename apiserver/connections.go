@@ -34,6 +34,7 @@ type connection struct {
 	owner atomic.Pointer[owner]         // nil before the first request
 	rules atomic.Pointer[priority.User] // of the user whose request came last; may be nil
 	out   pace                          // of writes
+	long  pace                          // of writes after it has become a stream of another protocol
 
 	earned   atomic.Int64 // requests, and pieces of bodies and answers, so far
 	upgraded atomic.Bool  // it has become a stream of another protocol
@@ -95,6 +96,7 @@ func (l countedListener) Accept() (net.Conn, error) {
 func (all *connections) add(raw net.Conn) *connection {
 	c := &connection{Conn: raw, all: all}
 	c.out.cut, c.out.patience, c.out.stalls = func() { _ = raw.Close() }, stallTimeout, true
+	c.long.cut, c.long.patience, c.long.stalls = c.out.cut, streamTimeout, true
 	c.mu.Lock()
 	c.timer = time.AfterFunc(firstRequest, func() { _ = c.Close() })
 	c.mu.Unlock()
@@ -127,6 +129,7 @@ func (c *connection) Close() error {
 	if !c.closed {
 		c.closed = true
 		c.out.stop()
+		c.long.stop()
 		c.settle()
 		if o := c.owner.Load(); o != nil {
 			o.flow.Return(fairness.Connections, 1)
@@ -168,8 +171,12 @@ func (c *connection) Read(b []byte) (int, error) {
 // and to end a stream takes a write, too. ([http.HTTP2Config.WriteByteTimeout] would do the same for two changes
 // of the deadline with every write, which costs a GET a fiftieth.)
 func (c *connection) Write(b []byte) (int, error) {
-	c.out.begin()
-	defer c.out.end()
+	out := &c.out
+	if c.upgraded.Load() { // a person may read a page of output for long
+		out = &c.long
+	}
+	out.begin()
+	defer out.end()
 	if len(b) >= earnedBytes {
 		c.earned.Add(1)
 	}

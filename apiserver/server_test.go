@@ -71,7 +71,7 @@ func options(t testing.TB, st *store.Store) apiserver.Options {
 	authorizer := rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: apiserver.NewReader(apiservertest.Kinds(t), st)})
 	return apiserver.Options{
 		Store: st, Catalog: apiservertest.Kinds(t), Auth: byHeader{}, Authorizer: onlyBoss{},
-		Connect: map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: nothing, catalog.NodeProxy: nothing, catalog.PodProxy: nothing, catalog.ServiceProxy: nothing},
+		Connect: map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: nothing, catalog.PodExec: nothing, catalog.PodAttach: nothing, catalog.PodPortForward: nothing, catalog.NodeProxy: nothing, catalog.PodProxy: nothing, catalog.ServiceProxy: nothing},
 		Issue: map[catalog.Handler]apiserver.IssueHandler{
 			catalog.ServiceAccountToken: func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
 				u, _ := auth.UserFrom(ctx)

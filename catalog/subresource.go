@@ -98,6 +98,8 @@ type Stream struct {
 	Handler Handler
 	// Ported says that the path names the parent as NAME, NAME:PORT or SCHEME:NAME:PORT.
 	Ported bool
+	// Creates says that a request needs permission for the verb create even if its method is GET, as WebSocket's is.
+	Creates bool
 }
 
 // A Handler names a function that the API server is given in its options: it serves a [Stream],
@@ -107,6 +109,9 @@ type Handler string
 // The handlers of the catalog's kinds.
 const (
 	PodLog              Handler = "pods/log"
+	PodExec             Handler = "pods/exec"
+	PodAttach           Handler = "pods/attach"
+	PodPortForward      Handler = "pods/portforward"
 	PodProxy            Handler = "pods/proxy"
 	ServiceProxy        Handler = "services/proxy"
 	NodeProxy           Handler = "nodes/proxy"

@@ -42,9 +42,7 @@ func (c *REST) Do(ctx context.Context, r RawRequest) (resp *http.Response, err e
 	if r.Method == "" {
 		r.Method = http.MethodGet
 	}
-	u := *c.base
-	u.Path = path.Join("/", u.Path, r.Path)
-	u.RawQuery = r.Query.Encode()
+	u := c.URL(r.Path, r.Query)
 	req, err := http.NewRequestWithContext(ctx, r.Method, u.String(), r.Body)
 	if err != nil {
 		return nil, fmt.Errorf("client: %s %s: %w", r.Method, r.Path, err)
@@ -69,6 +67,14 @@ func (c *REST) Do(ctx context.Context, r RawRequest) (resp *http.Response, err e
 		}
 	}
 	return nil, err
+}
+
+// URL returns the address of a path on the server, for connections that are not plain requests.
+func (c *REST) URL(at string, query url.Values) *url.URL {
+	u := *c.base
+	u.Path = path.Join("/", u.Path, at)
+	u.RawQuery = query.Encode()
+	return &u
 }
 
 // limited returns the context of a request, with the shorter of the client's limit and

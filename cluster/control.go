@@ -250,6 +250,15 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 			catalog.PodLog: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
 				nodes.ServeLogs(w, r, q.Object.(*corev1.Pod))
 			},
+			catalog.PodExec: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+				nodes.ServeExec(w, r, q.Object.(*corev1.Pod))
+			},
+			catalog.PodAttach: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+				nodes.ServeAttach(w, r, q.Object.(*corev1.Pod))
+			},
+			catalog.PodPortForward: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+				nodes.ServePortForward(w, r, q.Object.(*corev1.Pod))
+			},
 			catalog.NodeProxy: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
 				forwarder.Node(w, r, q.Object.(*corev1.Node), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
 			},

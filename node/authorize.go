@@ -178,7 +178,7 @@ func subresources(path string) []string {
 		return []string{"stats"}
 	case below("/metrics"):
 		return []string{"metrics"}
-	case below("/pods"):
+	case below("/pods"), below("/runningpods"):
 		return []string{"pods", "proxy"}
 	case below("/healthz"):
 		return []string{"healthz", "proxy"}

@@ -147,6 +147,24 @@ func (c *CRI) UpdateContainerResources(ctx context.Context, id string, resources
 	return err
 }
 
+// Exec returns the URL at which a command runs.
+func (c *CRI) Exec(ctx context.Context, req *cri.ExecRequest) (string, error) {
+	r, err := c.runtime.Exec(ctx, req)
+	return r.GetUrl(), err
+}
+
+// Attach returns the URL at which the streams of a container are.
+func (c *CRI) Attach(ctx context.Context, req *cri.AttachRequest) (string, error) {
+	r, err := c.runtime.Attach(ctx, req)
+	return r.GetUrl(), err
+}
+
+// PortForward returns the URL at which the ports of a sandbox are.
+func (c *CRI) PortForward(ctx context.Context, req *cri.PortForwardRequest) (string, error) {
+	r, err := c.runtime.PortForward(ctx, req)
+	return r.GetUrl(), err
+}
+
 // ListPodSandboxStats returns what the pods that pass the filter use.
 func (c *CRI) ListPodSandboxStats(ctx context.Context, filter *cri.PodSandboxStatsFilter) ([]*cri.PodSandboxStats, error) {
 	r, err := c.runtime.ListPodSandboxStats(ctx, &cri.ListPodSandboxStatsRequest{Filter: filter})

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"io"
 	"math/big"
 	"net"
@@ -238,4 +239,17 @@ func (r talkative) ExecSync(ctx context.Context, id string, cmd []string, timeou
 		return &cri.ExecSyncResponse{Stdout: []byte("out"), Stderr: make([]byte, 16<<20)}, nil
 	}
 	return r.Runtime.ExecSync(ctx, id, cmd, timeout)
+}
+
+// pemOf returns a certificate as clients read it.
+func pemOf(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func keyOf(t *testing.T, c tls.Certificate) []byte {
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }

@@ -164,7 +164,8 @@ type Node struct {
 	slots      chan struct{} // one per pod that may be starting
 	// probeSlots holds one per probe that is running.
 	probeSlots chan struct{}
-	access     access // to the kubelet API
+	access     access          // to the kubelet API
+	transport  *http.Transport // to the streams of the runtime
 
 	ready     chan struct{} // closed when the Node object is there and Ready
 	listening chan struct{} // closed when the agent receives the runtime's events
@@ -194,9 +195,10 @@ func New(opts Options) (*Node, error) {
 		recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log),
 		slots:    make(chan struct{}, opts.Starts), probeSlots: make(chan struct{}, maxProbes),
 		ready: make(chan struct{}), listening: make(chan struct{}),
-		health:   health{changed: make(chan struct{}, 1)},
-		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction, Transition: transition}},
-		workers:  map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
+		health:    health{changed: make(chan struct{}, 1)},
+		transport: newStreamTransport(),
+		pressure:  pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction, Transition: transition}},
+		workers:   map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
 	}
 	if n.opts.Prober == nil {
 		n.opts.Prober = prober{n: n}

@@ -38,6 +38,12 @@ type Runtime interface {
 	ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error)
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*cri.ExecSyncResponse, error)
 
+	// Exec, Attach and PortForward return the URL of an HTTP server that waits for one request for an upgrade, for about a
+	// minute. Whoever knows the URL may use it.
+	Exec(ctx context.Context, req *cri.ExecRequest) (url string, err error)
+	Attach(ctx context.Context, req *cri.AttachRequest) (url string, err error)
+	PortForward(ctx context.Context, req *cri.PortForwardRequest) (url string, err error)
+
 	// ListPodSandboxStats may leave out the writable layers of containers, which are in ListContainerStats.
 	ListPodSandboxStats(ctx context.Context, filter *cri.PodSandboxStatsFilter) ([]*cri.PodSandboxStats, error)
 	ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error)

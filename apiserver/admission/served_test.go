@@ -73,7 +73,7 @@ func serve(t *testing.T) *served {
 		stream := func(w http.ResponseWriter, _ *http.Request, _ apiserver.ConnectRequest) {
 			w.WriteHeader(http.StatusNoContent)
 		}
-		o.Connect = map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: stream, catalog.NodeProxy: stream, catalog.PodProxy: stream, catalog.ServiceProxy: stream}
+		o.Connect = map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: stream, catalog.PodExec: stream, catalog.PodAttach: stream, catalog.PodPortForward: stream, catalog.NodeProxy: stream, catalog.PodProxy: stream, catalog.ServiceProxy: stream}
 		o.Issue[catalog.ServiceAccountToken] = func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
 			return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))
 		}

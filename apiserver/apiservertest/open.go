@@ -76,7 +76,10 @@ func open(t testing.TB, c *catalog.Catalog, progress time.Duration, change func(
 	authorizer := rbac.New(rbac.Options{Policy: policy, Objects: apiserver.NewReader(c, st)})
 	o := apiserver.Options{
 		Store: st, Catalog: c, Authorizer: authorizer,
-		Connect: map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: nowhere, catalog.NodeProxy: nowhere, catalog.PodProxy: nowhere, catalog.ServiceProxy: nowhere},
+		Connect: map[catalog.Handler]apiserver.ConnectHandler{
+			catalog.PodLog: nowhere, catalog.PodExec: nowhere, catalog.PodAttach: nowhere, catalog.PodPortForward: nowhere,
+			catalog.NodeProxy: nowhere, catalog.PodProxy: nowhere, catalog.ServiceProxy: nowhere,
+		},
 		Issue: map[catalog.Handler]apiserver.IssueHandler{
 			catalog.ServiceAccountToken: func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
 				return body, nil

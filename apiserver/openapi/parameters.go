@@ -67,6 +67,30 @@ func logParameters() []*parameter {
 	}
 }
 
+// streamParameters are the options of a connection to containers.
+func streamParameters(subresource string) []*parameter {
+	text, truth := &model{Type: "string"}, &model{Type: "boolean"}
+	query := func(name string, schema *model, description string) *parameter {
+		return &parameter{Name: name, In: "query", Description: description, Schema: schema}
+	}
+	streams := []*parameter{
+		query("container", text, "The container. Required if the pod has several."),
+		query("stderr", truth, "Connect the standard error."),
+		query("stdin", truth, "Connect the standard input."),
+		query("stdout", truth, "Connect the standard output."),
+		query("tty", truth, "Allocate a terminal for the command."),
+	}
+	switch subresource {
+	case "exec":
+		return append([]*parameter{query("command", text, "A word of the command; may be repeated.")}, streams...)
+	case "attach":
+		return streams
+	case "portforward":
+		return []*parameter{query("ports", &model{Type: "integer"}, "The ports, for WebSocket without SPDY.")}
+	}
+	return nil
+}
+
 // force is a parameter of patches alone.
 func force() *parameter {
 	return &parameter{

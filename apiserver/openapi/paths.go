@@ -180,6 +180,7 @@ func (b *builder) stream(gvk schema.GroupVersionKind, s *catalog.Subresource, st
 func (b *builder) connection(gvk schema.GroupVersionKind, s *catalog.Subresource, method, scoped, what string) *operation {
 	text := &model{Type: "string"}
 	op := b.operation(gvk, "connect", "connect", title(method)+scoped, "connect "+strings.ToUpper(method)+" requests to "+what, text)
+	op.Parameters = streamParameters(s.Name)
 	if s.Name == "log" {
 		op.Action, op.OperationID, op.Description = method, b.id("read", scoped), "read "+what
 		op.Parameters = logParameters()

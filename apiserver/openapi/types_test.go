@@ -87,7 +87,7 @@ func TestTypesAreUpstreams(t *testing.T) {
 		_, known := theirs[name]
 		if !known {
 			// Models that cannot be applied, bodies of subresources, have no type there.
-			if !slices.Contains([]string{"io.k8s.api.autoscaling.v1.Scale", "io.k8s.api.autoscaling.v1.ScaleSpec", "io.k8s.api.autoscaling.v1.ScaleStatus", "io.k8s.api.core.v1.NodeProxyOptions", "io.k8s.api.core.v1.PodProxyOptions", "io.k8s.api.core.v1.ServiceProxyOptions"}, name) &&
+			if !slices.Contains([]string{"io.k8s.api.autoscaling.v1.Scale", "io.k8s.api.autoscaling.v1.ScaleSpec", "io.k8s.api.autoscaling.v1.ScaleStatus", "io.k8s.api.core.v1.NodeProxyOptions", "io.k8s.api.core.v1.PodProxyOptions", "io.k8s.api.core.v1.PodExecOptions", "io.k8s.api.core.v1.PodAttachOptions", "io.k8s.api.core.v1.PodPortForwardOptions", "io.k8s.api.core.v1.ServiceProxyOptions"}, name) &&
 				!strings.HasPrefix(name, "io.k8s.api.authentication.") && !strings.HasPrefix(name, "io.k8s.api.core.v1.Binding") {
 				t.Errorf("upstream has no type %s", name)
 			}

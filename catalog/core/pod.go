@@ -109,6 +109,9 @@ func pods() *catalog.Kind {
 				Verbs: []string{"get"},
 				Shape: catalog.Stream{Handler: catalog.PodLog},
 			},
+			streamed("exec", catalog.PodExec, "PodExecOptions", func() runtime.Object { return &corev1.PodExecOptions{} }),
+			streamed("attach", catalog.PodAttach, "PodAttachOptions", func() runtime.Object { return &corev1.PodAttachOptions{} }),
+			streamed("portforward", catalog.PodPortForward, "PodPortForwardOptions", func() runtime.Object { return &corev1.PodPortForwardOptions{} }),
 			proxied(catalog.PodProxy, "PodProxyOptions", func() runtime.Object { return &corev1.PodProxyOptions{} }),
 		},
 	}

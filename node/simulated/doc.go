@@ -15,6 +15,6 @@
 //
 // Init containers end at once, with code 0, as on the nodes of package simulation/nodes.
 //
-// Each container writes one line to its log, if the agent sets a log path. ExecSync returns the command itself. Nothing
-// survives the process.
+// Each container writes one line to its log, if the agent sets a log path. ExecSync returns the command itself. Exec,
+// Attach and PortForward are refused. Nothing survives the process.
 package simulated

@@ -469,6 +469,25 @@ func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, _ time.
 	return &cri.ExecSyncResponse{Stdout: []byte("simulated: " + strings.Join(cmd, " ") + "\n")}, nil
 }
 
+// Exec is refused: there is no process to run a command beside.
+func (r *Runtime) Exec(context.Context, *cri.ExecRequest) (string, error) {
+	return "", noStreams("exec")
+}
+
+// Attach is refused.
+func (r *Runtime) Attach(context.Context, *cri.AttachRequest) (string, error) {
+	return "", noStreams("attach")
+}
+
+// PortForward is refused.
+func (r *Runtime) PortForward(context.Context, *cri.PortForwardRequest) (string, error) {
+	return "", noStreams("port-forward")
+}
+
+func noStreams(verb string) error {
+	return status.Errorf(codes.Unimplemented, "%s is not possible: the pod is simulated, and has no processes", verb)
+}
+
 // publish sends an event of a container to the listeners. The caller holds mu.
 func (r *Runtime) publish(c *container, t cri.ContainerEventType) {
 	e := &cri.ContainerEventResponse{ContainerId: c.status.GetId(), ContainerEventType: t, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: c.sandbox.status()}

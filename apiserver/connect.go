@@ -1,0 +1,72 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// connect hands a stream to its handler.
+func (s *Server) connect(x *exchange, t target, stream catalog.Stream, verb, rest string) {
+	if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+		x.fail(err)
+		return
+	}
+	if verb != verbOptions && !slices.Contains(t.sub.Verbs, verb) {
+		x.fail(apierrors.NewMethodNotSupported(t.kind.GR(), verb))
+		return
+	}
+	if stream.Creates && verb != verbCreate {
+		a := attributesOf(x.r)
+		a.User, a.Verb = t.user, verbCreate
+		if d := s.opts.Authorizer.Authorize(x.r.Context(), a); !d.Allowed {
+			x.fail(apierrors.NewForbidden(t.kind.GR(), t.name, errors.New(d.Reason)))
+			return
+		}
+	}
+	scheme, port := "", ""
+	if stream.Ported {
+		named, ok := t.name, false
+		if scheme, t.name, port, ok = utilnet.SplitSchemeNamePort(named); !ok {
+			x.fail(apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", t.kind.Singular, named)))
+			return
+		}
+	}
+	item, err := s.lookup(&t)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	ctx, stop := s.streamContext(x.r.Context())
+	defer stop()
+	if err := s.admitConnect(ctx, &t, item); err != nil {
+		x.fail(err)
+		return
+	}
+	end, err := x.beginLong(fairness.Streams)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	defer end()
+	defer s.metrics.stream(&x.subject)()
+	s.opts.Connect[stream.Handler](x, x.r.WithContext(ctx), ConnectRequest{
+		User: t.user, Kind: t.kind, Namespace: t.namespace, Name: t.name,
+		Subresource: t.sub.Name, Scheme: scheme, Port: port, Path: rest, Object: item.Object(),
+	})
+}
+
+// streamContext returns a context that ends with the request and, earlier than other
+// requests, with the server.
+func (s *Server) streamContext(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	unhook := context.AfterFunc(s.streams, cancel)
+	return ctx, func() { unhook(); cancel() }
+}

@@ -1,0 +1,140 @@
+package kubelet
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+)
+
+// idleLimit is how long a stream may be idle: upstream's streamingConnectionIdleTimeout.
+const idleLimit = 4 * time.Hour
+
+// streams are those that a client of exec or attach wants.
+type streams struct{ stdin, stdout, stderr, tty bool }
+
+func streamsOf(asked url.Values) streams {
+	return streams{stdin: flag(asked, "stdin"), stdout: flag(asked, "stdout"), stderr: flag(asked, "stderr"), tty: flag(asked, "tty")}
+}
+
+// query returns the streams as a kubelet takes them.
+func (s streams) query() url.Values {
+	q := url.Values{}
+	for name, on := range map[string]bool{
+		corev1.ExecStdinParam: s.stdin, corev1.ExecStdoutParam: s.stdout, corev1.ExecStderrParam: s.stderr, corev1.ExecTTYParam: s.tty,
+	} {
+		if on {
+			q.Set(name, "1")
+		}
+	}
+	return q
+}
+
+// ServeExec answers a request for pods/exec, with the options in the query as in PodExecOptions: it runs a command in a
+// container, and returns when the command or the connection has ended.
+func (c *Client) ServeExec(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
+	s := streamsOf(r.URL.Query())
+	query := s.query()
+	for _, word := range r.URL.Query()["command"] {
+		query.Add("command", word)
+	}
+	c.serveContainer(w, r, pod, "exec", s, query)
+}
+
+// ServeAttach answers a request for pods/attach, with the options in the query as in PodAttachOptions. It returns when the
+// connection has ended.
+func (c *Client) ServeAttach(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
+	s := streamsOf(r.URL.Query())
+	c.serveContainer(w, r, pod, "attach", s, s.query())
+}
+
+func (c *Client) serveContainer(w http.ResponseWriter, r *http.Request, pod *corev1.Pod, verb string, s streams, query url.Values) {
+	container, err := pickContainer(r.URL.Query().Get("container"), pod)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	to, transport, err := c.streamTarget(r, pod, "/"+verb+"/"+pod.Namespace+"/"+pod.Name+"/"+container, query)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+		c.translate(w, r, to, transport, s)
+		return
+	}
+	c.pass(w, r, to, transport)
+}
+
+// ServePortForward answers a request for pods/portforward: every pair of streams in the connection is one to a port
+// of the pod. Clients of the oldest WebSocket protocols name the ports in the query, as in PodPortForwardOptions. It returns when the
+// connection has ended.
+func (c *Client) ServePortForward(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
+	query := url.Values{}
+	ports, err := portsOf(r.URL.Query()["ports"])
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	if len(ports) > 0 {
+		query.Set(corev1.PortHeader, strings.Join(ports, ","))
+	}
+	to, transport, err := c.streamTarget(r, pod, "/portForward/"+pod.Namespace+"/"+pod.Name, query)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	if wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
+		c.tunnel(w, r, to, transport)
+		return
+	}
+	c.pass(w, r, to, transport)
+}
+
+// mostPorts bounds the ports in one query, each of which takes the kubelet two streams.
+const mostPorts = 1000
+
+func portsOf(asked []string) (ports []string, err error) {
+	for _, list := range asked {
+		for text := range strings.SplitSeq(list, ",") {
+			if _, err := strconv.ParseInt(text, 10, 32); err != nil {
+				return nil, apierrors.NewBadRequest(err.Error())
+			}
+			if ports = append(ports, text); len(ports) > mostPorts {
+				return nil, apierrors.NewBadRequest(fmt.Sprintf("ports: must have at most %d items", mostPorts))
+			}
+		}
+	}
+	return ports, nil
+}
+
+// streamTarget returns the URL of a stream on the node of a pod, and the transport to it. Its error is an API status
+// error.
+func (c *Client) streamTarget(r *http.Request, pod *corev1.Pod, path string, query url.Values) (*url.URL, http.RoundTripper, error) {
+	if pod.Spec.NodeName == "" {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+	}
+	o, err := c.opts.Objects.Get(r.Context(), corev1.SchemeGroupVersion.WithResource("nodes"), "", pod.Spec.NodeName)
+	if err != nil {
+		return nil, nil, err
+	}
+	node, ok := o.(*corev1.Node)
+	if !ok {
+		return nil, nil, fmt.Errorf("nodes/%s is a %T", pod.Spec.NodeName, o)
+	}
+	host, err := c.hostPort(node)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !httpstream.IsUpgradeRequest(r) {
+		return nil, nil, apierrors.NewBadRequest("Upgrade request required")
+	}
+	return &url.URL{Scheme: "https", Host: host, Path: path, RawQuery: query.Encode()}, c.to(node), nil
+}

@@ -1,0 +1,211 @@
+package kubelet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	compat "k8s.io/apimachinery/pkg/util/httpstream"
+	constants "k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/client-go/tools/remotecommand"
+	clientspdy "k8s.io/client-go/transport/spdy"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// channelUntilEnd is a channel that no client uses: it ends with the connection.
+const channelUntilEnd = constants.StreamResize + 1
+
+// pingPeriod is how often an idle connection to a node is tested, as by upstream.
+const pingPeriod = 5 * time.Second
+
+// translate serves the WebSocket protocol v5.channel.k8s.io to the client, and is a client of the node over SPDY. The WebSocket
+// stands before the node is asked, so an error of the node is a Status in the error channel.
+func (c *Client) translate(w http.ResponseWriter, r *http.Request, to *url.URL, transport http.RoundTripper, s streams) {
+	socket := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
+		constants.StreamProtocolV5Name: {Binary: true, Channels: s.channels()},
+	})
+	socket.SetIdleTimeout(idleLimit)
+	_, channels, err := socket.Open(w, r)
+	if err != nil {
+		return // it has answered
+	}
+	defer socket.Close()
+	// An empty message says that the connection stands.
+	if _, err := channels[s.firstOutput()].Write(nil); err != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	opts := remotecommand.StreamOptions{Tty: s.tty}
+	if s.stdin {
+		opts.Stdin = channels[constants.StreamStdIn]
+	}
+	if s.stdout {
+		opts.Stdout = channels[constants.StreamStdOut]
+	}
+	if s.stderr {
+		opts.Stderr = channels[constants.StreamStdErr]
+	}
+	g := run.NewGroup(ctx, 0)
+	g.Go(func(context.Context) {
+		_, _ = io.Copy(io.Discard, channels[channelUntilEnd])
+		cancel() // the client has gone, or translate has ended
+	})
+	sizes := make(sizes, 1)
+	g.Go(func(context.Context) { sizes.read(channels[constants.StreamResize]) })
+	if s.tty {
+		opts.TerminalSizeQueue = sizes
+	}
+	err = c.stream(ctx, to, transport, opts)
+	if status := statusOf(err); ctx.Err() == nil {
+		if body, err := json.Marshal(status); err == nil {
+			socket.SetWriteDeadline(closingLimit)
+			_, _ = channels[constants.StreamErr].Write(body) // a client that has gone needs no answer
+		}
+	}
+	_ = socket.Close() // ends the reading of channels
+	g.Stop()
+}
+
+// stream runs a command or attaches to a container on a node, until that or ctx ends.
+func (c *Client) stream(ctx context.Context, to *url.URL, transport http.RoundTripper, opts remotecommand.StreamOptions) error {
+	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(upgrading{transport}, upgrading{transport}, http.MethodPost, to)
+	if err != nil {
+		return err
+	}
+	return executor.StreamWithContext(ctx, opts)
+}
+
+// channels returns the directions of the channels of a WebSocket.
+func (s streams) channels() []wsstream.ChannelType {
+	direction := func(on bool, d wsstream.ChannelType) wsstream.ChannelType {
+		if on {
+			return d
+		}
+		return wsstream.IgnoreChannel
+	}
+	channels := make([]wsstream.ChannelType, channelUntilEnd+1)
+	channels[constants.StreamStdIn] = direction(s.stdin, wsstream.ReadChannel)
+	channels[constants.StreamStdOut] = direction(s.stdout, wsstream.WriteChannel)
+	channels[constants.StreamStdErr] = direction(s.stderr, wsstream.WriteChannel)
+	channels[constants.StreamErr] = wsstream.WriteChannel
+	channels[constants.StreamResize] = wsstream.ReadChannel
+	channels[channelUntilEnd] = wsstream.ReadChannel
+	return channels
+}
+
+// firstOutput returns the lowest channel to which the server writes.
+func (s streams) firstOutput() int {
+	switch {
+	case s.stdout:
+		return constants.StreamStdOut
+	case s.stderr:
+		return constants.StreamStdErr
+	}
+	return constants.StreamErr
+}
+
+// sizes has the newest size of the client's terminal that was not applied yet. The channel has room for one, and is closed
+// when there are no more.
+type sizes chan remotecommand.TerminalSize
+
+// Next implements [remotecommand.TerminalSizeQueue].
+func (s sizes) Next() *remotecommand.TerminalSize {
+	size, ok := <-s
+	if !ok {
+		return nil
+	}
+	return &size
+}
+
+// read reads sizes until the stream ends. It does not wait for anyone to apply them.
+func (s sizes) read(from io.Reader) {
+	defer close(s)
+	in := json.NewDecoder(from)
+	for {
+		var size remotecommand.TerminalSize
+		if err := in.Decode(&size); err != nil {
+			_, _ = io.Copy(io.Discard, from) // what follows a wrong one must not stop the other channels
+			return
+		}
+		select {
+		case <-s:
+		default:
+		}
+		s <- size
+	}
+}
+
+// statusOf returns the Status that ends a stream.
+func statusOf(err error) *metav1.Status {
+	if err == nil {
+		return &metav1.Status{Status: metav1.StatusSuccess}
+	}
+	if s := apierrors.APIStatus(nil); errors.As(err, &s) {
+		status := s.Status()
+		return &status
+	}
+	if ended := (exec.CodeExitError{}); errors.As(err, &ended) && ended.Exited() {
+		return &metav1.Status{
+			Status: metav1.StatusFailure, Reason: constants.NonZeroExitCodeReason,
+			Message: fmt.Sprintf("command terminated with non-zero exit code: %v", ended),
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: constants.ExitCodeCauseType, Message: fmt.Sprint(ended.ExitStatus())}}},
+		}
+	}
+	return &apierrors.NewInternalError(err).ErrStatus
+}
+
+// upgrading makes requests for SPDY, and connections of the answers.
+type upgrading struct{ transport http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (u upgrading) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, conn, err := openSPDY(r.Context(), r.URL, u.transport, r.Header.Values(httpstream.HeaderProtocolVersion))
+	if conn != nil {
+		resp.Body = keptBody{conn}
+	}
+	return resp, err
+}
+
+// A keptBody is a connection that is not closed with the answer that it came with.
+type keptBody struct{ conn *upgraded }
+
+func (keptBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (keptBody) Close() error             { return nil }
+
+// NewConnection makes a SPDY connection of an answer. It is [clientspdy.Upgrader].
+func (u upgrading) NewConnection(resp *http.Response) (compat.Connection, error) {
+	return clientspdy.NewUpgraderForStreaming(connector{}).NewConnection(resp)
+}
+
+// A connector implements [httpstream.UpgradeRoundTripper] for answers of [upgrading].
+type connector struct{}
+
+// RoundTrip is not used.
+func (connector) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.ErrUnsupported }
+
+// NewConnection returns the connection of an answer, or the node's words as an error.
+func (connector) NewConnection(resp *http.Response) (httpstream.Connection, error) {
+	kept, ok := resp.Body.(keptBody)
+	if ok {
+		return spdy.NewClientConnectionWithPings(kept.conn, pingPeriod)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, longestRefusal))
+	if err != nil {
+		return nil, errors.New("unable to upgrade connection: unable to read error from server response")
+	}
+	return nil, fmt.Errorf("unable to upgrade connection: %s", strings.TrimSpace(string(text)))
+}

@@ -1,0 +1,127 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+)
+
+// bearerProtocol begins the WebSocket protocol in which browsers send their token.
+const bearerProtocol = "base64url.bearer.authorization.k8s.io."
+
+// upgradeHeaders are the headers of an upgrade that a node gets. It gets no others, so none that say who the user is.
+var upgradeHeaders = []string{ //nolint:gochecknoglobals // a constant
+	"Connection", "Upgrade", httpstream.HeaderProtocolVersion, httpstream.HeaderAcceptedProtocolVersions,
+	"Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Extensions", wsstream.WebSocketProtocolHeader, "Origin", "User-Agent",
+}
+
+// pass passes a connection on byte by byte.
+func (c *Client) pass(w http.ResponseWriter, r *http.Request, to *url.URL, transport http.RoundTripper) {
+	proxy := &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			header := http.Header{}
+			for _, name := range upgradeHeaders {
+				if values := p.Out.Header.Values(name); len(values) > 0 {
+					header[http.CanonicalHeaderKey(name)] = values
+				}
+			}
+			dropToken(header)
+			p.Out.Header, p.Out.URL, p.Out.Host = header, to, ""
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			c.unreached(r, to, err)
+			refuse(w, notDialed(err))
+		},
+		ErrorLog: slog.NewLogLogger(c.opts.Log.Handler(), slog.LevelDebug),
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// dropToken removes the token of a browser.
+func dropToken(h http.Header) {
+	protocols := h.Values(wsstream.WebSocketProtocolHeader)
+	if len(protocols) == 0 {
+		return
+	}
+	var kept []string
+	for p := range strings.SplitSeq(strings.Join(protocols, ","), ",") {
+		if p = strings.TrimSpace(p); !strings.HasPrefix(p, bearerProtocol) {
+			kept = append(kept, p)
+		}
+	}
+	h.Set(wsstream.WebSocketProtocolHeader, strings.Join(kept, ", "))
+}
+
+// unreached logs that a node could not be reached, unless the client has gone.
+func (c *Client) unreached(r *http.Request, to *url.URL, err error) {
+	if r.Context().Err() == nil {
+		c.opts.Log.WarnContext(r.Context(), "cannot reach a node", "address", to.Host, "err", err)
+	}
+}
+
+// notDialed is the answer when a node did not answer a request for a stream, with upstream's words.
+func notDialed(err error) error {
+	if s := apierrors.APIStatus(nil); errors.As(err, &s) {
+		return err
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: fmt.Sprintf("error dialing backend: %v", err),
+	}}
+}
+
+// openSPDY asks a node for a connection over SPDY that begins with one of these protocols. If the node answers something else
+// than an upgrade, it is the answer's body that the caller has to close; otherwise the connection.
+func openSPDY(ctx context.Context, to *url.URL, transport http.RoundTripper, protocols []string) (*http.Response, *upgraded, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
+	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
+	for _, p := range protocols {
+		req.Header.Add(httpstream.HeaderProtocolVersion, p)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		return resp, nil, nil
+	}
+	conn, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok || !strings.EqualFold(resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
+		_ = resp.Body.Close()
+		return nil, nil, fmt.Errorf("the node upgraded the connection to %q instead of %s", resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31)
+	}
+	return resp, &upgraded{conn}, nil
+}
+
+// An upgraded is the connection behind the body of an upgrade, for libraries that want a [net.Conn]. It has no
+// deadlines.
+type upgraded struct{ io.ReadWriteCloser }
+
+type streamAddr struct{}
+
+func (streamAddr) Network() string { return "tcp" }
+func (streamAddr) String() string  { return "node" }
+
+func (*upgraded) LocalAddr() net.Addr              { return streamAddr{} }
+func (*upgraded) RemoteAddr() net.Addr             { return streamAddr{} }
+func (*upgraded) SetDeadline(time.Time) error      { return http.ErrNotSupported }
+func (*upgraded) SetReadDeadline(time.Time) error  { return http.ErrNotSupported }
+func (*upgraded) SetWriteDeadline(time.Time) error { return http.ErrNotSupported }

@@ -1,0 +1,245 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/node/lifecycle"
+)
+
+// Streams of containers are served by the runtime: the agent asks it for a URL, which is good for one connection, and passes the
+// client's connection on to it byte by byte. Which protocols there are is a matter of the client and the runtime.
+
+const (
+	streamDialLimit = 10 * time.Second // to the runtime, on this machine
+	mostPorts       = 1000             // in one request
+)
+
+// streamRoutes adds the paths of streams, with and without the UID of the pod.
+func (n *Node) streamRoutes(mux *http.ServeMux) {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		for _, uid := range []string{"", "/{uid}"} {
+			mux.HandleFunc(method+" /exec/{namespace}/{pod}"+uid+"/{container}", n.execStream)
+			mux.HandleFunc(method+" /attach/{namespace}/{pod}"+uid+"/{container}", n.attach)
+			mux.HandleFunc(method+" /portForward/{namespace}/{pod}"+uid, n.portForward)
+		}
+	}
+}
+
+// streams are those that a client of exec or attach wants.
+type streams struct{ stdin, stdout, stderr, tty bool }
+
+func streamsOf(q url.Values) (streams, error) {
+	on := func(name string) bool { return q.Get(name) == "1" }
+	s := streams{stdin: on(corev1.ExecStdinParam), stdout: on(corev1.ExecStdoutParam), stderr: on(corev1.ExecStderrParam), tty: on(corev1.ExecTTYParam)}
+	if s.tty { // a terminal has one output
+		s.stderr = false
+	}
+	if !s.stdin && !s.stdout && !s.stderr {
+		return s, refuse(http.StatusBadRequest, "you must specify at least 1 of stdin, stdout, stderr")
+	}
+	return s, nil
+}
+
+// podOf returns the state of the pod in the request.
+func (n *Node) podOf(r *http.Request) (observed, error) {
+	w := n.worker(r.PathValue("namespace"), r.PathValue("pod"))
+	if w == nil {
+		return observed{}, refuse(http.StatusNotFound, "pod does not exist")
+	}
+	state, _ := w.status()
+	if uid := r.PathValue("uid"); uid != "" && uid != string(state.pod.UID) {
+		return observed{}, refuse(http.StatusNotFound, "pod not found")
+	}
+	return state, nil
+}
+
+// running returns the running container with a name; an empty name means any.
+func (o *observed) running(name string) (lifecycle.Container, bool) {
+	i := slices.IndexFunc(o.containers, func(c lifecycle.Container) bool {
+		return c.State == lifecycle.Running && (name == "" || c.Name == name)
+	})
+	if i < 0 {
+		return lifecycle.Container{}, false
+	}
+	return o.containers[i], true
+}
+
+// execStream runs a command in a container.
+func (n *Node) execStream(w http.ResponseWriter, r *http.Request) {
+	n.stream(w, r, func(ctx context.Context) (string, error) {
+		s, err := streamsOf(r.URL.Query())
+		if err != nil {
+			return "", err
+		}
+		state, err := n.podOf(r)
+		if err != nil {
+			return "", err
+		}
+		name := r.PathValue("container")
+		c, ok := state.running(name)
+		if !ok {
+			return "", fmt.Errorf("container not found (%q)", name)
+		}
+		return n.opts.Runtime.Exec(ctx, &cri.ExecRequest{
+			ContainerId: c.ID, Cmd: r.URL.Query()["command"], Tty: s.tty, Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr,
+		})
+	})
+}
+
+// attach connects to the first process of a container. It has a terminal or not, whatever the client says.
+func (n *Node) attach(w http.ResponseWriter, r *http.Request) {
+	n.stream(w, r, func(ctx context.Context) (string, error) {
+		s, err := streamsOf(r.URL.Query())
+		if err != nil {
+			return "", err
+		}
+		state, err := n.podOf(r)
+		if err != nil {
+			return "", err
+		}
+		name := r.PathValue("container")
+		c, ok := state.running(name)
+		if !ok {
+			return "", fmt.Errorf("container %s not found in pod %s_%s", name, state.pod.Name, state.pod.Namespace)
+		}
+		tty := hasTTY(&state.pod.Spec, name)
+		return n.opts.Runtime.Attach(ctx, &cri.AttachRequest{
+			ContainerId: c.ID, Tty: tty, Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr && !tty,
+		})
+	})
+}
+
+func hasTTY(spec *corev1.PodSpec, name string) bool {
+	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return list[i].TTY
+			}
+		}
+	}
+	return slices.ContainsFunc(spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name && c.TTY })
+}
+
+// portForward connects to ports of a pod.
+func (n *Node) portForward(w http.ResponseWriter, r *http.Request) {
+	n.stream(w, r, func(ctx context.Context) (string, error) {
+		ports, err := portsOf(r)
+		if err != nil {
+			return "", err
+		}
+		state, err := n.podOf(r)
+		if err != nil {
+			return "", err
+		}
+		c, ok := state.running("")
+		if !ok {
+			return "", fmt.Errorf("pod not found (%q)", state.pod.Name+"_"+state.pod.Namespace)
+		}
+		return n.opts.Runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: c.Sandbox, Port: ports})
+	})
+}
+
+// portsOf returns the ports that a client of the old WebSocket protocols must name in the query. All others name them with each
+// stream.
+func portsOf(r *http.Request) (ports []int32, err error) {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return nil, nil
+	}
+	lists := r.URL.Query()[corev1.PortHeader]
+	if len(lists) == 0 {
+		return nil, refuse(http.StatusBadRequest, "query parameter %q is required", corev1.PortHeader)
+	}
+	for _, list := range lists {
+		if list == "" {
+			return nil, refuse(http.StatusBadRequest, "query parameter %q cannot be empty", corev1.PortHeader)
+		}
+		for text := range strings.SplitSeq(list, ",") {
+			port, err := strconv.ParseUint(text, 10, 16)
+			if err != nil {
+				return nil, refuse(http.StatusBadRequest, "unable to parse %q as a port: %v", list, err)
+			}
+			if port < 1 {
+				return nil, refuse(http.StatusBadRequest, "port %q must be > 0", list)
+			}
+			if ports = append(ports, int32(port)); len(ports) > mostPorts {
+				return nil, refuse(http.StatusBadRequest, "query parameter %q has more than %d ports", corev1.PortHeader, mostPorts)
+			}
+		}
+	}
+	return ports, nil
+}
+
+// stream passes a connection on to the URL that the runtime returns. It ends with the agent.
+func (n *Node) stream(w http.ResponseWriter, r *http.Request, open func(context.Context) (string, error)) {
+	if !asksForUpgrade(r) {
+		answer(w, refuse(http.StatusBadRequest, "Upgrade request required"))
+		return
+	}
+	text, err := open(r.Context())
+	if err != nil {
+		answerCRI(w, err)
+		return
+	}
+	to, err := url.Parse(text)
+	if err != nil || to.Host == "" {
+		answer(w, fmt.Errorf("the container runtime answered with %q, which is not a URL", text))
+		return
+	}
+	proxy := &httputil.ReverseProxy{
+		Transport: n.transport,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL, p.Out.Host = to, ""
+			p.Out.Header.Del("Authorization") // the runtime needs none
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			answer(w, fmt.Errorf("error dialing backend: %w", err))
+		},
+		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+func asksForUpgrade(r *http.Request) bool {
+	return slices.ContainsFunc(r.Header.Values("Connection"), func(v string) bool { return strings.Contains(strings.ToLower(v), "upgrade") })
+}
+
+// newStreamTransport returns the transport to the streams of the runtime. A connection is for one stream.
+func newStreamTransport() *http.Transport {
+	return &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: streamDialLimit}).DialContext,
+		TLSHandshakeTimeout: streamDialLimit,
+		DisableKeepAlives:   true,
+		DisableCompression:  true,
+	}
+}
+
+// answerCRI answers with an error of the runtime, with the codes of upstream's kubelet.
+func answerCRI(w http.ResponseWriter, err error) {
+	s, ok := status.FromError(err)
+	switch {
+	case !ok:
+		answer(w, err)
+	case s.Code() == codes.NotFound:
+		answer(w, refuse(http.StatusNotFound, "%s", s.Message()))
+	case s.Code() == codes.ResourceExhausted:
+		w.Header().Set("Retry-After", "60") // when the URLs that nobody has used end
+		answer(w, refuse(http.StatusTooManyRequests, "%s", s.Message()))
+	default:
+		answer(w, refuse(http.StatusInternalServerError, "%s", s.Message()))
+	}
+}

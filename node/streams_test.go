@@ -1,0 +1,163 @@
+package node_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+	criexec "k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+
+	"github.com/sampan-io/sampan/node"
+)
+
+// streamed is a runtime whose streams are upstream's.
+type streamed struct {
+	node.Runtime
+	server streaming.Server
+}
+
+func (s streamed) Exec(_ context.Context, req *cri.ExecRequest) (string, error) {
+	if len(req.GetCmd()) == 1 && req.GetCmd()[0] == "gone" {
+		return "", status.Error(codes.NotFound, "the container is gone")
+	}
+	r, err := s.server.GetExec(req)
+	return r.GetUrl(), err
+}
+
+func (s streamed) Attach(_ context.Context, req *cri.AttachRequest) (string, error) {
+	r, err := s.server.GetAttach(req)
+	return r.GetUrl(), err
+}
+
+func (s streamed) PortForward(_ context.Context, req *cri.PortForwardRequest) (string, error) {
+	r, err := s.server.GetPortForward(req)
+	return r.GetUrl(), err
+}
+
+// processes are what streams of the runtime reach.
+type processes struct{}
+
+func (processes) Exec(_ context.Context, _ string, cmd []string, in io.Reader, out, _ io.WriteCloser, tty bool, _ <-chan criexec.TerminalSize) error {
+	if cmd[0] == "fail" {
+		return &utilexec.CodeExitError{Err: errors.New("exit 7"), Code: 7}
+	}
+	fmt.Fprintf(out, "%v tty=%v ", cmd, tty)
+	if in != nil {
+		_, err := io.Copy(out, in)
+		return err
+	}
+	return nil
+}
+
+func (processes) Attach(_ context.Context, _ string, _ io.Reader, out, _ io.WriteCloser, tty bool, _ <-chan criexec.TerminalSize) error {
+	_, err := fmt.Fprintf(out, "attached tty=%v", tty)
+	return err
+}
+
+func (processes) PortForward(_ context.Context, _ string, _ int32, stream io.ReadWriteCloser) error {
+	return stream.Close()
+}
+
+func TestKubeletStreams(t *testing.T) {
+	r := newRig(t)
+	ca := newAuthority(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := streaming.DefaultConfig
+	back := httptest.NewUnstartedServer(nil)
+	config.BaseURL = &url.URL{Scheme: "http", Host: back.Listener.Addr().String(), Path: "/"}
+	server, err := streaming.NewServer(config, processes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	back.Config.Handler = server
+	back.Start()
+	t.Cleanup(back.Close)
+
+	plain := r.opts.Runtime
+	r.opts.Runtime = streamed{plain, server}
+	r.opts.Listeners = []net.Listener{l}
+	r.opts.TLS = &tls.Config{Certificates: []tls.Certificate{ca.issue("system:node:n1", "system:nodes")}}
+	r.opts.ClientCAs = ca.pool
+	stop := r.start()
+	defer stop()
+	<-r.node.Ready()
+	r.create(webPod("web", func(p *corev1.Pod) { p.Spec.Containers[0].TTY, p.Spec.Containers[0].Stdin = true, true }))
+	r.await("web", "ready", isReady)
+
+	cert := ca.issue("kube-apiserver-kubelet-client")
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{cert}}}
+	t.Cleanup(transport.CloseIdleConnections)
+	cfg := &rest.Config{Host: "https://" + l.Addr().String(), TLSClientConfig: rest.TLSClientConfig{
+		CAData: pemOf(ca.cert.Raw), CertData: pemOf(cert.Certificate[0]), KeyData: keyOf(t, cert),
+	}}
+	call := func(path, in string, tty bool) (string, error) {
+		u, err := url.Parse(cfg.Host + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := remotecommand.NewSPDYExecutor(cfg, http.MethodPost, u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		opts := remotecommand.StreamOptions{Stdout: &out, Tty: tty}
+		if in != "" {
+			opts.Stdin = strings.NewReader(in)
+		}
+		err = e.StreamWithContext(t.Context(), opts)
+		return out.String(), err
+	}
+	for _, tt := range []struct{ path, in, out, err string }{
+		{path: "/exec/default/web/web?command=a&command=b+c&output=1&input=1", in: "input", out: "[a b c] tty=false input"},
+		{path: "/exec/default/web/web?command=fail&output=1", err: "command terminated with exit code 7"},
+		{path: "/attach/default/web/web?output=1", out: "attached tty=true"},
+		{path: "/exec/default/web/none?command=a&output=1", err: `unable to upgrade connection: container not found ("none")`},
+		{path: "/attach/default/web/none?output=1", err: "unable to upgrade connection: container none not found in pod web_default"},
+		{path: "/exec/default/none/web?command=a&output=1", err: "unable to upgrade connection: pod does not exist"},
+		{path: "/exec/default/web/other-uid/web?command=a&output=1", err: "unable to upgrade connection: pod not found"},
+		{path: "/exec/default/web/web?command=a", err: "unable to upgrade connection: you must specify at least 1 of stdin, stdout, stderr"},
+		{path: "/exec/default/web/web?command=gone&output=1", err: "unable to upgrade connection: the container is gone"},
+		{path: "/portForward/default/none", err: "unable to upgrade connection: pod does not exist"},
+	} {
+		out, err := call(tt.path, tt.in, strings.HasPrefix(tt.path, "/attach"))
+		if out != tt.out || tt.err == "" && err != nil || tt.err != "" && (err == nil || err.Error() != tt.err) {
+			t.Errorf("%s: %q, %v, want %q, %s", tt.path, out, err, tt.out, tt.err)
+		}
+	}
+	client := kubelet{t: t, base: cfg.Host, http: &http.Client{Transport: transport}}
+	for path, want := range map[string]string{
+		"/exec/default/web/web?command=a&output=1": "400 Upgrade request required",
+	} {
+		if code, body, _ := client.do("GET", path); codeAnd(code, body) != want {
+			t.Errorf("%s: %s, want %s", path, codeAnd(code, body), want)
+		}
+	}
+	if code, body, _ := client.do("GET", "/runningpods/"); code != 200 || !strings.Contains(body, `"name":"web"`) {
+		t.Errorf("runningpods: %s", codeAnd(code, body))
+	}
+
+	// Simulated containers refuse streams.
+	if _, err := plain.Exec(t.Context(), &cri.ExecRequest{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a simulated runtime answers %v", err)
+	}
+}
