@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -408,78 +407,6 @@ func TestLogs(t *testing.T) {
 	slices.Sort(lines)
 	if got.code != 0 || len(lines) != 3 || lines[2] != "container=side&follow=true&tailLines=10" {
 		t.Errorf("logs -f of several: %+v", got)
-	}
-}
-
-func TestExec(t *testing.T) {
-	w, url := serve(t, pod("a", isReady))
-	w.extra["/api/v1/nodes/n1/proxy/run/default/a/main"] = func(rw http.ResponseWriter, r *http.Request) {
-		cmd := r.URL.Query()["command"]
-		if len(cmd) == 0 {
-			cmd = strings.Fields(r.URL.Query().Get("cmd"))
-		}
-		rw.Header().Set("X-Sampan-Exit-Code", "0")
-		switch cmd[0] {
-		case "false":
-			rw.Header().Set("X-Sampan-Exit-Code", "7")
-		case "both":
-			rw.Header().Set("X-Sampan-Stdout-Length", "4")
-			if len(cmd) > 1 {
-				rw.Header().Set("X-Sampan-Exit-Code", cmd[1])
-				rw.Header().Set("X-Sampan-Output-Limit-Reached", "stdout")
-			}
-			_, _ = io.WriteString(rw, "out\nerr\n")
-			return
-		case "short": // the connection breaks
-			rw.Header().Set("X-Sampan-Stdout-Length", "400")
-		}
-		_, _ = io.WriteString(rw, r.Method+" "+strings.Join(cmd, "|")+"\n")
-	}
-	c := newTerminal(t, url)
-	c.want(0, "out\n", "err\n", "exec", "a", "--", "both")
-	const lost = "stdout of the command exceeded the limit of 16 MiB, and the rest was dropped: let the command write to a file, or print less\n"
-	c.want(1, "out\n", "err\nerror: "+lost, "exec", "a", "--", "both", "0")
-	c.want(3, "out\n", "err\ncommand terminated with exit code 3\nerror: "+lost, "exec", "a", "--", "both", "3")
-	c.want(1, "POST short\n", "error: reading the output: EOF\n", "exec", "a", "--", "short")
-	c.want(0, "POST echo|a b|-x\n", "", "exec", "a", "--", "echo", "a b", "-x")
-	c.want(0, "POST echo|a||b\n", "", "exec", "a", "--", "echo", "a", "", "b")
-	c.want(7, "POST false\n", "command terminated with exit code 7\n", "exec", "a", "-c", "main", "--", "false")
-	for _, args := range [][]string{{"exec", "a", "ls"}, {"exec", "-it", "a", "--", "sh"}, {"exec", "a", "--"}} {
-		if got := c.run(args...); got.code != 1 || !strings.HasPrefix(got.err, "error: ") {
-			t.Errorf("%v: %+v, want a sentence and exit code 1", args, got)
-		}
-	}
-}
-
-// TestExecThroughUpstreamsKubelet has a node whose kubelet answers as upstream's: it takes the one parameter cmd apart at
-// spaces, answers with all output in one when the command succeeds, and with an error when it fails.
-func TestExecThroughUpstreamsKubelet(t *testing.T) {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	n.Status.NodeInfo.KubeletVersion = "v1.37.2"
-	w, url := serve(t, pod("a", isReady), n)
-	w.extra["/api/v1/nodes/n1/proxy/run/default/a/main"] = func(rw http.ResponseWriter, r *http.Request) {
-		fail := func(text string) {
-			rw.WriteHeader(http.StatusInternalServerError)
-			_, _ = io.WriteString(rw, text)
-		}
-		switch cmd := strings.Split(r.URL.Query().Get("cmd"), " "); cmd[0] {
-		case "":
-			fail(`failed to exec in container: OCI runtime exec failed: exec failed: unable to start container process: exec: "": executable file not found in $PATH`)
-		case "cat":
-			fail("command 'cat /nope' exited with 3: cat: /nope: No such file\nor directory\n")
-		case "lost":
-			fail("container not found")
-		default:
-			_, _ = io.WriteString(rw, strings.Join(cmd[1:], " ")+"\n")
-		}
-	}
-	c := newTerminal(t, url)
-	c.want(0, "hi there\n", "", "exec", "a", "--", "echo", "hi", "there")
-	c.want(3, "", "cat: /nope: No such file\nor directory\ncommand terminated with exit code 3\n", "exec", "a", "--", "cat", "/nope")
-	c.want(1, "", "error: the kubelet of node n1 only runs commands whose arguments have no spaces and are not empty; nothing was run: use kubectl exec\n",
-		"exec", "a", "--", "sh", "-c", "exit 3")
-	if got := c.run("exec", "a", "--", "lost"); got.code != 1 || !strings.Contains(got.err, "container not found") {
-		t.Errorf("%+v, want the kubelet's error", got)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/images"
@@ -29,6 +30,9 @@ type Options struct {
 
 	In       io.Reader // nil means os.Stdin
 	Out, Err io.Writer // nil means os.Stdout, os.Stderr
+
+	// Terminal is the terminal that In reads from; nil if it is none. Main finds it by itself.
+	Terminal *os.File
 
 	// Extra are further commands, which get the global flags.
 	Extra []*cobra.Command
@@ -52,7 +56,7 @@ func New(o Options) *cobra.Command {
 	if o.Version == "" {
 		o.Version = "unknown"
 	}
-	g := &session.Globals{Streams: session.Streams{In: o.In, Out: o.Out, Err: o.Err, Release: o.Release}, Version: o.Version}
+	g := &session.Globals{Streams: session.Streams{In: o.In, Out: o.Out, Err: o.Err, Terminal: o.Terminal, Release: o.Release}, Version: o.Version}
 	root := &cobra.Command{
 		Use:   "sampan",
 		Short: "Kubernetes for a small boat: a whole cluster in one program",
@@ -71,12 +75,13 @@ func New(o Options) *cobra.Command {
 	root.SetErr(o.Err)
 	root.SetFlagErrorFunc(flagError)
 	g.AddFlags(root.PersistentFlags())
-	run := objects.Run(g)
+	run := objects.Run(g, pods.Foreground(g))
 	run.AddCommand(pods.RunJob(g))
 	simulate := simulation.Simulate(g)
 	simulate.AddCommand(nodes.Cut(g), nodes.Restore(g))
 	root.AddCommand(
 		objects.Create(g), objects.Apply(g), run, objects.Replace(g), objects.Get(g), objects.Delete(g), pods.Logs(g), pods.Exec(g),
+		pods.Attach(g), pods.PortForward(g), pods.Copy(g), pods.Debug(g), pods.Top(g),
 		objects.Scale(g), waiting.Command(g), rollouts.RollingUpdate(g), rollouts.Rollout(g), nodes.Cordon(g), nodes.Uncordon(g), nodes.Drain(g),
 		images.Command(g), services.Command(g), simulate, scheduling.Command(g), dnsCommand(g), proxyCommand(g), versionCommand(g),
 	)
@@ -139,6 +144,9 @@ func wrapArgs(c *cobra.Command) {
 func Main(ctx context.Context, args []string, o Options) int {
 	if o.In == nil {
 		o.In = os.Stdin
+	}
+	if f, ok := o.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		o.Terminal = f
 	}
 	o.In = untilOver(ctx, o.In)
 	root := New(o)

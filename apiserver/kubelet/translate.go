@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	clientspdy "k8s.io/client-go/transport/spdy"
 	"k8s.io/client-go/util/exec"
+	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
@@ -34,6 +35,8 @@ const pingPeriod = 5 * time.Second
 // translate serves the WebSocket protocol v5.channel.k8s.io to the client, and is a client of the node over SPDY. The WebSocket
 // stands before the node is asked, so an error of the node is a Status in the error channel.
 func (c *Client) translate(w http.ResponseWriter, r *http.Request, to *url.URL, transport http.RoundTripper, s streams) {
+	// The libraries log every connection that breaks; what matters of it is in the Status.
+	r = r.WithContext(klog.NewContext(r.Context(), klog.New(nil)))
 	socket := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
 		constants.StreamProtocolV5Name: {Binary: true, Channels: s.channels()},
 	})

@@ -38,7 +38,7 @@ func (j *JobFlags) Given(f *pflag.FlagSet) bool {
 
 // Object makes the Job. An error is the fault of the command line.
 func (j *JobFlags) Object(name string, command []string) (*batchv1.Job, error) {
-	if err := checkImage(j.image); err != nil {
+	if err := CheckImage(j.image); err != nil {
 		return nil, err
 	}
 	if j.retries < 0 {

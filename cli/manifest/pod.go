@@ -23,6 +23,7 @@ type PodFlags struct {
 	command           bool
 	privileged        bool
 	stdin, tty        bool
+	leaveOpen         bool
 	expose            bool
 }
 
@@ -38,9 +39,13 @@ func (r *PodFlags) Add(f *pflag.FlagSet) {
 	f.BoolVar(&r.command, "command", false, "use the arguments after -- as the command instead of its arguments")
 	f.BoolVar(&r.privileged, "privileged", false, "run the container in privileged mode")
 	f.BoolVarP(&r.stdin, "stdin", "i", false, "keep the standard input of the container open")
+	f.BoolVar(&r.leaveOpen, "leave-stdin-open", false, "with -i, keep the standard input of the container open after the first client has left")
 	f.BoolVarP(&r.tty, "tty", "t", false, "allocate a terminal for the container")
 	f.BoolVar(&r.expose, "expose", false, "create a Service for the port, too")
 }
+
+// Interactive reports whether the container's standard input is to stay open.
+func (r *PodFlags) Interactive() bool { return r.stdin }
 
 // Objects returns the pod and, if one is asked for, a Service for its port. Rest is what
 // stands behind the name on the command line. An error is the fault of that.
@@ -57,8 +62,8 @@ func (r *PodFlags) Objects(name string, rest []string) (*corev1.Pod, *corev1.Ser
 
 func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
 	switch {
-	case checkImage(r.image) != nil:
-		return nil, checkImage(r.image)
+	case CheckImage(r.image) != nil:
+		return nil, CheckImage(r.image)
 	case r.tty && !r.stdin:
 		return nil, errors.New("-i/--stdin is required for containers with -t/--tty=true")
 	case r.expose && r.port == "":
@@ -67,7 +72,7 @@ func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
 	if r.command && len(rest) == 0 {
 		return nil, errors.New("--command needs a command after --")
 	}
-	c := corev1.Container{Name: name, Image: r.image, Stdin: r.stdin, TTY: r.tty}
+	c := corev1.Container{Name: name, Image: r.image, Stdin: r.stdin, StdinOnce: r.stdin && !r.leaveOpen, TTY: r.tty}
 	if r.command {
 		c.Command = rest
 	} else {
@@ -116,8 +121,8 @@ func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
 	}, nil
 }
 
-// checkImage says what is wrong with the text of --image.
-func checkImage(image string) error {
+// CheckImage returns what is wrong with the name of an image, or nil.
+func CheckImage(image string) error {
 	switch {
 	case image == "":
 		return errors.New("--image is required")

@@ -34,6 +34,8 @@ type put struct {
 	over  bool             // objects that are there are replaced
 	done  string           // what has been done to an object, in a word
 	wrote waiting.Listener // may be nil
+
+	silent bool // print nothing about an object that was written
 }
 
 func creating(g *session.Globals) put  { return put{Globals: g, done: "created"} }
@@ -163,6 +165,9 @@ func (p *put) one(ctx context.Context, s *session.Session, f show.Format, info r
 	}
 	if p.dryRun == "none" {
 		p.wrote.Notify(info.Mapping, obj)
+	}
+	if p.silent {
+		return nil
 	}
 	return p.Say(f, p.dryRun, info.Mapping, obj, p.done)
 }

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -12,18 +13,33 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
+// A Foreground attaches to a new pod with one container, and with remove deletes it at the end. Its error has the exit code of the
+// container.
+type Foreground func(ctx context.Context, name string, stdin, tty, quiet, remove bool) error
+
 // Run returns the verb run, which makes a pod.
-func Run(g *session.Globals) *cobra.Command {
+func Run(g *session.Globals, foreground Foreground) *cobra.Command {
 	p := creating(g)
 	var flags manifest.PodFlags
+	var attach, remove bool
 	cmd := &cobra.Command{
-		Use:   "run NAME --image=IMAGE [-- ARGUMENT…]",
+		Use:   "run NAME --image=IMAGE [-it] [--rm] [-- ARGUMENT…]",
 		Short: "Create a pod that runs an image",
+		Long: "Create a pod with one container. With -i or --attach, wait until it runs, attach to it, and exit with its exit code if\n" +
+			"it is not restarted (--restart=Never).",
 		Example: "  sampan run web --image=nginx --port=80\n  sampan run try --image=busybox --restart=Never -- date\n" +
-			"  sampan run try --image=busybox --restart=Never --command -- sh -c 'echo $A' --env=A=b",
+			"  sampan run try --image=busybox --restart=Never --command -- sh -c 'echo $A' --env=A=b\n" +
+			"  sampan run try --image=busybox --restart=Never -it --rm -- sh",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || cmd.ArgsLenAtDash() == 0 {
 				return exit.Usage(cmd.CommandPath(), errors.New("NAME is required for run"))
+			}
+			if !cmd.Flags().Changed("attach") && flags.Interactive() {
+				attach = true
+			}
+			attach = attach && p.dryRun == "none"
+			if remove && !attach && p.dryRun == "none" {
+				return exit.Usage(cmd.CommandPath(), errors.New("--rm should only be used for attached containers"))
 			}
 			pod, service, err := flags.Objects(args[0], args[1:])
 			if err != nil {
@@ -34,10 +50,24 @@ func Run(g *session.Globals) *cobra.Command {
 					return err
 				}
 			}
-			return p.made(cmd.Context(), resource.MappingOf(client.Pods), "", pod)
+			if attach {
+				p.silent = true
+			}
+			if err := p.made(cmd.Context(), resource.MappingOf(client.Pods), "", pod); err != nil || !attach {
+				return err
+			}
+			quiet, err := cmd.Flags().GetBool("quiet") // a flag of waiting
+			if err != nil {
+				return err
+			}
+			c := &pod.Spec.Containers[0]
+			return foreground(cmd.Context(), pod.Name, c.Stdin, c.TTY, quiet, remove)
 		},
 	}
 	flags.Add(cmd.Flags())
+	f := cmd.Flags()
+	f.BoolVar(&attach, "attach", false, "wait until the pod runs, and attach to it (default true with -i)")
+	f.BoolVar(&remove, "rm", false, "delete the pod when it ends or the command is interrupted; with -i or --attach")
 	p.flags(cmd, "kubectl-run")
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,9 @@ import (
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
+
+	// Terminal is the terminal that In reads from; nil if it is none.
+	Terminal *os.File
 
 	// Release is called when a wait has been interrupted, so that the next interruption
 	// ends the program at once; may be nil.
