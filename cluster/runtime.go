@@ -171,7 +171,7 @@ func (r *runtimeProcess) start(ctx context.Context) (*exec.Cmd, error) {
 		return nil, err
 	}
 	defer told.Close()
-	args := append([]string{"serve", "--ready-fd=3"}, runtimeFlags(r.c.Profile, nodeNetwork(r.c.Settings.Pods), r.c.Settings.Services.String())...)
+	args := append([]string{"serve", "--ready-fd=3", "--registries=" + r.c.Profile.RegistryDirs(r.c.Settings.Images)}, runtimeFlags(r.c.Profile, nodeNetwork(r.c.Settings.Pods), r.c.Settings.Services.String())...)
 	cmd := exec.Command(r.program, args...) //nolint:noctx // it must outlive us
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{tell}

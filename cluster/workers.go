@@ -45,6 +45,7 @@ import (
 	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node"
+	imagecredentials "github.com/sampan-io/sampan/node/credentials"
 	"github.com/sampan-io/sampan/node/localdisk"
 	"github.com/sampan-io/sampan/node/simulated"
 	"github.com/sampan-io/sampan/proxy/trace"
@@ -299,6 +300,11 @@ func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
 	o.RootDir = filepath.Join(c.Profile.DataDir, "pods")
 	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")
 	o.Handlers = map[string]http.Handler{"GET " + trace.AgentPath: c.tracer}
+	if i := c.Settings.Images; i.CredentialConfig != "" {
+		if o.Images.Plugins, err = imagecredentials.Load(i.CredentialConfig, i.CredentialPrograms, c.Log); err != nil {
+			return nil, err
+		}
+	}
 	return node.New(o)
 }
 

@@ -127,6 +127,9 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		gid = int(*sc.FSGroup)
 	}
+	if v.Image != nil {
+		return time.Time{}, nil // the runtime mounts it
+	}
 	dir := f.path(pod, v)
 	if v.EmptyDir != nil {
 		return time.Time{}, f.emptyDir(dir, f.memorySize(pod, v.EmptyDir), v.EmptyDir, gid)
@@ -306,14 +309,20 @@ func (f *files) token(ctx context.Context, pod *corev1.Pod, file string, s *core
 }
 
 // mounts returns the mounts of one attempt at a container.
-func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips []string, env func(string) (string, bool)) ([]*cri.Mount, error) {
+func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips []string, images map[string]string, env func(string) (string, bool)) ([]*cri.Mount, error) {
 	if f.root == "" {
 		return nil, nil
 	}
 	var list []*cri.Mount
 	hosts := true
 	for i, vm := range c.VolumeMounts {
-		m, err := f.mount(pod, c, attempt, i, vm, env)
+		var m *cri.Mount
+		var err error
+		if id, ok := images[vm.Name]; ok {
+			m, err = imageMount(id, vm, env)
+		} else {
+			m, err = f.mount(pod, c, attempt, i, vm, env)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -340,6 +349,19 @@ func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips 
 		return nil, err
 	}
 	return append(list, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: path}), nil
+}
+
+// imageMount returns the mount of an image, or of a directory or file in it. Images are mounted read-only, and the runtime
+// sees that the path stays in the image.
+func imageMount(id string, vm corev1.VolumeMount, env func(string) (string, bool)) (*cri.Mount, error) {
+	part := vm.SubPath
+	if vm.SubPathExpr != "" {
+		part = crispec.Expand(vm.SubPathExpr, env)
+	}
+	if part != "" && !filepath.IsLocal(part) {
+		return nil, fmt.Errorf("subPath %q of volume %q leaves the volume", part, vm.Name)
+	}
+	return &cri.Mount{ContainerPath: vm.MountPath, Image: &cri.ImageSpec{Image: id}, ImageSubPath: part, Readonly: true}, nil
 }
 
 func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index int, vm corev1.VolumeMount, env func(string) (string, bool)) (*cri.Mount, error) {

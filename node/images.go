@@ -4,60 +4,365 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/node/credentials"
+	"github.com/sampan-io/sampan/node/pullrecord"
 )
 
-// image makes sure that the runtime has the container's image, as its pull policy
-// says.
+// ImageOptions says how a node pulls images and collects unused ones. The names of kubelet's configuration are in
+// parentheses.
+type ImageOptions struct {
+	// ParallelPulls is how many images are pulled at a time (maxParallelImagePulls); 1 pulls one after the other
+	// (serializeImagePulls), 0 means 5.
+	ParallelPulls int
+	// Plugins are the credential provider plug-ins; nil means none.
+	Plugins *credentials.Plugins
+	// Verification and Allowed say for which images on the node the credentials of pods are verified
+	// (imagePullCredentialsVerificationPolicy, preloadedImagesVerificationAllowlist). Nothing is verified without RootDir.
+	Verification pullrecord.Policy
+	Allowed      []string
+	// Collect says which unused images are removed.
+	Collect CollectOptions
+}
+
+const defaultParallelPulls = 5
+
+// pulls is what the workers share for pulling images.
+type pulls struct {
+	slots   chan struct{}       // one per image that is being pulled
+	records *pullrecord.Records // nil: credentials are not verified
+	files   []string            // with credentials of the node
+	done    chan struct{}       // holds one: an image was pulled
+}
+
+// newPulls returns the state for pulls, without records yet.
+func newPulls(o Options) *pulls {
+	p := &pulls{slots: make(chan struct{}, o.Images.ParallelPulls), done: make(chan struct{}, 1)}
+	if o.RootDir == "" {
+		return p
+	}
+	dirs := []string{filepath.Dir(o.RootDir)}
+	if home, err := os.UserHomeDir(); err == nil {
+		dirs = append(dirs, filepath.Join(home, ".docker"))
+	}
+	for _, dir := range append(dirs, "/.docker") {
+		p.files = append(p.files, filepath.Join(dir, "config.json"))
+	}
+	return p
+}
+
+// openRecords opens the records about pulled images.
+func (n *Node) openRecords(ctx context.Context) error {
+	if n.opts.RootDir == "" {
+		return nil
+	}
+	images, err := n.opts.Runtime.ListImages(ctx)
+	if err != nil {
+		return fmt.Errorf("listing images: %w", err)
+	}
+	present := map[string]string{}
+	for _, i := range images {
+		for _, name := range slices.Concat(i.GetRepoTags(), i.GetRepoDigests()) {
+			present[name] = i.GetId()
+		}
+	}
+	o := n.opts.Images
+	n.pulls.records, err = pullrecord.Open(pullrecord.Options{
+		Dir: filepath.Join(filepath.Dir(n.opts.RootDir), "image_manager"), Policy: o.Verification, Allow: o.Allowed,
+	}, present)
+	return err
+}
+
+// wantedImage is an image that a pod needs: that of a container, or of a volume.
+type wantedImage struct {
+	name   string
+	policy corev1.PullPolicy
+	event  func(kind, reason, format string, args ...any)
+}
+
+// image makes sure that the runtime has the container's image, as its pull policy says.
 func (w *worker) image(ctx context.Context, o order) (*cri.Image, *startError) {
 	c := o.container
-	if _, err := name.ParseReference(c.Image, name.WeakValidation); err != nil {
-		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format", c.Image, c.Image)
+	return w.ensureImage(ctx, o, wantedImage{c.Image, c.ImagePullPolicy, func(kind, reason, format string, args ...any) {
+		w.containerEvent(c.Name, kind, reason, format, args...)
+	}})
+}
+
+// ensureImage makes sure that the runtime has an image, and that the pod may use it.
+func (w *worker) ensureImage(ctx context.Context, o order, want wantedImage) (*cri.Image, *startError) {
+	ref, err := name.ParseReference(want.name, name.WeakValidation)
+	if err != nil {
+		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format", want.name, want.name)
 		return nil, &startError{
 			reason: "InvalidImageName", message: message,
 			events: append([]warning{{"InspectFailed", message}}, failed("Error: InvalidImageName")...),
 		}
 	}
-	image, err := w.n.opts.Runtime.ImageStatus(ctx, c.Image)
+	secrets := sync.OnceValues(func() ([]credentials.Credential, error) {
+		return w.credentials(ctx, o.pod, want.name, repositoryOf(ref))
+	})
+	if want.policy != corev1.PullAlways {
+		image, fail := w.presentImage(ctx, want, secrets)
+		if image != nil || fail != nil {
+			return image, fail
+		}
+	}
+	found, err := secrets()
 	if err != nil {
-		message := fmt.Sprintf("Failed to inspect image %q: %s", c.Image, sentence(err))
+		message := err.Error()
+		return nil, &startError{
+			reason: "ErrImagePull", message: message, pulled: want.name, events: failed("Error: %s", message),
+			laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", want.name, message),
+		}
+	}
+	return w.pullImage(ctx, o, want, found)
+}
+
+// repositoryOf returns the repository of a reference with its registry, with the name docker.io for Docker's.
+func repositoryOf(ref name.Reference) string {
+	registry := ref.Context().RegistryStr()
+	if registry == name.DefaultRegistry {
+		registry = "docker.io"
+	}
+	return registry + "/" + ref.Context().RepositoryStr()
+}
+
+// presentImage returns the image if the runtime has it and the pod may use it. Neither an image nor an error means that it
+// has to be pulled.
+func (w *worker) presentImage(ctx context.Context, want wantedImage, secrets func() ([]credentials.Credential, error)) (*cri.Image, *startError) {
+	image, err := w.n.opts.Runtime.ImageStatus(ctx, want.name)
+	if err != nil {
+		message := fmt.Sprintf("Failed to inspect image %q: %s", want.name, sentence(err))
 		return nil, &startError{reason: "ImageInspectError", message: message, events: []warning{{"InspectFailed", message}}}
 	}
-	if image != nil && c.ImagePullPolicy != corev1.PullAlways {
-		w.containerEvent(c.Name, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", c.Image)
-		return image, nil
-	}
-	if c.ImagePullPolicy == corev1.PullNever {
-		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
-		return nil, &startError{
-			reason: "ErrImageNeverPull", message: message,
-			events: append([]warning{{"ErrImageNeverPull", message}}, failed("Error: ErrImageNeverPull")...),
+	if image != nil {
+		must, err := w.mustPull(want.name, image.GetId(), secrets)
+		if err != nil {
+			return nil, &startError{
+				reason: "ErrImagePull", message: err.Error(), pulled: want.name, events: failed("Error: %v", err),
+				laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v", want.name, err),
+			}
+		}
+		if !must {
+			want.event(corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", want.name)
+			return image, nil
 		}
 	}
-	w.containerEvent(c.Name, corev1.EventTypeNormal, "Pulling", "Pulling image %q", c.Image)
-	began := time.Now()
-	ref, err := w.n.opts.Runtime.PullImage(ctx, c.Image, nil, w.n.sandboxConfig(o.pod, int32(o.sandbox.Attempt)))
-	if err == nil {
-		image, err = w.n.opts.Runtime.ImageStatus(ctx, ref)
+	if want.policy != corev1.PullNever {
+		return nil, nil
 	}
-	if err == nil && image == nil {
+	// The message is the same for an image that the pod may not use: it does not reveal that the image is there.
+	message := fmt.Sprintf("Container image %q is not present with pull policy of Never", want.name)
+	return nil, &startError{
+		reason: "ErrImageNeverPull", message: message,
+		events: append([]warning{{"ErrImageNeverPull", message}}, failed("Error: ErrImageNeverPull")...),
+	}
+}
+
+// mustPull reports whether an image that is there has to be pulled to find out whether the pod may use it.
+func (w *worker) mustPull(image, id string, secrets func() ([]credentials.Credential, error)) (bool, error) {
+	if w.n.pulls.records == nil {
+		return false, nil
+	}
+	return w.n.pulls.records.MustPull(image, id, func() ([]pullrecord.Secret, error) {
+		found, err := secrets()
+		var list []pullrecord.Secret
+		for _, c := range found {
+			if c.Secret != (credentials.Source{}) {
+				list = append(list, recordOf(c))
+			}
+		}
+		return list, err
+	})
+}
+
+func recordOf(c credentials.Credential) pullrecord.Secret {
+	return pullrecord.Secret{UID: c.Secret.UID, Namespace: c.Secret.Namespace, Name: c.Secret.Name, CredentialHash: c.Hash}
+}
+
+// credentials returns the credentials for an image: those of the pod's secrets first, then those of the node.
+func (w *worker) credentials(ctx context.Context, pod *corev1.Pod, image, repository string) ([]credentials.Credential, error) {
+	limited, cancel := context.WithTimeout(ctx, lookup)
+	defer cancel()
+	var secrets []*corev1.Secret
+	var missing []string
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		if ref.Name == "" {
+			continue
+		}
+		s, err := objects{limited, w.n.objects}.Secret(pod.Namespace, ref.Name)
+		if err != nil {
+			missing = append(missing, ref.Name)
+			continue
+		}
+		secrets = append(secrets, s)
+	}
+	if len(missing) > 0 {
+		w.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
+	}
+	keys, err := credentials.FromSecrets(secrets)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(keys.Lookup(repository), credentials.FromFiles(w.n.pulls.files).Lookup(repository),
+		w.n.opts.Images.Plugins.Lookup(ctx, image, repository)), nil
+}
+
+// pullImage pulls an image with the credentials that match, one after the other, and records which one worked.
+func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found []credentials.Credential) (_ *cri.Image, fail *startError) {
+	records := w.n.pulls.records
+	if records != nil {
+		if err := records.Begin(want.name); err != nil {
+			message := fmt.Sprintf("Failed to record image pull intent for container image %q: %v", want.name, err)
+			return nil, pullFailure(want.name, "ErrImagePull", message, nil)
+		}
+		recorded := false
+		defer func() {
+			if !recorded && fail != nil {
+				if err := records.Failed(want.name); err != nil {
+					w.log.Warn("record of a failed pull not removed", "image", want.name, "err", err)
+				}
+			}
+		}()
+	}
+	want.event(corev1.EventTypeNormal, "Pulling", "Pulling image %q", want.name)
+	asked := time.Now()
+	image, used, took, err := w.pullInTurn(ctx, o, want.name, found)
+	if err != nil {
+		message := sentence(err)
+		reason, detail := pullReason(want.name, message)
+		return nil, pullFailure(want.name, reason, detail, failed("Failed to pull image %q: %s", want.name, message))
+	}
+	if records != nil {
+		access := pullrecord.Access{NodePodsAccessible: true}
+		if used != nil && used.Secret != (credentials.Source{}) {
+			access = pullrecord.Access{KubernetesSecrets: []pullrecord.Secret{recordOf(*used)}}
+		}
+		if err := records.Pulled(want.name, image.GetId(), access); err != nil {
+			w.log.Error("pulled image not recorded: the credentials of pods will be verified again", "image", want.name, "err", err)
+		}
+	}
+	for _, told := range []chan struct{}{w.n.pulls.done, w.n.health.changed} { // the second one for the status of the node
+		select {
+		case told <- struct{}{}:
+		default:
+		}
+	}
+	want.event(corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+		want.name, took.Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), image.GetSize())
+	return image, nil
+}
+
+// pullFailure is a failed pull, which is tried again later.
+func pullFailure(image, reason, message string, events []warning) *startError {
+	return &startError{
+		reason: reason, message: message, pulled: image, events: append(events, failed("Error: %s", reason)...),
+		laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: %s: %s", image, reason, message),
+	}
+}
+
+// pullReason returns the reason and the message of a failed pull, which some runtimes choose with the beginning of their
+// error (k8s.io/cri-api/pkg/errors).
+func pullReason(image, message string) (reason, text string) {
+	for _, known := range []struct{ reason, because string }{
+		{"RegistryUnavailable", "the registry is unavailable"},
+		{"SignatureValidationFailed", "the signature validation failed"},
+	} {
+		if rest, ok := strings.CutPrefix(message, known.reason); ok {
+			return known.reason, fmt.Sprintf("image pull failed for %s because %s%s", image, known.because, rest)
+		}
+	}
+	return "ErrImagePull", message
+}
+
+// pullInTurn waits for its turn among the pulls of the node, and pulls. Other pods may start meanwhile.
+func (w *worker) pullInTurn(ctx context.Context, o order, image string, found []credentials.Credential) (*cri.Image, *credentials.Credential, time.Duration, error) {
+	w.n.exit()
+	defer func() { w.n.slots <- struct{}{} }() // even if ctx is over: the caller frees it
+	select {
+	case w.n.pulls.slots <- struct{}{}:
+		defer func() { <-w.n.pulls.slots }()
+	case <-ctx.Done():
+		return nil, nil, 0, context.Cause(ctx)
+	}
+	began := time.Now()
+	sandbox := w.n.sandboxConfig(o.pod, int32(o.sandbox.Attempt))
+	id, used, err := w.pullWith(ctx, image, sandbox, found)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	status, err := w.n.opts.Runtime.ImageStatus(ctx, id)
+	if err == nil && status == nil {
 		err = errors.New("the runtime reported a successful pull and does not have the image")
 	}
-	if err != nil {
-		return nil, &startError{
-			reason: "ErrImagePull", message: sentence(err), pulled: true,
-			events:      append(failed("Failed to pull image %q: %s", c.Image, sentence(err)), failed("Error: ErrImagePull")...),
-			laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", c.Image, sentence(err)),
+	return status, used, time.Since(began), err
+}
+
+// pullWith tries the credentials one after the other, or none if there are none.
+func (w *worker) pullWith(ctx context.Context, image string, sandbox *cri.PodSandboxConfig, found []credentials.Credential) (string, *credentials.Credential, error) {
+	if len(found) == 0 {
+		id, err := w.n.opts.Runtime.PullImage(ctx, image, nil, sandbox)
+		return id, nil, err
+	}
+	var messages []string
+	var last error
+	for i := range found {
+		id, err := w.n.opts.Runtime.PullImage(ctx, image, &cri.AuthConfig{Username: found[i].Username, Password: found[i].Password}, sandbox)
+		if err == nil {
+			return id, &found[i], nil
+		}
+		last = err
+		if m := sentence(err); !slices.Contains(messages, m) {
+			messages = append(messages, m)
 		}
 	}
-	took := time.Since(began).Round(time.Millisecond)
-	w.containerEvent(c.Name, corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", c.Image, took, took, image.GetSize())
-	return image, nil
+	if len(messages) == 1 {
+		return "", nil, last
+	}
+	return "", nil, fmt.Errorf("[%s]", strings.Join(messages, ", "))
+}
+
+// imageVolumes makes sure that the images are there that are volumes of a container, and returns their ids by volume.
+func (w *worker) imageVolumes(ctx context.Context, o order) (map[string]string, *startError) {
+	ids := map[string]string{}
+	var fail *startError
+	for i := range o.pod.Spec.Volumes {
+		v := &o.pod.Spec.Volumes[i]
+		if v.Image == nil || !slices.ContainsFunc(o.container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name }) {
+			continue
+		}
+		image, f := w.ensureImage(ctx, o, wantedImage{v.Image.Reference, v.Image.PullPolicy, w.event})
+		if f != nil {
+			fail = f
+			continue
+		}
+		ids[v.Name] = image.GetId()
+	}
+	return ids, fail
+}
+
+// volumeImages returns the references of the images that are volumes of a pod.
+func volumeImages(pod *corev1.Pod) []string {
+	set := map[string]bool{}
+	for i := range pod.Spec.Volumes {
+		if v := pod.Spec.Volumes[i].Image; v != nil {
+			set[v.Reference] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
 }
 
 // sentence returns the message of a runtime's error, without the prefix that gRPC adds.

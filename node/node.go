@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -66,6 +67,8 @@ type Options struct {
 	// OwnPorts are TCP ports on which the cluster's own servers listen on this host. A pod with such a hostPort is rejected:
 	// it would get the connections of the cluster's clients.
 	OwnPorts []int32
+
+	Images ImageOptions
 
 	MaxPods  int                 // 0 means 110
 	Capacity corev1.ResourceList // overrides what the machine has
@@ -133,6 +136,14 @@ func (o Options) check() (Options, error) {
 	if o.DrainPause == 0 {
 		o.DrainPause = defaultDrainPause
 	}
+	if o.Images.ParallelPulls < 0 {
+		errs = append(errs, fmt.Errorf("node: Options.Images.ParallelPulls must be >= 0, got %d", o.Images.ParallelPulls))
+	}
+	o.Images.ParallelPulls = cmp.Or(max(0, o.Images.ParallelPulls), defaultParallelPulls)
+	var err error
+	if o.Images.Collect, err = o.Images.Collect.check(); err != nil {
+		errs = append(errs, fmt.Errorf("node: Options.Images.Collect: %w", err))
+	}
 	if o.Version == "" {
 		o.Version = defaultVersion
 	}
@@ -161,6 +172,7 @@ type Node struct {
 	departures *departures
 	objects    *references
 	files      *files
+	pulls      *pulls
 	slots      chan struct{} // one per pod that may be starting
 	// probeSlots holds one per probe that is running.
 	probeSlots chan struct{}
@@ -215,6 +227,7 @@ func New(opts Options) (*Node, error) {
 	n.departures = newDepartures(n)
 	n.objects = newReferences(opts.Client, opts.Log, n.referenceChanged)
 	n.files = newFiles(n)
+	n.pulls = newPulls(opts)
 	return n, nil
 }
 
@@ -238,11 +251,15 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.files.open(); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
+	if err := n.openRecords(ctx); err != nil {
+		return fmt.Errorf("node %s: %w", n.opts.Name, err)
+	}
 	last := run.Stage{
 		{Name: "registration", Run: n.register},
 		{Name: "lease", Run: n.renewLease},
 		{Name: "runtime events", Run: n.listen},
 		{Name: "pods", Run: n.work},
+		{Name: "image garbage collection", Run: n.collectImages},
 	}
 	if len(n.opts.Listeners) > 0 {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})

@@ -258,7 +258,6 @@ type order struct {
 	attempt   int32
 	sandbox   lifecycle.Sandbox
 	old       []lifecycle.Container // ended attempts, oldest first
-	pull      lifecycle.Backoff
 	// target is the name of the container whose processes an ephemeral container shows; targetID is its ID, if it runs.
 	target, targetID string
 }
@@ -290,7 +289,6 @@ func (w *worker) making(a lifecycle.Action) order {
 		}
 	}
 	slices.SortFunc(o.old, func(x, y lifecycle.Container) int { return int(x.Attempt - y.Attempt) })
-	o.pull = w.pulls[o.container.Image]
 	return o
 }
 
@@ -324,7 +322,7 @@ func (w *worker) restarting(name string, attempt int32, now time.Time) {
 type startError struct {
 	reason, message           string
 	laterReason, laterMessage string
-	pulled                    bool   // the image is what lacks
+	pulled                    string // the image that could not be pulled
 	id                        string // of the container that was made and did not start
 	events                    []warning
 }
@@ -372,17 +370,20 @@ func (w *worker) start(ctx context.Context, o order) func() {
 			delete(w.view.Memory.Failures, name)
 			delete(w.pulls, o.container.Image)
 			w.view.Memory.Resize.Applied[id] = o.container.Resources
+			for _, image := range volumeImages(o.pod) {
+				delete(w.pulls, image)
+			}
 		default:
 			f := lifecycle.Failure{Reason: fail.reason, Message: fail.message, At: now, Retry: now.Add(retryPause)}
 			if fail.id != "" {
 				w.unstarted[fail.id] = fail.message
 				f.Retry = now // the back-off of ended containers holds it
 			}
-			if fail.pulled {
-				b := w.pulls[o.container.Image].Next(now, now)
-				w.pulls[o.container.Image] = b
+			if fail.pulled != "" {
+				b := w.pulls[fail.pulled].Next(now, now)
+				w.pulls[fail.pulled] = b
 				f.Retry, f.LaterReason, f.LaterMessage = now.Add(b.Pause), fail.laterReason, fail.laterMessage
-				w.containerEvent(name, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", o.container.Image)
+				w.containerEvent(name, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", fail.pulled)
 				w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %s", fail.laterReason)
 			}
 			w.view.Memory.Failures[name] = f
@@ -397,11 +398,15 @@ func (w *worker) start(ctx context.Context, o order) func() {
 // launch does the work of start, and returns the ID of the container or why it could not be started.
 func (w *worker) launch(ctx context.Context, o order) (string, *startError) {
 	name := o.container.Name
+	volumes, fail := w.imageVolumes(ctx, o)
+	if fail != nil {
+		return "", fail
+	}
 	image, fail := w.image(ctx, o)
 	if fail != nil {
 		return "", fail
 	}
-	config, err := w.n.containerConfig(ctx, o, image)
+	config, err := w.n.containerConfig(ctx, o, image, volumes)
 	if err == nil {
 		err = o.share(config)
 	}

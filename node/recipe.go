@@ -74,8 +74,8 @@ func (n *Node) sandboxConfig(pod *corev1.Pod, attempt int32) *cri.PodSandboxConf
 }
 
 // containerConfig returns the configuration for an attempt at a container, and
-// makes the files that it mounts.
-func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image) (*cri.ContainerConfig, error) {
+// makes the files that it mounts. volumes are the ids of the images that are volumes, by the names of these.
+func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image, volumes map[string]string) (*cri.ContainerConfig, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookup)
 	defer cancel()
 	ips := o.sandbox.IPs
@@ -87,7 +87,7 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image) (
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := n.files.mounts(o.pod, o.container, o.attempt, ips, func(name string) (string, bool) { v, ok := known[name]; return v, ok })
+	mounts, err := n.files.mounts(o.pod, o.container, o.attempt, ips, volumes, func(name string) (string, bool) { v, ok := known[name]; return v, ok })
 	if err != nil {
 		return nil, err
 	}

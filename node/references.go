@@ -199,6 +199,9 @@ func named(pod *corev1.Pod) []reference {
 			}
 		}
 	}
+	for _, s := range pod.Spec.ImagePullSecrets {
+		add(true, s.Name)
+	}
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			for _, from := range containers[i].EnvFrom {

@@ -116,7 +116,7 @@ func (p *pulls) leave(key string, one *pulling) {
 	if one.callers--; one.callers == 0 {
 		one.cancel()
 		if p.busy[key] == one {
-			delete(p.busy, key) // a caller that comes now begins anew
+			delete(p.busy, key) // a caller that comes now starts another pull
 		}
 	}
 }
@@ -156,7 +156,10 @@ func pullCode(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// request checks what is to be pulled. The image is returned if it is there and there is nothing to pull: the built-in
+// ownRegistry begins the names of images that come with the program. There is no such registry.
+const ownRegistry = "sampan.local/"
+
+// request checks the arguments of a pull. The image is returned if it is there and there is nothing to pull: the built-in
 // images have no registry.
 func (i *imageService) request(ref string, auth *cri.AuthConfig, platform string) (pullRequest, *image.Image, error) {
 	store := i.server.images.Load()
@@ -176,10 +179,12 @@ func (i *imageService) request(ref string, auth *cri.AuthConfig, platform string
 	if r.Platform, err = image.ParsePlatform(platform); err != nil {
 		return r, nil, invalid("%v", err)
 	}
-	if i.server.builtin(full) {
-		if img, err := store.Get(full); err == nil {
-			return r, &img, nil
+	if strings.HasPrefix(full, ownRegistry) {
+		img, err := store.Get(full)
+		if err != nil {
+			return r, nil, status.Errorf(codes.NotFound, "image %q is not on this node, and no registry has it", ref)
 		}
+		return r, &img, nil
 	}
 	return r, nil, nil
 }

@@ -38,6 +38,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"ask":       ask,
 	"different": different,
 	"archive":   archive,
+	"registry":  registry,
 	"dig":       dig,
 }
 

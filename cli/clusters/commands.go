@@ -121,6 +121,9 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.StringVar((*string)(&s.ProxyMode), "proxy-mode", "", "default proxy mode of Services: kernel or userspace (default kernel)")
 	f.Var(ttlFlag{&s.EventTTL}, "event-ttl", "how long Events are kept after their last update (default 1h0m0s)")
 	authenticationFlags(f, &s.Authentication)
+	f.StringVar(&s.Images.Registries, "registries", "", "comma-separated directories with the configuration of registries, HOST/hosts.toml as for containerd, read at each pull; \"none\" restores the default (default DATA/registries,/etc/sampan/certs.d,/etc/containerd/certs.d)")
+	f.Var(pathFlag{to: &s.Images.CredentialConfig, none: local.NoImageSetting}, "image-credential-provider-config", "file or directory with the CredentialProviderConfig of credential provider plug-ins for images, read at each start; \"none\" removes it")
+	f.Var(pathFlag{to: &s.Images.CredentialPrograms, none: local.NoImageSetting}, "image-credential-provider-bin-dir", "directory of the programs of credential provider plug-ins; \"none\" removes it")
 	f.StringVar(&s.Profiling, "profiling", "", "serve /debug/pprof of the API server to administrators: true or false (default true)")
 	f.Lookup("profiling").NoOptDefVal = "true"
 	f.StringVar((*string)(&s.RequestLog), "request-log", "", "requests that the API server logs: none, errors, writes or all (default none)")
@@ -188,7 +191,7 @@ func settingsArgs(s local.Settings) []string {
 	if s.Services.IsValid() {
 		add("service-network", s.Services)
 	}
-	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses} {
+	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms} {
 		if value != "" {
 			add(name, value)
 		}

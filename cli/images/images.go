@@ -40,7 +40,7 @@ func Command(g *session.Globals) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&i.socket, "runtime-endpoint", "", "socket of another container runtime; list, remove and pull work with any CRI runtime")
+	cmd.PersistentFlags().StringVar(&i.socket, "runtime-endpoint", "", "socket of another container runtime; list, remove, prune and pull work with any CRI runtime")
 	verb := func(use, short string, args cobra.PositionalArgs, f func(context.Context, *grpc.ClientConn, []string) error) *cobra.Command {
 		return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
 			conn, err := i.dial()
@@ -57,13 +57,17 @@ func Command(g *session.Globals) *cobra.Command {
 			return i.load(ctx, conn, args[0], name)
 		})
 	load.Flags().StringVar(&name, "image", "", "name for an image without a name in the archive")
-	cmd.AddCommand(load,
-		verb("list", "List the images", cobra.NoArgs, i.list),
-		verb("remove IMAGE…", "Remove images", cobra.MinimumNArgs(1), i.remove),
-		verb("pull IMAGE…", "Pull images into the container runtime", cobra.MinimumNArgs(1), i.pull),
-	)
+	list := verb("list", "List the images", cobra.NoArgs, i.list)
+	list.Aliases = []string{"ls"}
+	remove := verb("remove IMAGE…", "Remove images", cobra.MinimumNArgs(1), i.remove)
+	remove.Aliases = []string{"rm"}
+	inspect := verb("inspect IMAGE…", "Print everything about images, as JSON or with -o yaml", cobra.MinimumNArgs(1), i.inspect)
+	cmd.AddCommand(load, list, remove, inspect, i.pullCommand(verb), i.saveCommand(verb), i.pruneCommand(verb))
 	return cmd
 }
+
+// A verbMaker makes a command that is called with a connection to the container runtime.
+type verbMaker func(use, short string, args cobra.PositionalArgs, f func(context.Context, *grpc.ClientConn, []string) error) *cobra.Command
 
 func (i *images) dial() (*grpc.ClientConn, error) {
 	path := strings.TrimPrefix(i.socket, "unix://")
@@ -247,19 +251,6 @@ func (i *images) remove(ctx context.Context, conn *grpc.ClientConn, names []stri
 			continue
 		}
 		_, _ = fmt.Fprintf(i.Out, "%s removed\n", n)
-	}
-	return errors.Join(errs...)
-}
-
-func (i *images) pull(ctx context.Context, conn *grpc.ClientConn, names []string) error {
-	c := runtimeapi.NewImageServiceClient(conn)
-	var errs []error
-	for _, n := range names {
-		if _, err := c.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: n}}); err != nil {
-			errs = append(errs, i.explain(err))
-			continue
-		}
-		_, _ = fmt.Fprintf(i.Out, "%s pulled\n", n)
 	}
 	return errors.Join(errs...)
 }

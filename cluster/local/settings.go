@@ -92,6 +92,9 @@ type Settings struct {
 	// RequestLog is which requests have a line in the log; empty means none.
 	RequestLog RequestLog `json:"requestLog,omitempty"`
 
+	// Images says where a real node gets images from.
+	Images ImageSettings `json:"images,omitzero"`
+
 	// Networks of pods and services; a zero Pair means free ones.
 	Networks
 
@@ -239,13 +242,14 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	if found {
 		s, err := saved.with(asked, p)
 		if err == nil {
-			err = errors.Join(s.room(), s.Authentication.check())
+			err = errors.Join(s.room(), s.Authentication.check(), s.Images.check())
 		}
 		return s, err
 	}
 	asked.Server = ServerFlags("").with(asked.Server)
 	asked.Authentication = Authentication{}.with(asked.Authentication)
-	if err := asked.Authentication.check(); err != nil {
+	asked.Images = ImageSettings{}.with(asked.Images)
+	if err := errors.Join(asked.Authentication.check(), asked.Images.check()); err != nil {
 		return Settings{}, err
 	}
 	if asked.SchedulerConfig == NoSchedulerConfig {
@@ -379,6 +383,7 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	s.EventTTL = cmp.Or(asked.EventTTL, s.EventTTL)
 	s.Server = s.Server.with(asked.Server)
 	s.Authentication = s.Authentication.with(asked.Authentication)
+	s.Images = s.Images.with(asked.Images)
 	s.Profiling, s.RequestLog = cmp.Or(asked.Profiling, s.Profiling), cmp.Or(asked.RequestLog, s.RequestLog)
 	switch asked.SchedulerConfig {
 	case "":
@@ -440,6 +445,8 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--request-log", cmp.Or(now.RequestLog, "none"), wanted.RequestLog)
 	case wanted.EventTTL != now.EventTTL:
 		return refuse("--event-ttl", cmp.Or(now.EventTTL, DefaultEventTTL), wanted.EventTTL)
+	case wanted.Images != now.Images:
+		return refuse("the settings of images", fmt.Sprintf("%+v", now.Images), fmt.Sprintf("%+v", wanted.Images))
 	case !reflect.DeepEqual(wanted.Authentication, now.Authentication):
 		return fmt.Errorf("cluster %s is already running with other settings for authentication; stop it with `sampan down --name=%s`, then `sampan up` applies the new ones", p.Name, p.Name)
 	case wanted.DNSListen != now.DNSListen:

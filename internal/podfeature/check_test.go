@@ -155,11 +155,11 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 }
 
 func TestRejectionIsFirstRejectedField(t *testing.T) {
-	f := Rejection(read(t, `{containers: [{livenessProbe: {}, tty: true}], volumes: [{nfs: {}}]}`))
-	if f.Field != "spec.containers[0].tty" || f.Reason != Unsupported {
-		t.Errorf("rejected for %+v, want the terminal", f)
+	f := Rejection(read(t, `{containers: [{livenessProbe: {}, volumeDevices: [{name: a, devicePath: /a}]}], volumes: [{nfs: {}}]}`))
+	if f.Field != "spec.containers[0].volumeDevices" || f.Reason != Unsupported {
+		t.Errorf("rejected for %+v, want the device", f)
 	}
-	if f.Warning() != "spec.containers[0].tty: true is rejected by Sampan's node agent: containers have no terminals" {
+	if f.Warning() != "spec.containers[0].volumeDevices: is rejected by Sampan's node agent: volumes are directories" {
 		t.Errorf("warning %q", f.Warning())
 	}
 	if f := Rejection(read(t, `{containers: [{livenessProbe: {}}]}`)); f.Effect != "" {

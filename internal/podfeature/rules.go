@@ -36,10 +36,6 @@ var podRules = []rule[corev1.PodSpec]{ //nolint:gochecknoglobals // a constant
 		asked: func(s *corev1.PodSpec) (any, bool) { return nil, s.Resources != nil },
 	},
 	{
-		field: "imagePullSecrets", effect: Ignored, because: "images are not pulled from registries",
-		asked: func(s *corev1.PodSpec) (any, bool) { return nil, len(s.ImagePullSecrets) > 0 },
-	},
-	{
 		field: "securityContext.seccompProfile.type", effect: Rejected, because: noProfiles,
 		asked: func(s *corev1.PodSpec) (any, bool) { return seccomp(podSecurity(s).SeccompProfile) },
 	},
@@ -87,20 +83,6 @@ var sysctlRules = []rule[sysctl]{ //nolint:gochecknoglobals // a constant
 }
 
 var containerRules = []rule[container]{ //nolint:gochecknoglobals // a constant
-	{
-		field: "imagePullPolicy", effect: Ignored, because: "an image that the node has is used as it is",
-		asked: func(c *container) (any, bool) {
-			return nil, c.ImagePullPolicy == corev1.PullAlways && fixedTag(c.Image)
-		},
-	},
-	{
-		field: "stdin", effect: Ignored, because: "standard input stays open, and nothing can be attached to it",
-		asked: func(c *container) (any, bool) { return nil, c.Stdin },
-	},
-	{
-		field: "tty", effect: Rejected, because: "containers have no terminals",
-		asked: func(c *container) (any, bool) { return true, c.TTY },
-	},
 	{
 		field: "volumeDevices", effect: Rejected, because: "volumes are directories",
 		asked: func(c *container) (any, bool) { return nil, len(c.VolumeDevices) > 0 },
@@ -158,7 +140,6 @@ var volumeRules = append([]rule[corev1.Volume]{ //nolint:gochecknoglobals // a c
 	foreign("gcePersistentDisk", func(v *corev1.Volume) bool { return v.GCEPersistentDisk != nil }),
 	foreign("gitRepo", func(v *corev1.Volume) bool { return v.GitRepo != nil }),
 	foreign("glusterfs", func(v *corev1.Volume) bool { return v.Glusterfs != nil }),
-	foreign("image", func(v *corev1.Volume) bool { return v.Image != nil }),
 	foreign("iscsi", func(v *corev1.Volume) bool { return v.ISCSI != nil }),
 	foreign("nfs", func(v *corev1.Volume) bool { return v.NFS != nil }),
 	foreign("photonPersistentDisk", func(v *corev1.Volume) bool { return v.PhotonPersistentDisk != nil }),
@@ -187,7 +168,7 @@ const (
 	noSELinux  = "SELinux labels are not set"
 	noWindows  = "the node runs linux"
 
-	knownVolumes = "volumes are emptyDir, configMap, secret, projected, downwardAPI, hostPath, persistentVolumeClaim or ephemeral"
+	knownVolumes = "volumes are emptyDir, configMap, secret, projected, downwardAPI, hostPath, image, persistentVolumeClaim or ephemeral"
 	knownSources = "projected sources are configMap, secret, downwardAPI or serviceAccountToken"
 )
 
@@ -237,16 +218,6 @@ func word(asked bool, value string) (any, bool) {
 		return nil, false
 	}
 	return value, true
-}
-
-// fixedTag reports whether an image has a digest or a tag other than latest. For other images Always is the
-// default, so it does not show that the user asked for it.
-func fixedTag(image string) bool {
-	if strings.Contains(image, "@") {
-		return true
-	}
-	_, tag, tagged := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], ":")
-	return tagged && tag != "latest"
 }
 
 // safeSysctls are the kernel parameters that a pod may set without asking the administrator, as upstream's kubelet has

@@ -269,7 +269,7 @@ func (p *plugin) keep(image string, res *pluginv1.CredentialProviderResponse, ke
 	return nil
 }
 
-// run runs the program: the request is its standard input, the response its standard output. Of what it writes, only
+// run runs the program: the request is its standard input, the response its standard output. Only its
 // standard error gets into an error.
 func (p *plugin) run(ctx context.Context, image string) (*pluginv1.CredentialProviderResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, pluginTime)

@@ -61,7 +61,7 @@ func (s *Store) MountImage(container, imageID, target, subPath string, index int
 	return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 }
 
-// useAlso adds the layers of an image to those that a container uses (M4).
+// useAlso adds the layers of an image to the layers in use by a container (M4).
 func (s *Store) useAlso(container string, img *Image) error {
 	u, err := s.readUse(container)
 	if err != nil {

@@ -148,7 +148,7 @@ func (r *Repository) Close() {
 type endpoint struct {
 	host *host
 	wire *wire
-	turn chan struct{} // holds one while somebody connects
+	turn chan struct{} // holds one while a caller connects
 
 	mu     sync.Mutex
 	client *http.Client // guarded by mu; nil until connected

@@ -1,0 +1,181 @@
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/runtime/api"
+)
+
+func (i *images) saveCommand(verb verbMaker) *cobra.Command {
+	file := ""
+	cmd := verb("save IMAGE", "Write an image to an archive (OCI layout as tar)", cobra.ExactArgs(1),
+		func(ctx context.Context, conn *grpc.ClientConn, args []string) error {
+			return i.save(ctx, conn, args[0], file)
+		})
+	cmd.Flags().StringVarP(&file, "file", "f", "-", "`file` to write; - means the standard output")
+	return cmd
+}
+
+// save writes an image to a file, which is there in the end only if it is whole.
+func (i *images) save(ctx context.Context, conn *grpc.ClientConn, image, file string) (err error) {
+	stream, err := api.NewNodeClient(conn).Export(ctx, &api.ExportRequest{Image: image})
+	if err != nil {
+		return err
+	}
+	out := i.Out
+	if file == "-" {
+		if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+			return errors.New("the archive is not written to a terminal: pass --file, or redirect the standard output")
+		}
+	} else {
+		f, err := os.CreateTemp(dirOf(file), ".sampan-image-*")
+		if err != nil {
+			return fmt.Errorf("the file %q cannot be written: %w", file, err)
+		}
+		defer func() {
+			if closeErr := f.Close(); err == nil {
+				err = closeErr
+			}
+			if err == nil {
+				err = errors.Join(os.Chmod(f.Name(), 0o644), os.Rename(f.Name(), file)) //nolint:gosec // like any file that a user writes
+			}
+			if err != nil {
+				_ = os.Remove(f.Name())
+			}
+		}()
+		out = f
+	}
+	for {
+		res, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := out.Write(res.GetData()); err != nil {
+			return err
+		}
+	}
+}
+
+func dirOf(file string) string {
+	if at := strings.LastIndexByte(file, '/'); at >= 0 {
+		return file[:at+1]
+	}
+	return "."
+}
+
+// inspect prints images with their configuration.
+func (i *images) inspect(ctx context.Context, conn *grpc.ClientConn, names []string) error {
+	c := runtimeapi.NewImageServiceClient(conn)
+	var errs []error
+	list := []map[string]any{}
+	for _, n := range names {
+		res, err := c.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: n}, Verbose: true})
+		if err == nil && res.GetImage() == nil {
+			err = exit.With(exit.Gone, fmt.Errorf("image %q not found", n))
+		}
+		if err != nil {
+			errs = append(errs, i.explain(err))
+			continue
+		}
+		list = append(list, details(res))
+	}
+	data, err := json.MarshalIndent(list, "", "    ")
+	switch i.Output {
+	case "", "json":
+	case "yaml":
+		data, err = yaml.Marshal(list)
+	default:
+		err = fmt.Errorf("-o %s: must be json, yaml or not set", i.Output)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(i.Out, "%s\n", strings.TrimSuffix(string(data), "\n"))
+	return errors.Join(append(errs, err)...)
+}
+
+// details joins what the runtime says of an image.
+func details(res *runtimeapi.ImageStatusResponse) map[string]any {
+	m := res.GetImage()
+	out := map[string]any{"id": m.GetId(), "names": m.GetRepoTags(), "digests": m.GetRepoDigests(), "sizeBytes": m.GetSize(), "pinned": m.GetPinned()}
+	var info map[string]any
+	if json.Unmarshal([]byte(res.GetInfo()["info"]), &info) == nil {
+		for key, value := range info {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+func (i *images) pruneCommand(verb verbMaker) *cobra.Command {
+	all, dry := false, false
+	cmd := verb("prune", "Remove the images that have no name and that no container uses", cobra.NoArgs,
+		func(ctx context.Context, conn *grpc.ClientConn, _ []string) error {
+			return i.prune(ctx, conn, all, dry)
+		})
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "remove all images that no container uses, also those with names; built-in images stay")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only print what would be removed")
+	return cmd
+}
+
+// prune removes images that no container uses.
+func (i *images) prune(ctx context.Context, conn *grpc.ClientConn, all, dry bool) error {
+	containers, err := runtimeapi.NewRuntimeServiceClient(conn).ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return err
+	}
+	c := runtimeapi.NewImageServiceClient(conn)
+	answer, err := c.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	freed := uint64(0)
+	for _, m := range answer.GetImages() {
+		used := slices.ContainsFunc(containers.GetContainers(), func(c *runtimeapi.Container) bool { return uses(c, m) })
+		if used || m.GetPinned() || !all && len(m.GetRepoTags()) > 0 {
+			continue
+		}
+		if !dry {
+			if _, err := c.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: m.GetId()}}); err != nil {
+				errs = append(errs, i.explain(err))
+				continue
+			}
+		}
+		freed += m.GetSize()
+		word := "removed"
+		if dry {
+			word = "would be removed"
+		}
+		_, _ = fmt.Fprintf(i.Out, "%s %s\n", orID(m.GetRepoTags(), m.GetId())[0], word)
+	}
+	_, _ = fmt.Fprintf(i.Err, "images of %s\n", megabytes(freed))
+	return errors.Join(errs...)
+}
+
+// uses reports whether a container was made from an image.
+func uses(c *runtimeapi.Container, m *runtimeapi.Image) bool {
+	for _, ref := range []string{c.GetImageId(), c.GetImageRef(), c.GetImage().GetImage()} {
+		if ref != "" && (ref == m.GetId() || slices.Contains(m.GetRepoTags(), ref) || slices.Contains(m.GetRepoDigests(), ref)) {
+			return true
+		}
+	}
+	return false
+}
