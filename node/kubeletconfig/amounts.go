@@ -1,0 +1,65 @@
+package kubeletconfig
+
+import (
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Allocatable returns what of a node's capacity is for pods: without what is reserved for the system and for the agent,
+// and without what evictionHard keeps free, as in upstream's kubelet. No amount is below zero.
+func (c *Config) Allocatable(capacity corev1.ResourceList) corev1.ResourceList {
+	out := maps.Clone(capacity)
+	kept := map[corev1.ResourceName]string{
+		corev1.ResourceMemory: c.EvictionHard["memory.available"], corev1.ResourceEphemeralStorage: c.EvictionHard["nodefs.available"],
+	}
+	for name, has := range out {
+		left := has.DeepCopy()
+		for _, reserved := range []map[string]string{c.SystemReserved, c.KubeReserved} {
+			if q, err := resource.ParseQuantity(reserved[string(name)]); err == nil {
+				left.Sub(q)
+			}
+		}
+		if a, err := ParseAmount(kept[name]); err == nil {
+			left.Sub(*resource.NewQuantity(a.Of(has.Value()), left.Format))
+		}
+		if left.Sign() < 0 {
+			left = *resource.NewQuantity(0, left.Format)
+		}
+		out[name] = left
+	}
+	// Memory in huge pages is not usable as ordinary memory.
+	memory, has := out[corev1.ResourceMemory]
+	for name, q := range capacity {
+		if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) && has {
+			memory.Sub(q)
+		}
+	}
+	if has {
+		if memory.Sign() < 0 {
+			memory = *resource.NewQuantity(0, memory.Format)
+		}
+		out[corev1.ResourceMemory] = memory
+	}
+	return out
+}
+
+// Pods returns how many pods may be on the node at once, if it has so many processors.
+func (c *Config) Pods(processors int) int {
+	if c.PodsPerCore > 0 {
+		return min(int(c.MaxPods), int(c.PodsPerCore)*processors)
+	}
+	return int(c.MaxPods)
+}
+
+// LogLimits returns the size in bytes at which the log of a container is rotated, and the number of files that are kept,
+// with the one that is being written.
+func (c *Config) LogLimits() (size int64, files int) {
+	q, err := resource.ParseQuantity(c.ContainerLogMaxSize)
+	if err != nil {
+		return 0, int(*c.ContainerLogMaxFiles) // validate has refused it
+	}
+	return q.Value(), int(*c.ContainerLogMaxFiles)
+}

@@ -1,0 +1,108 @@
+package kubeletconfig_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sampan-io/sampan/node/kubeletconfig"
+)
+
+const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+func TestFaultsNameTheField(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"maxPods: many", "k.yaml: line 3 column 1: maxPods: is a string, want a number"},
+		{"maxPod: 3", "k.yaml: line 3 column 1: maxPod: unknown field"},
+		{"maxPods: -1", "k.yaml: line 3 column 1: maxPods: -1: must be >= 1"},
+		{"memorySwap:\n  swapBehavior: All", `k.yaml: line 4 column 3: memorySwap.swapBehavior: "All": must be one of NoSwap, LimitedSwap`},
+		{"kubeReserved:\n  gpu: 1", ""},
+		{"kubeReserved:\n  gpu: \"1\"", "must be one of cpu, memory, ephemeral-storage, pid"},
+		{"systemReserved:\n  cpu: lots", "k.yaml: line 4 column 3: systemReserved.cpu: \"lots\": must be an amount"},
+		{"evictionHard:\n  memory.available: 120%", "must be 0% to 100%"},
+		{"evictionHard:\n  memory.free: 1Gi", "must be one of memory.available"},
+		{"evictionSoft:\n  memory.available: 1Gi", "evictionSoftGracePeriod.memory.available"},
+		{"imageGCHighThresholdPercent: 70", "imageGCLowThresholdPercent: 80: must be < imageGCHighThresholdPercent, which is 70"},
+		{"serializeImagePulls: true\nmaxParallelImagePulls: 3", "k.yaml: line 4 column 1: maxParallelImagePulls: 3: must be 1 if serializeImagePulls is true"},
+		{"containerLogMaxSize: big", "containerLogMaxSize: \"big\": must be a size > 0, such as 10Mi"},
+		{"containerLogMaxFiles: 1", "containerLogMaxFiles: 1: must be >= 2"},
+		{"clusterDNS: [here]", "clusterDNS[0]: \"here\": must be an IP address"},
+		{"registerWithTaints:\n- key: a\n  effect: Sometimes", "registerWithTaints[0].effect"},
+		{"shutdownGracePeriodCriticalPods: 5s", "must be <= shutdownGracePeriod, which is 0s"},
+		{"nodeLeaseDurationSeconds: -3", "nodeLeaseDurationSeconds: -3: must be >= 1"},
+		{"registerNode: false", "registerNode: false: must be true"},
+		{"maxPods: 1\nmaxPods: 2", "line 4"},
+	}
+	for _, tt := range tests {
+		_, err := kubeletconfig.Parse("k.yaml", []byte(head+tt.text+"\n"))
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s\n  got  %v\n  want %s", tt.text, err, tt.want)
+		}
+	}
+	for _, text := range []string{"", "kind: Pod\napiVersion: v1", head + "---\n" + head, "[]"} {
+		if _, err := kubeletconfig.Parse("k.yaml", []byte(text)); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
+
+func TestFieldsWithoutEffectAreWarned(t *testing.T) {
+	c, err := kubeletconfig.Parse("k.yaml", []byte(head+"maxPods: 50\ncpuManagerPolicy: static\nhairpinMode: promiscuous-bridge\nclusterDNS: [10.0.0.10]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"the field cpuManagerPolicy has no effect on this node"}, c.Warnings); diff != "" {
+		t.Error(diff)
+	}
+	if !c.Has("maxPods") || c.Has("maxOpenFiles") || c.MaxPods != 50 || *c.ImageGCHighThresholdPercent != 85 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestDefaultsThatDependOnOthers(t *testing.T) {
+	c, err := kubeletconfig.Parse("k.yaml", []byte(head+"nodeStatusUpdateFrequency: 20s\nmaxParallelImagePulls: 5\nmergeDefaultEvictionSettings: true\nevictionHard: {memory.available: 1Gi}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.NodeStatusReportFrequency.Duration.Seconds() != 20 || *c.SerializeImagePulls || len(c.EvictionHard) != 5 || c.EvictionHard["memory.available"] != "1Gi" {
+		t.Errorf("report %v, serialize %v, eviction %v", c.NodeStatusReportFrequency, *c.SerializeImagePulls, c.EvictionHard)
+	}
+}
+
+func TestAllocatable(t *testing.T) {
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourcePods: resource.MustParse("110"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), "hugepages-2Mi": resource.MustParse("100Mi"),
+	}
+	tests := []struct{ text, cpu, memory, disk string }{
+		{"", "2", "824Mi", "90Gi"},
+		{"kubeReserved: {cpu: 100m, memory: 24Mi}\nsystemReserved: {cpu: 400m}\n", "1500m", "800Mi", "90Gi"},
+		{"evictionHard: {memory.available: 50%}\n", "2", "412Mi", "100Gi"},
+		{"systemReserved: {memory: 9Gi, cpu: \"3\"}\n", "0", "0", "90Gi"},
+	}
+	for _, tt := range tests {
+		c, err := kubeletconfig.Parse("k.yaml", []byte(head+tt.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := c.Allocatable(capacity)
+		for name, want := range map[corev1.ResourceName]string{corev1.ResourceCPU: tt.cpu, corev1.ResourceMemory: tt.memory, corev1.ResourceEphemeralStorage: tt.disk, corev1.ResourcePods: "110"} {
+			if got := a[name]; got.Cmp(resource.MustParse(want)) != 0 {
+				t.Errorf("%q: %s is %s, want %s", tt.text, name, got.String(), want)
+			}
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(head + "maxPods: 3\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := kubeletconfig.Parse("k.yaml", []byte(text))
+		if (c == nil) == (err == nil) {
+			t.Fatalf("%v, %v", c, err)
+		}
+	})
+}
