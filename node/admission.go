@@ -136,7 +136,7 @@ func (n *Node) withCapacity(node *corev1.Node) *corev1.Node {
 	if current.Status.Allocatable == nil {
 		current.Status.Allocatable = corev1.ResourceList{}
 	}
-	maps.Copy(current.Status.Allocatable, n.machine.capacity)
+	maps.Copy(current.Status.Allocatable, n.machine.allocatable)
 	return &current
 }
 

@@ -178,6 +178,16 @@ func subresources(path string) []string {
 		return []string{"stats"}
 	case below("/metrics"):
 		return []string{"metrics"}
+	case below("/logs"):
+		return []string{"log"}
+	case below("/checkpoint"):
+		return []string{"checkpoint"}
+	case below("/statusz"):
+		return []string{"statusz"}
+	case below("/flagz"):
+		return []string{"configz"}
+	case below("/configz"):
+		return []string{"configz", "proxy"}
 	case below("/pods"), below("/runningpods"):
 		return []string{"pods", "proxy"}
 	case below("/healthz"):

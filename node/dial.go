@@ -31,13 +31,22 @@ type CRI struct {
 	conn    *grpc.ClientConn
 	runtime cri.RuntimeServiceClient
 	images  cri.ImageServiceClient
+	calls   *calls
+	active  chan struct{} // holds one: a call has started or ended something
 }
 
-// Dial returns the runtime that serves CRI at the path of a unix socket. It does
-// not connect before the first call. The caller closes it.
-func Dial(socket string) (*CRI, error) {
-	conn, err := grpc.NewClient(
+// Dial returns the runtime that serves CRI at a unix socket: its path, or
+// unix:// and the path. It does not connect before the first call. The caller
+// closes it.
+func Dial(endpoint string) (*CRI, error) {
+	socket, err := SocketPath(endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("container runtime: %w", err)
+	}
+	c := &CRI{calls: newCalls(), active: make(chan struct{}, 1)}
+	c.conn, err = grpc.NewClient(
 		"unix://"+socket,
+		grpc.WithChainUnaryInterceptor(c.calls.unary, c.watchCalls),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket that only root may open
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -48,8 +57,12 @@ func Dial(socket string) (*CRI, error) {
 	if err != nil {
 		return nil, fmt.Errorf("container runtime at %s: %w", socket, err)
 	}
-	return &CRI{conn: conn, runtime: cri.NewRuntimeServiceClient(conn), images: cri.NewImageServiceClient(conn)}, nil
+	c.runtime, c.images = cri.NewRuntimeServiceClient(c.conn), cri.NewImageServiceClient(c.conn)
+	return c, nil
 }
+
+// Endpoint returns the address of the runtime's socket, with unix://.
+func (c *CRI) Endpoint() string { return c.conn.Target() }
 
 // Close ends the connection.
 func (c *CRI) Close() error { return c.conn.Close() }
@@ -177,7 +190,8 @@ func (c *CRI) ListContainerStats(ctx context.Context, filter *cri.ContainerStats
 	return r.GetStats(), err
 }
 
-// Events yields the runtime's events. It waits for a runtime that is not there.
+// Events yields the runtime's events. It waits for a runtime that is not there. A
+// runtime without them is asked again and again instead, see poll.
 func (c *CRI) Events(ctx context.Context) iter.Seq2[*cri.ContainerEventResponse, error] {
 	return func(yield func(*cri.ContainerEventResponse, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -197,8 +211,13 @@ func (c *CRI) Events(ctx context.Context) iter.Seq2[*cri.ContainerEventResponse,
 		if !yield(nil, nil) {
 			return
 		}
-		for {
+		began := time.Now()
+		for first := true; ; first = false {
 			e, err := stream.Recv()
+			if first && err != nil && noEvents(err, time.Since(began)) && ctx.Err() == nil {
+				c.poll(ctx, yield)
+				return
+			}
 			if err != nil {
 				yield(nil, err)
 				return

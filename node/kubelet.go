@@ -51,7 +51,7 @@ const (
 // serve serves the kubelet API until ctx is cancelled. It closes the listeners.
 func (n *Node) serve(ctx context.Context) error {
 	server := &http.Server{
-		Handler: n.authorized(n.routes()), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
+		Handler: n.counted(n.authorized(n.routes())), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 		// Logs that are being followed end with the agent.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
@@ -101,15 +101,10 @@ func (n *Node) tls() *tls.Config {
 
 func (n *Node) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", n.healthz)
-	mux.HandleFunc("GET /pods", n.listPods)
-	mux.HandleFunc("GET /pods/", n.listPods)
-	mux.HandleFunc("GET /runningpods/", n.listRunning)
+	n.readRoutes(mux)
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", n.containerLogs)
 	n.streamRoutes(mux)
 	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", n.runCommand)
-	mux.HandleFunc("GET /metrics/resource", n.resourceMetrics)
-	mux.HandleFunc("GET /stats/summary", n.statsSummary)
 	for pattern, h := range n.opts.Handlers {
 		mux.Handle(pattern, h)
 	}
@@ -131,36 +126,6 @@ func (n *Node) listPods(w http.ResponseWriter, _ *http.Request) {
 		state, _ := worker.status()
 		if state.pod.Name != "" && !state.over {
 			list.Items = append(list.Items, *state.pod)
-		}
-	}
-	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
-		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
-	})
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(&list)
-}
-
-// listRunning answers with the pods that have running containers, each with the names and images of these alone.
-func (n *Node) listRunning(w http.ResponseWriter, _ *http.Request) {
-	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
-	for _, worker := range n.allWorkers() {
-		state, _ := worker.status()
-		var running []corev1.Container
-		for _, c := range state.containers {
-			if c.State != lifecycle.Running {
-				continue
-			}
-			for _, s := range slices.Concat(state.pod.Status.InitContainerStatuses, state.pod.Status.ContainerStatuses, state.pod.Status.EphemeralContainerStatuses) {
-				if s.Name == c.Name {
-					running = append(running, corev1.Container{Name: s.Name, Image: s.ImageID})
-				}
-			}
-		}
-		if len(running) > 0 {
-			list.Items = append(list.Items, corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: state.pod.Name, Namespace: state.pod.Namespace, UID: state.pod.UID},
-				Spec:       corev1.PodSpec{Containers: running},
-			})
 		}
 	}
 	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {

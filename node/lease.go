@@ -13,12 +13,10 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// The node's lease lasts as long as Kubernetes has it, and is renewed four times
-// within that.
-const (
-	leaseSeconds = 40
-	leaseRenewal = 10 * time.Second
-)
+// leaseRenewal is how often the node's lease is renewed: four times within nodeLeaseDurationSeconds.
+func (n *Node) leaseRenewal() time.Duration {
+	return time.Duration(n.config().NodeLeaseDurationSeconds) * time.Second / 4
+}
 
 // renewLease shows, once the node is registered, that it is alive.
 func (n *Node) renewLease(ctx context.Context) error {
@@ -30,7 +28,7 @@ func (n *Node) renewLease(ctx context.Context) error {
 	var lease *coordinationv1.Lease
 	for failures := 0; ctx.Err() == nil; {
 		next, err := n.renew(ctx, lease)
-		pause := leaseRenewal
+		pause := n.leaseRenewal()
 		switch {
 		case err == nil:
 			lease, failures = next, 0
@@ -41,7 +39,7 @@ func (n *Node) renewLease(ctx context.Context) error {
 			if failures++; failures == 2 {
 				n.log.Warn("node lease not renewed, will try again", "err", err)
 			}
-			pause = min(pauseAfter(failures), leaseRenewal)
+			pause = min(pauseAfter(failures), n.leaseRenewal())
 		}
 		run.Pause(ctx, pause)
 	}
@@ -74,6 +72,6 @@ func (n *Node) renew(ctx context.Context, lease *coordinationv1.Lease) (*coordin
 }
 
 func (n *Node) sign(l *coordinationv1.Lease) {
-	seconds, now := int32(leaseSeconds), metav1.NowMicro()
+	seconds, now := n.config().NodeLeaseDurationSeconds, metav1.NowMicro()
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &n.opts.Name, &seconds, &now
 }

@@ -14,13 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/stats"
 )
 
 // machine is the hardware and the operating system of the node.
 type machine struct {
-	arch     string
-	capacity corev1.ResourceList
-	info     corev1.NodeSystemInfo
+	arch        string
+	capacity    corev1.ResourceList
+	allocatable corev1.ResourceList // of capacity, what is for pods
+	info        corev1.NodeSystemInfo
 }
 
 // inspect returns the machine that this process runs on.
@@ -43,11 +45,18 @@ func inspect(o Options, version versionResponse) (machine, error) {
 		m.capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(fs.Blocks)*fs.Bsize, resource.BinarySI)
 	}
 	maps.Copy(m.capacity, o.Capacity)
+	m.allocatable = m.capacity
+	if o.Config != nil {
+		m.allocatable = o.Config.Allocatable(m.capacity)
+	}
 	m.info = corev1.NodeSystemInfo{
 		MachineID: oneOf("/etc/machine-id", "/var/lib/dbus/machine-id"), SystemUUID: oneOf("/sys/class/dmi/id/product_uuid", "/etc/machine-id"),
 		BootID: oneOf("/proc/sys/kernel/random/boot_id"), KernelVersion: oneOf("/proc/sys/kernel/osrelease"), OSImage: osImage(),
 		ContainerRuntimeVersion: fmt.Sprintf("%s://%s", version.GetRuntimeName(), version.GetRuntimeVersion()),
 		KubeletVersion:          o.Version, OperatingSystem: "linux", Architecture: runtime.GOARCH,
+	}
+	if swap := stats.SwapTotal(); swap > 0 {
+		m.info.Swap = &corev1.NodeSwapStatus{Capacity: new(int64(swap))}
 	}
 	return m, nil
 }

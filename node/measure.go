@@ -9,8 +9,10 @@ import (
 	"strconv"
 	"time"
 
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/stats"
 )
@@ -20,8 +22,9 @@ type Meter interface {
 	OfMachine(now time.Time) (statsapi.NodeStats, error)
 }
 
-// measure returns what the node, its pods and their containers use now, with file systems if asked for.
-func (n *Node) measure(ctx context.Context, files bool) (*statsapi.Summary, error) {
+// measure returns what the node, its pods and their containers use now, with file systems if asked for. Writable layers may
+// have been measured at most age ago.
+func (n *Node) measure(ctx context.Context, files bool, age time.Duration) (*statsapi.Summary, error) {
 	m := stats.Measured{}
 	var err error
 	now := time.Now()
@@ -34,15 +37,11 @@ func (n *Node) measure(ctx context.Context, files bool) (*statsapi.Summary, erro
 		return nil, err
 	}
 	m.Node.NodeName = n.opts.Name
-	if m.Sandboxes, err = n.opts.Runtime.ListPodSandboxStats(ctx, nil); err != nil {
-		return nil, fmt.Errorf("stats of pods: %w", err)
+	if _, simulated := n.opts.Runtime.(Meter); !simulated {
+		m.Process.CPU, m.Process.Memory = stats.OfProcess(now)
 	}
-	if files {
-		if m.Layers, err = n.opts.Runtime.ListContainerStats(ctx, nil); err != nil {
-			return nil, fmt.Errorf("stats of containers: %w", err)
-		}
-	} else {
-		m.Node.Fs = nil
+	if m.Sandboxes, err = n.sandboxStats(ctx); err != nil {
+		return nil, fmt.Errorf("stats of pods: %w", err)
 	}
 	for _, w := range n.allWorkers() {
 		state, _ := w.status()
@@ -57,12 +56,87 @@ func (n *Node) measure(ctx context.Context, files bool) (*statsapi.Summary, erro
 		}
 		m.Pods = append(m.Pods, p)
 	}
+	if !files {
+		m.Node.Fs = nil
+		return stats.Summarize(m), nil
+	}
+	if m.Layers, err = n.writableLayers(ctx, age); err != nil {
+		return nil, fmt.Errorf("stats of containers: %w", err)
+	}
+	m.Files = n.fileUsage(ctx, m.Pods, now)
+	m.Node.Runtime = n.imageUsage(ctx, m.Node.Fs, now)
 	return stats.Summarize(m), nil
+}
+
+// sandboxStats returns the stats of the node's pods. A runtime of others that only has those of containers gives sandboxes
+// whose use is the sum of that of their containers, without a network.
+func (n *Node) sandboxStats(ctx context.Context) ([]*cri.PodSandboxStats, error) {
+	all, err := n.opts.Runtime.ListPodSandboxStats(ctx, nil)
+	if err == nil || n.opts.Owner == "" || ctx.Err() != nil {
+		return all, err
+	}
+	// containerd before 1.7 fails for all pods if there is one without a cgroup of its own.
+	n.log.Debug("stats of pods not available, using those of containers", "err", err)
+	containers, err := n.writableLayers(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	byPod := map[string]*cri.PodSandboxStats{}
+	for _, c := range containers {
+		uid := c.GetAttributes().GetLabels()[crispec.PodUID]
+		s := byPod[uid]
+		if s == nil {
+			s = &cri.PodSandboxStats{Attributes: &cri.PodSandboxAttributes{Metadata: &cri.PodSandboxMetadata{Uid: uid}}, Linux: &cri.LinuxPodSandboxStats{}}
+			byPod[uid] = s
+			all = append(all, s)
+		}
+		s.Linux.Containers = append(s.Linux.Containers, c)
+		addUsage(s.Linux, c)
+	}
+	return all, nil
+}
+
+// addUsage adds the use of a container to that of its pod.
+func addUsage(pod *cri.LinuxPodSandboxStats, c *cri.ContainerStats) {
+	if pod.Cpu == nil {
+		pod.Cpu, pod.Memory = &cri.CpuUsage{UsageCoreNanoSeconds: &cri.UInt64Value{}}, &cri.MemoryUsage{WorkingSetBytes: &cri.UInt64Value{}, UsageBytes: &cri.UInt64Value{}}
+	}
+	pod.Cpu.Timestamp, pod.Memory.Timestamp = c.GetCpu().GetTimestamp(), c.GetMemory().GetTimestamp()
+	pod.Cpu.UsageCoreNanoSeconds.Value += c.GetCpu().GetUsageCoreNanoSeconds().GetValue()
+	pod.Memory.WorkingSetBytes.Value += c.GetMemory().GetWorkingSetBytes().GetValue()
+	pod.Memory.UsageBytes.Value += c.GetMemory().GetUsageBytes().GetValue()
+}
+
+// imageUsage returns the use of the file systems of images and of writable layers; nil if the runtime does not say.
+func (n *Node) imageUsage(ctx context.Context, fs *statsapi.FsStats, now time.Time) *statsapi.RuntimeStats {
+	rt, ok := n.opts.Runtime.(imageFiles)
+	if !ok {
+		return nil
+	}
+	r, err := rt.ImageFsInfo(ctx)
+	if err != nil || len(r.GetImageFilesystems()) == 0 {
+		return nil
+	}
+	of := func(u *cri.FilesystemUsage) *statsapi.FsStats {
+		on := fs
+		if dir := u.GetFsId().GetMountpoint(); dir != "" {
+			if at := stats.OfFileSystem(dir, now); at != nil {
+				on = at
+			}
+		}
+		return stats.Space{Bytes: u.GetUsedBytes().GetValue(), Inodes: u.GetInodesUsed().GetValue()}.On(on, now)
+	}
+	out := &statsapi.RuntimeStats{ImageFs: of(r.GetImageFilesystems()[0])}
+	out.ContainerFs = out.ImageFs
+	if len(r.GetContainerFilesystems()) > 0 {
+		out.ContainerFs = of(r.GetContainerFilesystems()[0])
+	}
+	return out
 }
 
 // resourceMetrics answers with CPU and memory as metrics. As in upstream's kubelet an error is one of the metrics.
 func (n *Node) resourceMetrics(w http.ResponseWriter, r *http.Request) {
-	summary, err := n.measure(r.Context(), false)
+	summary, err := n.measure(r.Context(), false, 0)
 	if err != nil {
 		n.log.Warn("the usage of resources could not be measured", "err", err)
 		summary = nil
@@ -81,7 +155,7 @@ func (n *Node) statsSummary(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	summary, err := n.measure(r.Context(), !only)
+	summary, err := n.measure(r.Context(), !only, 0)
 	if err != nil {
 		answer(w, err)
 		return

@@ -16,12 +16,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/eviction"
+	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -89,6 +91,16 @@ type Options struct {
 	// whatever proxies report.
 	DrainPause time.Duration
 
+	// Owner is the name of the cluster in a container runtime that is not Sampan's and that others may use as well. The
+	// agent labels its pods with it and touches no others; it rotates logs, which Sampan's runtime does itself, and
+	// checks the state of the runtime from time to time. Empty means that the runtime is this node's alone.
+	Owner string
+	// Config is the configuration file of the node; nil means [kubeletconfig.Default], except that all of the node's
+	// capacity is for pods. MaxPods, ClusterDNS, ClusterDomain, ResolvConf and Taints, if set, take precedence.
+	Config *kubeletconfig.Config
+	// SystemLogs is the directory that /logs/ serves; empty means that it serves nothing.
+	SystemLogs string
+
 	// Prober probes containers; nil means the Runtime, if it implements Prober, and
 	// otherwise over the network and by its ExecSync.
 	Prober probe.Prober
@@ -121,7 +133,7 @@ func (o Options) check() (Options, error) {
 	if o.RootDir != "" && !filepath.IsAbs(o.RootDir) {
 		errs = append(errs, fmt.Errorf("node: Options.RootDir %q is not absolute", o.RootDir))
 	}
-	if o.MaxPods == 0 {
+	if o = o.configured(); o.MaxPods == 0 {
 		o.MaxPods = defaultMaxPods
 	}
 	if o.Eviction == nil {
@@ -178,12 +190,15 @@ type Node struct {
 	probeSlots chan struct{}
 	access     access          // to the kubelet API
 	transport  *http.Transport // to the streams of the runtime
+	metrics    *metrics
+	volumeUse  usage // of volumes and logs
 
 	ready     chan struct{} // closed when the Node object is there and Ready
 	listening chan struct{} // closed when the agent receives the runtime's events
 	health    health
 	scheme    lifecycle.Runtime // written before any worker starts
 	pressure  pressure
+	driver    cri.CgroupDriver // of the runtime; written before any worker starts
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker // guarded by mu
@@ -207,6 +222,7 @@ func New(opts Options) (*Node, error) {
 		recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log),
 		slots:    make(chan struct{}, opts.Starts), probeSlots: make(chan struct{}, maxProbes),
 		ready: make(chan struct{}), listening: make(chan struct{}),
+		metrics:   newMetrics(),
 		health:    health{changed: make(chan struct{}, 1)},
 		transport: newStreamTransport(),
 		pressure:  pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction, Transition: transition}},
@@ -215,6 +231,7 @@ func New(opts Options) (*Node, error) {
 	if n.opts.Prober == nil {
 		n.opts.Prober = prober{n: n}
 	}
+	n.metrics.register(n)
 	for _, a := range opts.Addresses {
 		if a.Type == corev1.NodeInternalIP {
 			n.hostIPs = append(n.hostIPs, a.Address)
@@ -254,6 +271,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.openRecords(ctx); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
+	n.configure(ctx)
 	last := run.Stage{
 		{Name: "registration", Run: n.register},
 		{Name: "lease", Run: n.renewLease},
@@ -271,6 +289,12 @@ func (n *Node) Run(ctx context.Context) error {
 		{Name: "events", Run: n.recorder.Run},
 		{Name: "services", Run: n.services.Run},
 		{Name: "references", Run: n.objects.Run},
+	}
+	if n.opts.Owner != "" && n.opts.LogDir != "" {
+		first = append(first, run.Task{Name: "log rotation", Run: n.rotateLogs})
+	}
+	if n.servesHealth() {
+		first = append(first, run.Task{Name: "health check port", Run: n.serveHealth})
 	}
 	if n.opts.DrainPause >= 0 {
 		first = append(first, run.Task{Name: "departures", Run: n.followDepartures})

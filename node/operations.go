@@ -345,6 +345,11 @@ const configError = "CreateContainerConfigError"
 // start makes one attempt at a container.
 func (w *worker) start(ctx context.Context, o order) func() {
 	id, fail := w.launch(ctx, o)
+	if fail == nil {
+		w.n.metrics.containerStarted(o, "")
+	} else if ctx.Err() == nil {
+		w.n.metrics.containerStarted(o, fail.reason)
+	}
 	if fail != nil && ctx.Err() == nil {
 		for _, e := range fail.events {
 			w.containerEvent(o.container.Name, corev1.EventTypeWarning, e.reason, "%s", e.message)

@@ -64,7 +64,7 @@ func (n *Node) work(ctx context.Context) error {
 
 // survey reads the existing pods from the runtime.
 func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
-	sandboxes, err := n.opts.Runtime.ListPodSandbox(ctx, nil)
+	sandboxes, err := n.opts.Runtime.ListPodSandbox(ctx, n.ownSandboxes())
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +168,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 			w.decide(ctx, rejection)
 		})
 		if w.run(ctx) {
+			n.metrics.forget(pod.UID, w.key)
 			n.objects.release(pod)
 			n.mu.Lock()
 			delete(n.workers, pod.UID)
@@ -266,6 +267,7 @@ func (n *Node) handle(e *cri.ContainerEventResponse) {
 
 // cleanUp removes the files of the pod.
 func (n *Node) cleanUp(pod *corev1.Pod) error {
+	n.removePodCgroup(pod.UID)
 	if dir := n.logs(pod); dir != "" && pod.Name != "" {
 		if err := os.RemoveAll(dir); err != nil {
 			return err

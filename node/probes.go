@@ -103,7 +103,7 @@ func (w *worker) ask(p *probing, now time.Time) time.Time {
 		return p.counter.Next
 	}
 	p.asking = true
-	spec, container, id, ip := p.probe, p.container, p.key.id, w.view.Last.PodIP
+	spec, container, id, kind, ip, pod := p.probe, p.container, p.key.id, p.key.kind, w.view.Last.PodIP, w.view.Pod
 	w.ops.Go(func(ctx context.Context) {
 		select {
 		case w.n.probeSlots <- struct{}{}:
@@ -111,9 +111,17 @@ func (w *worker) ask(p *probing, now time.Time) time.Time {
 			return
 		}
 		limited, cancel := context.WithTimeout(ctx, probe.Timeout(spec))
+		began := time.Now()
 		err := run.Catch(func() error { return w.n.opts.Prober.Probe(limited, spec, container, id, ip) })
 		cancel()
 		<-w.n.probeSlots
+		result := probeSuccessful
+		if err != nil {
+			result = probeFailed
+		}
+		if ctx.Err() == nil {
+			w.n.metrics.probe(pod, container.Name, string(kind), result, time.Since(began))
+		}
 		w.post(func() { w.answered(ctx, p, err) })
 	})
 	return time.Time{}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/names"
 	"github.com/sampan-io/sampan/internal/resolvconf"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
@@ -29,7 +30,7 @@ func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec
 		services = append(services, api)
 	}
 	return crispec.Facts{
-		Pod: pod, IPs: ips, HostIPs: n.hostIPs, Allocatable: n.machine.capacity,
+		Pod: pod, IPs: ips, HostIPs: n.hostIPs, Allocatable: n.machine.allocatable,
 		Services: services, Objects: objects{ctx, n.objects},
 	}
 }
@@ -66,11 +67,11 @@ func (n *Node) resolver() resolvconf.Config {
 
 func (n *Node) sandboxConfig(pod *corev1.Pod, attempt int32) *cri.PodSandboxConfig {
 	dns, _, _ := n.dns(pod)
-	cgroup := ""
-	if n.opts.CgroupRoot != "" {
-		cgroup = filepath.Join("/", n.opts.CgroupRoot, "pods", string(pod.UID))
+	config := crispec.Sandbox(pod, attempt, n.logs(pod), n.podCgroup(pod), n.opts.ClusterDomain, dns)
+	if n.opts.Owner != "" {
+		config.Labels[names.Cluster] = n.opts.Owner
 	}
-	return crispec.Sandbox(pod, attempt, n.logs(pod), cgroup, n.opts.ClusterDomain, dns)
+	return config
 }
 
 // containerConfig returns the configuration for an attempt at a container, and

@@ -6,9 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +23,7 @@ import (
 )
 
 // heartbeat is how often a status that has not changed is written all the same.
-const heartbeat = 5 * time.Minute
+func (n *Node) heartbeat() time.Duration { return n.config().NodeStatusReportFrequency.Duration }
 
 // recheck is how often the status of a runtime that is not ready is read again: CRI has
 // no event for that.
@@ -40,11 +39,12 @@ type health struct {
 	changed chan struct{} // holds one
 
 	mu     sync.Mutex
-	known  bool      // guarded by mu; the runtime has said how it is, or cannot
-	fault  string    // guarded by mu; what it said; empty: none
-	notes  []note    // guarded by mu; what it said that doesn't keep the node from being Ready
-	silent time.Time // guarded by mu; since when it says nothing; zero: it does
-	why    string    // guarded by mu; it is silent
+	known  bool                // guarded by mu; the runtime has said how it is, or cannot
+	fault  string              // guarded by mu; what it said; empty: none
+	notes  []note              // guarded by mu; what it said that doesn't keep the node from being Ready
+	silent time.Time           // guarded by mu; since when it says nothing; zero: it does
+	full   *cri.StatusResponse // guarded by mu; with handlers and features; nil if the runtime does not say
+	why    string              // guarded by mu; it is silent
 }
 
 func (h *health) runtimeDown(why string) {
@@ -98,7 +98,7 @@ func (h *health) notify(changed bool) {
 
 // set reads the status of the runtime.
 func (h *health) set(ctx context.Context, rt Runtime) {
-	s, err := rt.Status(ctx)
+	s, err := h.describe(ctx, rt)
 	if err != nil {
 		h.runtimeDown(sentence(err))
 		return
@@ -110,20 +110,53 @@ func (h *health) set(ctx context.Context, rt Runtime) {
 		}
 	}
 	h.note(notes)
-	for _, c := range s.GetConditions() {
-		if c.GetStatus() {
-			continue
-		}
-		switch c.GetType() {
-		case cri.RuntimeReady:
-			h.put(fmt.Sprintf("container runtime not ready: RuntimeReady=false reason:%s message:%s", c.GetReason(), c.GetMessage()))
-			return
-		case cri.NetworkReady:
-			h.put(fmt.Sprintf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.GetReason(), c.GetMessage()))
-			return
+	var faults []string
+	for _, kind := range []struct{ name, what string }{{cri.RuntimeReady, "container runtime not ready"}, {cri.NetworkReady, "container runtime network not ready"}} {
+		for _, c := range s.GetConditions() {
+			if c.GetType() == kind.name && !c.GetStatus() {
+				faults = append(faults, fmt.Sprintf("%s: %s=false reason:%s message:%s", kind.what, kind.name, c.GetReason(), c.GetMessage()))
+			}
 		}
 	}
-	h.put("")
+	if len(faults) > 1 {
+		faults = []string{"[" + strings.Join(faults, ", ") + "]"} // as Kubernetes joins errors
+	}
+	h.put(strings.Join(faults, ""))
+}
+
+// describe reads the status of the runtime, and keeps the rest of its answer.
+func (h *health) describe(ctx context.Context, rt Runtime) (*cri.RuntimeStatus, error) {
+	d, ok := rt.(describer)
+	if !ok {
+		return rt.Status(ctx)
+	}
+	full, err := d.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	h.full = full
+	h.mu.Unlock()
+	return full.GetStatus(), nil
+}
+
+// handlers returns the handlers of the runtime, by name, and its features.
+func (h *health) handlers() ([]corev1.NodeRuntimeHandler, *corev1.NodeFeatures) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []corev1.NodeRuntimeHandler
+	for _, one := range h.full.GetRuntimeHandlers() {
+		handler := corev1.NodeRuntimeHandler{Name: one.GetName()}
+		if f := one.GetFeatures(); f != nil {
+			handler.Features = &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &f.RecursiveReadOnlyMounts, UserNamespaces: &f.UserNamespaces}
+		}
+		all = append(all, handler)
+	}
+	slices.SortFunc(all, func(a, b corev1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
+	if f := h.full.GetFeatures(); f != nil {
+		return all, &corev1.NodeFeatures{SupplementalGroupsPolicy: &f.SupplementalGroupsPolicy}
+	}
+	return all, nil
 }
 
 func (h *health) get() (known bool, fault string) {
@@ -175,7 +208,7 @@ func (n *Node) register(ctx context.Context) error {
 	defer timer.Stop()
 	for failures := 0; ctx.Err() == nil; {
 		node, err := n.publish(ctx, last)
-		pause := heartbeat
+		pause := n.heartbeat()
 		switch {
 		case err == nil:
 			failures = 0
@@ -201,11 +234,14 @@ func (n *Node) register(ctx context.Context) error {
 		if left := n.health.tolerated(); left > 0 {
 			pause = min(pause, left)
 		}
+		if n.opts.Owner != "" {
+			pause = min(pause, n.config().NodeStatusUpdateFrequency.Duration)
+		}
 		timer.Reset(pause)
 		select {
 		case <-timer.C:
-			if _, fault := n.health.get(); fault != "" {
-				n.health.set(ctx, n.opts.Runtime) // it may be ready now
+			if _, fault := n.health.get(); fault != "" || n.opts.Owner != "" {
+				n.health.set(ctx, n.opts.Runtime) // it may be ready now, or have lost its network
 			}
 		case <-n.health.changed:
 		case <-seen: // the object was changed or deleted
@@ -278,13 +314,14 @@ func nodeStatusFields(s *corev1.NodeStatus) map[string]any {
 		"addresses": addresses, "conditions": conditions,
 		"capacity": s.Capacity, "allocatable": s.Allocatable,
 		"daemonEndpoints": s.DaemonEndpoints, "nodeInfo": s.NodeInfo, "images": s.Images,
+		"runtimeHandlers": s.RuntimeHandlers, "features": s.Features,
 	}
 }
 
 // registered is the Node object of a node that is not registered yet, without its status.
 func (n *Node) registered() *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.opts.Name, Labels: n.labels()}}
-	node.Spec.Taints = n.opts.Taints
+	node.Spec.Taints, node.Spec.ProviderID = n.opts.Taints, n.config().ProviderID
 	return node
 }
 
@@ -333,26 +370,16 @@ func (n *Node) metadata(node *corev1.Node) []byte {
 	return b
 }
 
-// maxImages is how many images a node lists in its status, as in Kubernetes: the largest.
-const maxImages = 50
-
 // status brings s up to date. Its conditions get a new heartbeat only together
 // with another change or when the last one is old.
 func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) {
-	s.Capacity, s.Allocatable = n.machine.capacity, n.machine.capacity
+	s.Capacity, s.Allocatable = n.machine.capacity, n.machine.allocatable
 	s.Addresses = n.opts.Addresses
 	s.NodeInfo = n.machine.info
-	s.DaemonEndpoints.KubeletEndpoint.Port = 0
-	if all := n.opts.Listeners; len(all) > 0 {
-		if a, ok := all[0].Addr().(*net.TCPAddr); ok {
-			s.DaemonEndpoints.KubeletEndpoint.Port = int32(a.Port)
-		} else if _, port, err := net.SplitHostPort(all[0].Addr().String()); err == nil {
-			p, _ := strconv.Atoi(port)
-			s.DaemonEndpoints.KubeletEndpoint.Port = int32(p)
-		}
-	}
+	s.DaemonEndpoints.KubeletEndpoint.Port = n.port()
+	s.RuntimeHandlers, s.Features = n.health.handlers()
 	if images, err := n.opts.Runtime.ListImages(ctx); err == nil {
-		s.Images = imageList(images)
+		s.Images = imageList(images, int(*n.config().NodeStatusMaxImages))
 	}
 	conditions := []corev1.NodeCondition{
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
@@ -382,7 +409,7 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 		}
 		if old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime
-			if old.Reason == c.Reason && old.Message == c.Message && now.Sub(old.LastHeartbeatTime.Time) < heartbeat-time.Second {
+			if old.Reason == c.Reason && old.Message == c.Message && now.Sub(old.LastHeartbeatTime.Time) < n.heartbeat()-time.Second {
 				c.LastHeartbeatTime = old.LastHeartbeatTime
 			}
 		}
@@ -422,7 +449,8 @@ func pressureEvent(c corev1.NodeCondition) string {
 	return "NodeHasNoDiskPressure"
 }
 
-func imageList(images []*cri.Image) []corev1.ContainerImage {
+// imageList returns the largest images, at most a number of them unless that is negative.
+func imageList(images []*cri.Image, most int) []corev1.ContainerImage {
 	images = slices.SortedFunc(slices.Values(images), func(a, b *cri.Image) int {
 		switch {
 		case a.GetSize() != b.GetSize() && a.GetSize() > b.GetSize():
@@ -433,7 +461,10 @@ func imageList(images []*cri.Image) []corev1.ContainerImage {
 		return slices.Compare(a.GetRepoTags(), b.GetRepoTags())
 	})
 	var list []corev1.ContainerImage
-	for _, i := range images[:min(len(images), maxImages)] {
+	if most >= 0 {
+		images = images[:min(len(images), most)]
+	}
+	for _, i := range images {
 		names := slices.Concat(i.GetRepoDigests(), i.GetRepoTags())
 		if len(names) > 0 {
 			list = append(list, corev1.ContainerImage{Names: names, SizeBytes: int64(i.GetSize())})

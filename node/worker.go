@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,6 +66,9 @@ type worker struct {
 	freed        bool      // the pod uses none of the node's resources any more
 	over         bool
 	panics       int // in a row
+
+	seen    time.Time    // when the agent first saw the pod
+	turning atomic.Int64 // when the current turn began, in nanoseconds since 1970; 0: there is none
 }
 
 // blindPause is after what time a runtime that failed to answer is asked again, unless
@@ -102,7 +106,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 		busy: map[string]*operation{}, probing: map[probeKey]*probing{}, probed: map[string]bool{},
 		adoptedReady: map[string]bool{}, adoptedStarted: map[string]bool{}, held: map[string]time.Time{},
 		pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{},
-		rep: reporter{sent: pod.Status},
+		rep: reporter{sent: pod.Status}, seen: time.Now(),
 	}
 	w.adoptResources(pod)
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
@@ -189,6 +193,8 @@ func (w *worker) run(ctx context.Context) bool {
 // at the latest; see step. After a panic that is after a pause, which grows.
 func (w *worker) turn(ctx context.Context) (next time.Time) {
 	now := time.Now()
+	w.turning.Store(now.UnixNano())
+	defer w.turned(now)
 	err := run.Catch(func() error {
 		w.collect(ctx, now)
 		switch {
@@ -207,6 +213,16 @@ func (w *worker) turn(ctx context.Context) (next time.Time) {
 	w.panics++
 	w.panicked("looking after the pod", err)
 	return now.Add(run.Backoff{First: panicPause, Max: retryPause}.Pause(w.panics))
+}
+
+// turned records the end of a turn that began at a time.
+func (w *worker) turned(began time.Time) {
+	w.turning.Store(0)
+	kind := "sync"
+	if w.view.Deleting() {
+		kind = "kill"
+	}
+	w.n.metrics.work.WithLabelValues(kind).Observe(time.Since(began).Seconds())
 }
 
 // panicPause is the pause before something that panicked is tried again. It grows with each panic in a row.
@@ -337,6 +353,7 @@ func (w *worker) step(now time.Time) time.Time {
 	asked := w.probe(now)
 	last := w.n.scheme.Status(w.view)
 	w.publish(&last)
+	w.n.metrics.ran(w.view.Pod, w.seen, &w.view.Last, &last, now)
 	if podstate.ReadyIn(&w.view.Last) && !podstate.ReadyIn(&last) {
 		w.unready = now
 	}

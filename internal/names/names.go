@@ -51,7 +51,8 @@ const (
 const (
 	InitContainer          = Prefix + "init-container"
 	TerminationMessageFile = Prefix + "termination-message-file"
-	Local                  = Prefix + "local" // the provisioner of local volumes
+	Cluster                = Prefix + "cluster" // a label of sandboxes in a container runtime that others use as well
+	Local                  = Prefix + "local"   // the provisioner of local volumes
 )
 
 // Annotations of simulated nodes and their pods; see package simulation.

@@ -24,6 +24,8 @@ func OfMachine(dir string, now time.Time) (statsapi.NodeStats, error) {
 		return out, err
 	}
 	out.StartTime = metav1.NewTime(boot)
+	out.Rlimit = processes(read("/proc/sys/kernel/pid_max"), read("/proc/loadavg"), now)
+	out.Swap = swapOf(read("/proc/meminfo"), now)
 	out.CPU = &statsapi.CPUStats{Time: metav1.NewTime(now), UsageCoreNanoSeconds: &cpu}
 	out.Memory, err = memory(read("/proc/meminfo"), now)
 	return out, err
@@ -103,6 +105,75 @@ func processors(stat string) (busy uint64, boot time.Time, err error) {
 // memory returns the memory in use, from /proc/meminfo. As for containers, the cache of files that have not been used for a
 // while does not count to the working set.
 func memory(info string, now time.Time) (*statsapi.MemoryStats, error) {
+	values := kernelSizes(info)
+	total, ok := values["MemTotal"]
+	if !ok {
+		return nil, fmt.Errorf("/proc/meminfo has no MemTotal")
+	}
+	used := total - min(total, values["MemFree"])
+	working := used - min(used, values["Inactive(file)"])
+	return &statsapi.MemoryStats{
+		Time: metav1.NewTime(now), UsageBytes: &used, WorkingSetBytes: &working,
+		AvailableBytes: new(total - working), RSSBytes: new(values["AnonPages"]),
+	}, nil
+}
+
+// OfProcess measures this process.
+func OfProcess(now time.Time) (*statsapi.CPUStats, *statsapi.MemoryStats) {
+	var used unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
+		return nil, nil
+	}
+	nanoseconds := uint64(used.Utime.Nano() + used.Stime.Nano())
+	cpu := &statsapi.CPUStats{Time: metav1.NewTime(now), UsageCoreNanoSeconds: &nanoseconds}
+	f := strings.Fields(read("/proc/self/statm")) // proc(5): size, resident, shared … in pages
+	if len(f) < 3 {
+		return cpu, nil
+	}
+	resident, err := strconv.ParseUint(f[1], 10, 32)
+	shared, err2 := strconv.ParseUint(f[2], 10, 32)
+	if err != nil || err2 != nil {
+		return cpu, nil
+	}
+	page := uint64(os.Getpagesize())
+	resident, anonymous := resident*page, (resident-min(resident, shared))*page
+	return cpu, &statsapi.MemoryStats{
+		Time: metav1.NewTime(now), UsageBytes: &resident, WorkingSetBytes: &resident, RSSBytes: &anonymous,
+		PageFaults: new(uint64(used.Minflt)), MajorPageFaults: new(uint64(used.Majflt)),
+	}
+}
+
+// processes returns the number of processes and threads and its limit, from /proc/sys/kernel/pid_max and /proc/loadavg.
+func processes(limit, load string, now time.Time) *statsapi.RlimitStats {
+	most, err := strconv.ParseInt(strings.TrimSpace(limit), 10, 64)
+	f := strings.Fields(load) // 0.20 0.18 0.12 RUNNING/ALL LAST
+	if err != nil || len(f) < 4 {
+		return nil
+	}
+	_, all, _ := strings.Cut(f[3], "/")
+	n, err := strconv.ParseInt(all, 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &statsapi.RlimitStats{Time: metav1.NewTime(now), MaxPID: &most, NumOfRunningProcesses: &n}
+}
+
+// swapOf returns the use of swap, from /proc/meminfo.
+func swapOf(info string, now time.Time) *statsapi.SwapStats {
+	values := kernelSizes(info)
+	total, ok := values["SwapTotal"]
+	if !ok {
+		return nil
+	}
+	free := min(total, values["SwapFree"])
+	return &statsapi.SwapStats{Time: metav1.NewTime(now), SwapAvailableBytes: &free, SwapUsageBytes: new(total - free)}
+}
+
+// SwapTotal returns the size of the swap of this machine in bytes.
+func SwapTotal() uint64 { return kernelSizes(read("/proc/meminfo"))["SwapTotal"] }
+
+// kernelSizes returns the lines of /proc/meminfo in bytes.
+func kernelSizes(info string) map[string]uint64 {
 	values := map[string]uint64{}
 	for line := range strings.Lines(info) {
 		name, rest, ok := strings.Cut(line, ":")
@@ -114,16 +185,7 @@ func memory(info string, now time.Time) (*statsapi.MemoryStats, error) {
 			values[name] = v << 10 // they are in KiB
 		}
 	}
-	total, ok := values["MemTotal"]
-	if !ok {
-		return nil, fmt.Errorf("/proc/meminfo has no MemTotal")
-	}
-	used := total - min(total, values["MemFree"])
-	working := used - min(used, values["Inactive(file)"])
-	return &statsapi.MemoryStats{
-		Time: metav1.NewTime(now), UsageBytes: &used, WorkingSetBytes: &working,
-		AvailableBytes: new(total - working), RSSBytes: new(values["AnonPages"]),
-	}, nil
+	return values
 }
 
 // networkOf returns the counters of all interfaces but the loopback, from /proc/net/dev. The first one that is not a link to a

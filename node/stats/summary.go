@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -27,6 +28,17 @@ type Measured struct {
 
 	// Layers are the stats of containers with their writable layers; none in a summary without file systems.
 	Layers []*cri.ContainerStats
+	// Process is the agent itself, with nil values if they are not known.
+	Process statsapi.ContainerStats
+	// Files are the volumes and logs of pods; none in a summary without file systems.
+	Files map[types.UID]*Files
+}
+
+// Files are the volumes and logs of a pod.
+type Files struct {
+	Volumes   []statsapi.VolumeStats
+	Logs      map[string]*statsapi.FsStats // by container
+	Ephemeral Space                        // of logs and of emptyDir volumes on disk
 }
 
 // Summarize returns the summary of a node: its pods with a sandbox in the runtime, by namespace and name, and the containers in
@@ -50,13 +62,90 @@ func Summarize(m Measured) *statsapi.Summary {
 	out := &statsapi.Summary{Node: m.Node, Pods: []statsapi.PodStats{}}
 	for uid, s := range newest {
 		if p, ok := pods[uid]; ok {
-			out.Pods = append(out.Pods, podStats(p, s.GetLinux(), layers, m.Node.Fs))
+			pod := podStats(p, s.GetLinux(), layers, m.Node.Fs)
+			if f := m.Files[p.UID]; f != nil {
+				f.addTo(&pod, m.Node.Fs)
+			}
+			out.Pods = append(out.Pods, pod)
 		}
 	}
+	out.Node.SystemContainers = systemContainers(m, out.Pods)
 	slices.SortFunc(out.Pods, func(a, b statsapi.PodStats) int {
 		return strings.Compare(a.PodRef.Namespace+"/"+a.PodRef.Name+"/"+a.PodRef.UID, b.PodRef.Namespace+"/"+b.PodRef.Name+"/"+b.PodRef.UID)
 	})
 	return out
+}
+
+// systemContainers returns the parts of the node's usage under upstream's names: the agent, and all pods together.
+func systemContainers(m Measured, pods []statsapi.PodStats) []statsapi.ContainerStats {
+	if m.Process.CPU == nil {
+		return nil
+	}
+	agent := m.Process
+	agent.Name = statsapi.SystemContainerKubelet
+	if agent.StartTime.IsZero() {
+		agent.StartTime = m.Node.StartTime
+	}
+	all := statsapi.ContainerStats{
+		Name: statsapi.SystemContainerPods, StartTime: m.Node.StartTime,
+		CPU:    &statsapi.CPUStats{Time: m.Process.CPU.Time, UsageCoreNanoSeconds: new(uint64)},
+		Memory: &statsapi.MemoryStats{Time: m.Process.CPU.Time, UsageBytes: new(uint64), WorkingSetBytes: new(uint64), RSSBytes: new(uint64)},
+	}
+	for i := range pods {
+		if c := pods[i].CPU; c != nil {
+			*all.CPU.UsageCoreNanoSeconds += deref(c.UsageCoreNanoSeconds)
+		}
+		if of := pods[i].Memory; of != nil {
+			*all.Memory.UsageBytes += deref(of.UsageBytes)
+			*all.Memory.WorkingSetBytes += deref(of.WorkingSetBytes)
+			*all.Memory.RSSBytes += deref(of.RSSBytes)
+		}
+	}
+	return []statsapi.ContainerStats{agent, all}
+}
+
+// addTo adds volumes, logs and the sum of ephemeral storage: logs, emptyDir volumes on disk and writable layers.
+func (f *Files) addTo(p *statsapi.PodStats, fs *statsapi.FsStats) {
+	p.VolumeStats = f.Volumes
+	sum, at := f.Ephemeral, p.StartTime.Time
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		c.Logs = f.Logs[c.Name]
+		if c.Logs != nil {
+			at = c.Logs.Time.Time
+		}
+		if r := c.Rootfs; r != nil {
+			sum.Bytes += deref(r.UsedBytes)
+			sum.Inodes += deref(r.InodesUsed)
+		}
+	}
+	p.EphemeralStorage = sum.On(fs, at)
+}
+
+func deref(v *uint64) uint64 {
+	if v == nil {
+		return 0
+	}
+	return *v
+}
+
+// swap returns the use of swap; nil if the runtime does not say.
+func swap(s *cri.SwapUsage) *statsapi.SwapStats {
+	if s == nil {
+		return nil
+	}
+	return &statsapi.SwapStats{Time: at(s.GetTimestamp()), SwapAvailableBytes: value(s.GetSwapAvailableBytes()), SwapUsageBytes: value(s.GetSwapUsageBytes())}
+}
+
+// psi returns the pressure on a resource; nil if the runtime does not say.
+func psi(p *cri.PsiStats) *statsapi.PSIStats {
+	if p == nil {
+		return nil
+	}
+	data := func(d *cri.PsiData) statsapi.PSIData {
+		return statsapi.PSIData{Total: d.GetTotal(), Avg10: d.GetAvg10(), Avg60: d.GetAvg60(), Avg300: d.GetAvg300()}
+	}
+	return &statsapi.PSIStats{Full: data(p.GetFull()), Some: data(p.GetSome())}
 }
 
 // uidOf returns the UID of the pod that a sandbox is of.
@@ -94,7 +183,7 @@ func podStats(p Pod, s *cri.LinuxPodSandboxStats, layers map[string]*cri.Filesys
 		if name == "" {
 			name = c.GetAttributes().GetMetadata().GetName()
 		}
-		cs := statsapi.ContainerStats{Name: name, StartTime: metav1.NewTime(started), CPU: cpu(c.GetCpu()), Memory: memoryOf(c.GetMemory())}
+		cs := statsapi.ContainerStats{Name: name, StartTime: metav1.NewTime(started), CPU: cpu(c.GetCpu()), Memory: memoryOf(c.GetMemory()), Swap: swap(c.GetSwap())}
 		if l := layers[id]; l != nil {
 			cs.Rootfs = layer(l, fs)
 		}
@@ -117,7 +206,7 @@ func cpu(c *cri.CpuUsage) *statsapi.CPUStats {
 	if c == nil {
 		return nil
 	}
-	return &statsapi.CPUStats{Time: at(c.GetTimestamp()), UsageCoreNanoSeconds: value(c.GetUsageCoreNanoSeconds()), UsageNanoCores: value(c.GetUsageNanoCores())}
+	return &statsapi.CPUStats{Time: at(c.GetTimestamp()), UsageCoreNanoSeconds: value(c.GetUsageCoreNanoSeconds()), UsageNanoCores: value(c.GetUsageNanoCores()), PSI: psi(c.GetPsi())}
 }
 
 func memoryOf(m *cri.MemoryUsage) *statsapi.MemoryStats {
@@ -128,6 +217,7 @@ func memoryOf(m *cri.MemoryUsage) *statsapi.MemoryStats {
 		Time: at(m.GetTimestamp()), AvailableBytes: value(m.GetAvailableBytes()), UsageBytes: value(m.GetUsageBytes()),
 		WorkingSetBytes: value(m.GetWorkingSetBytes()), RSSBytes: value(m.GetRssBytes()),
 		PageFaults: value(m.GetPageFaults()), MajorPageFaults: value(m.GetMajorPageFaults()),
+		PSI: psi(m.GetPsi()),
 	}
 }
 

@@ -1,0 +1,224 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/stats"
+)
+
+// readRoutes adds the endpoints that only read, under the paths of upstream's kubelet.
+func (n *Node) readRoutes(mux *http.ServeMux) {
+	n.healthRoutes(mux)
+	mux.HandleFunc("GET /pods", n.listPods)
+	mux.HandleFunc("GET /pods/", n.listPods)
+	mux.HandleFunc("GET /runningpods/", n.listRunningPods)
+	mux.HandleFunc("GET /configz", n.configz)
+	mux.HandleFunc("GET /metrics/resource", n.resourceMetrics)
+	mux.HandleFunc("GET /metrics/cadvisor", n.cadvisorMetrics)
+	mux.HandleFunc("GET /stats/summary", n.statsSummary)
+	mux.HandleFunc("GET /stats/", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "only /stats/summary is served", http.StatusNotFound)
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(n.metrics.probes, promhttp.HandlerOpts{}))
+	c := n.config()
+	if *c.EnableSystemLogHandler && n.opts.SystemLogs != "" {
+		mux.HandleFunc("GET /logs/", n.systemLogs)
+	} else {
+		mux.HandleFunc("GET /logs/", disabled("logs endpoint is disabled."))
+	}
+	if *c.EnableProfilingHandler {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	} else {
+		mux.HandleFunc("GET /debug/pprof/", disabled("profiling endpoint is disabled."))
+	}
+}
+
+// Paths returns the paths of the node's API, for /statusz.
+func Paths() []string {
+	return []string{
+		"/attach", "/configz", "/containerLogs", "/debug/pprof", "/exec", "/flagz", "/healthz", "/logs", "/metrics", "/metrics/cadvisor",
+		"/metrics/probes", "/metrics/resource", "/pods", "/portForward", "/run", "/runningpods", "/stats/summary", "/statusz",
+	}
+}
+
+// disabled answers that an endpoint is switched off.
+func disabled(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
+}
+
+// healthRoutes adds the health checks.
+func (n *Node) healthRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", n.healthz)
+	for _, name := range []string{"ping", "log"} {
+		mux.HandleFunc("GET /healthz/"+name, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
+	}
+	mux.HandleFunc("GET /healthz/syncloop", n.syncloop)
+}
+
+// maxSilence is how long the workers of pods may be without a turn while there is something to do for them, as in
+// upstream's kubelet.
+const maxSilence = 2 * time.Minute
+
+// syncloop answers whether the goroutines of the node's pods get their turns: each has to end one within a limit.
+func (n *Node) syncloop(w http.ResponseWriter, _ *http.Request) {
+	for _, worker := range n.allWorkers() {
+		if began := worker.turning.Load(); began != 0 && time.Since(time.Unix(0, began)) > maxSilence {
+			http.Error(w, "sync Loop took longer than expected", http.StatusInternalServerError)
+			return
+		}
+	}
+	_, _ = w.Write([]byte("ok"))
+}
+
+// listRunningPods answers with the pods that have containers that run in the runtime, with names and images only.
+func (n *Node) listRunningPods(w http.ResponseWriter, _ *http.Request) {
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
+	for _, worker := range n.allWorkers() {
+		state, _ := worker.status()
+		if state.over {
+			continue
+		}
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: state.pod.Name, Namespace: state.pod.Namespace, UID: state.pod.UID}}
+		for _, c := range state.containers {
+			if c.State == lifecycle.Running {
+				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+			}
+		}
+		if len(pod.Spec.Containers) > 0 {
+			list.Items = append(list.Items, pod)
+		}
+	}
+	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	writeJSON(w, &list)
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // a client that has gone needs no answer
+}
+
+// configz answers with the configuration in use.
+func (n *Node) configz(w http.ResponseWriter, _ *http.Request) {
+	c := n.reported()
+	writeJSON(w, map[string]kubelet.KubeletConfiguration{"kubeletconfig": c.KubeletConfiguration})
+}
+
+// systemLogs serves the files below the directory of system logs. A path that leads out of it, by dots or by symbolic links,
+// does not exist.
+func (n *Node) systemLogs(w http.ResponseWriter, r *http.Request) {
+	root, err := os.OpenRoot(n.opts.SystemLogs)
+	if errors.Is(err, fs.ErrNotExist) {
+		http.NotFound(w, r)
+		return
+	}
+	if err != nil {
+		answer(w, err)
+		return
+	}
+	defer root.Close()
+	http.StripPrefix("/logs/", http.FileServerFS(regular{root.FS()})).ServeHTTP(w, r)
+}
+
+// regular opens only regular files and directories: to open a pipe or a device can block or have effects.
+type regular struct{ fs.FS }
+
+func (f regular) Open(name string) (fs.File, error) {
+	info, err := fs.Stat(f.FS, name)
+	if err != nil && !errors.Is(err, fs.ErrPermission) { // such as that of a link that leads out
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() && !info.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return f.FS.Open(name)
+}
+
+// layerAge is how old the sizes of writable layers may be in /metrics/cadvisor, for which directories are read.
+const layerAge = time.Minute
+
+// cadvisorMetrics answers with the metrics that cAdvisor has in upstream's kubelet.
+func (n *Node) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
+	summary, err := n.measure(r.Context(), true, layerAge)
+	if err != nil {
+		n.log.Warn("the usage of resources could not be measured", "err", err)
+		summary = nil
+	}
+	var pods []stats.Pod
+	for _, worker := range n.allWorkers() {
+		state, _ := worker.status()
+		pods = append(pods, stats.Pod{Pod: state.pod})
+	}
+	m := stats.Machine{
+		Info: n.machine.info, Processors: runtime.NumCPU(), Memory: uint64(n.machine.capacity.Memory().Value()), Swap: stats.SwapTotal(), AgentNumber: n.opts.Version,
+	}
+	m.Sockets, m.PhysicalCores = stats.Sockets()
+	w.Header().Set("Content-Type", stats.ContentType)
+	_, _ = w.Write(stats.Cadvisor(summary, pods, m))
+}
+
+// counted measures requests.
+func (n *Node) counted(next http.Handler) http.Handler {
+	m := n.metrics
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := bucketOf(r.URL.Path)
+		long := path == "exec" || path == "attach" || path == "portForward" || path == "containerLogs" && r.URL.Query().Get("follow") == "true"
+		method := r.Method
+		if verbOf(method) == "" {
+			method = "other"
+		}
+		labels := prometheus.Labels{"method": method, "path": path, "server_type": "readwrite", "long_running": strconv.FormatBool(long)}
+		inflight := m.inflight.With(labels)
+		inflight.Inc()
+		began := time.Now()
+		defer func() {
+			inflight.Dec()
+			m.requests.With(labels).Inc()
+			m.took.With(labels).Observe(time.Since(began).Seconds())
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// bucketOf returns the name that metrics have for a path: upstream's.
+func bucketOf(path string) string {
+	path = strings.Trim(path, "/")
+	if sub, ok := strings.CutPrefix(path, "metrics/"); ok && slices.Contains([]string{"cadvisor", "probes", "resource"}, sub) {
+		return path
+	}
+	first, _, _ := strings.Cut(path, "/")
+	known := []string{
+		"attach", "configz", "containerLogs", "debug", "exec", "flagz", "healthz", "logs", "metrics", "pods", "portForward", "run",
+		"runningpods", "stats", "statusz",
+	}
+	if slices.Contains(known, first) {
+		return first
+	}
+	return "other"
+}
