@@ -24,6 +24,9 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 		return nil
 	}
 	err := errors.Join(nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), userspace.RemoveTransparent(p.RelayTable()), node.Clean(filepath.Join(p.DataDir, "pods")))
+	if i.Runtime.Endpoint != "" {
+		return errors.Join(err, cleanForeign(ctx, p, i.Runtime.Endpoint))
+	}
 	if i.Runtime.Program == "" {
 		return err
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/proxy/trace/probe"
 	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/store"
@@ -52,11 +54,12 @@ type cluster struct {
 	authority  *pki.Authority
 	frontProxy *pki.Authority  // of front proxies
 	tokenKeys  *pki.TokenKeys  // of service accounts; followed by the task "files of keys"
-	runtime    *runtimeProcess // nil with simulated nodes
+	runtime    *runtimeProcess // nil with simulated nodes and with a runtime of others
 	bridge     []netip.Addr    // this host's addresses among the pods, the primary one first; none with simulated nodes
 	names      *nameSockets    // nil without cluster DNS
 	tracer     *probe.Tracer   // nil with simulated nodes
-	notices    notices         // about the store
+	kubelet    *kubeletconfig.Config
+	notices    notices // about the store
 
 	audit      *audit.Auditor // nil: nothing is recorded
 	encryption *encryption.Encryption
@@ -212,6 +215,9 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	if other := c.Profile.At(i).DataDir; other != c.Profile.DataDir && i.Runtime.Alive() {
 		return nil, fmt.Errorf("pods of cluster %s are still running, with the data in %s; stop them with `sampan down --name=%s`", c.Profile.Name, other, c.Profile.Name)
 	}
+	if err := c.sameRuntime(i.Runtime); err != nil {
+		return nil, err
+	}
 	backend, err := disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{
 		Notify: c.notices.add, Log: c.Log,
 		Reseal: func(key string, data []byte) []byte { return c.encryption.Reseal(key, data) }, Rewritten: c.rewritten,
@@ -219,7 +225,7 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.real() {
+	if c.real() && !c.foreign() { // the bridge of CNI plug-ins may have that address
 		if err := c.Profile.CheckBridge(c.Settings.Pods); err != nil {
 			return nil, errors.Join(err, backend.Close())
 		}
@@ -230,10 +236,23 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	err = c.Profile.Save(local.Instance{
 		Name: c.Profile.Name, Version: c.Version, Process: self, Simulated: !c.real(), DataDir: c.Profile.DataDir, Started: c.started,
 	})
+	if err == nil && c.foreign() {
+		err = c.Profile.SaveRuntime(c.foreignRuntime())
+	}
 	if err != nil {
 		return nil, errors.Join(err, backend.Close())
 	}
 	return backend, nil
+}
+
+// sameRuntime returns an error if an earlier run has left pods in another container runtime.
+func (c *cluster) sameRuntime(old local.Runtime) error {
+	if old.Endpoint == c.Settings.RuntimeEndpoint || !old.Alive() {
+		return nil
+	}
+	name := func(endpoint string) string { return cmp.Or(endpoint, "Sampan's own") }
+	return fmt.Errorf("the pods of cluster %s are in the container runtime %s; before the cluster is started with %s, stop them with `sampan down --name=%s`",
+		c.Profile.Name, name(old.Endpoint), name(c.Settings.RuntimeEndpoint), c.Profile.Name)
 }
 
 // prepare makes what the parts are made from.
@@ -254,7 +273,11 @@ func (c *cluster) prepare() (err error) {
 		for _, n := range nodeNetworks(c.Settings.Pods, 0) {
 			c.bridge = append(c.bridge, n.Addr().Next())
 		}
+		if c.foreign() {
+			return errors.Join(c.loadKubeletConfig(), c.makeNodeLink())
+		}
 		c.runtime = c.newRuntime()
+		return c.loadKubeletConfig()
 	}
 	return err
 }
@@ -278,8 +301,11 @@ func (c *cluster) announce(ctx context.Context, url string, nodes []string) erro
 		Started:        c.started,
 		ReadyAfter:     time.Since(c.started),
 	}
-	if c.runtime != nil {
+	switch {
+	case c.runtime != nil:
 		i.Runtime = c.runtime.current()
+	case c.foreign():
+		i.Runtime = c.foreignRuntime()
 	}
 	if err := c.Profile.Save(i); err != nil {
 		return err

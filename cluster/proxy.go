@@ -94,7 +94,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		{
 			{Name: "service forwarder", Run: forwarder.Run, Ready: forwarder.Ready()},
 			{Name: "service health checks", Run: checks.Run, Ready: checks.Ready()},
-			{Name: "rules of the pod network", Run: func(ctx context.Context) error { watch.heal(ctx, networks.restore, c.Log); return nil }},
+			{Name: "rules of the pod network", Run: func(ctx context.Context) error { watch.heal(ctx, c.restorer(networks), c.Log); return nil }},
 		},
 		{{Name: "service proxy", Run: services.Run, Ready: services.Ready()}},
 	}, nil

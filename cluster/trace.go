@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,17 +19,50 @@ import (
 type podNetworks struct{ runtime cri.RuntimeServiceClient }
 
 func (c *cluster) podNetworks() (podNetworks, error) {
-	conn, err := node.Dial(c.Profile.RuntimeSocket()) // it connects when it is used
+	conn, err := node.Dial(c.runtimeEndpoint()) // it connects when it is used
 	if err != nil {
 		return podNetworks{}, err
 	}
 	return podNetworks{cri.NewRuntimeServiceClient(conn.Conn())}, nil
 }
 
+// restorer returns the function that restores the rules of the pod network. Those of other runtimes are the business of their
+// CNI plug-ins.
+func (c *cluster) restorer(n podNetworks) func(context.Context) error {
+	if c.foreign() {
+		return func(context.Context) error { return nil }
+	}
+	return n.restore
+}
+
 // restore has the runtime restore the rules of its network.
 func (n podNetworks) restore(ctx context.Context) error {
 	_, err := n.runtime.UpdateRuntimeConfig(ctx, &cri.UpdateRuntimeConfigRequest{RuntimeConfig: &cri.RuntimeConfig{NetworkConfig: &cri.NetworkConfig{}}})
 	return err
+}
+
+// networkNamespace returns the path of a network namespace from the details of a sandbox: Sampan's runtime has it as netns;
+// containerd and CRI-O have an OCI specification in a JSON text.
+func networkNamespace(info map[string]string) string {
+	if path := info["netns"]; path != "" {
+		return path
+	}
+	var details struct {
+		RuntimeSpec struct {
+			Linux struct {
+				Namespaces []struct{ Type, Path string }
+			}
+		}
+	}
+	if json.Unmarshal([]byte(info["info"]), &details) != nil {
+		return ""
+	}
+	for _, ns := range details.RuntimeSpec.Linux.Namespaces {
+		if ns.Type == "network" {
+			return ns.Path
+		}
+	}
+	return ""
 }
 
 // of returns the network of a pod that runs.
@@ -48,7 +82,7 @@ func (n podNetworks) of(ctx context.Context, name types.NamespacedName) (probe.P
 		return probe.Pod{}, fmt.Errorf("getting pod %s from the container runtime: %w", name, err)
 	}
 	s := res.GetStatus()
-	p := probe.Pod{Namespace: res.GetInfo()["netns"]}
+	p := probe.Pod{Namespace: networkNamespace(res.GetInfo())}
 	if s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == cri.NamespaceMode_NODE {
 		p.Namespace = ""
 		return p, nil

@@ -282,7 +282,7 @@ func foreignKubelet(node *corev1.Node) bool {
 }
 
 func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
-	cri, err := node.Dial(c.Profile.RuntimeSocket())
+	cri, err := node.Dial(c.runtimeEndpoint())
 	if err != nil {
 		return nil, err
 	}
@@ -304,6 +304,11 @@ func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
 		if o.Images.Plugins, err = imagecredentials.Load(i.CredentialConfig, i.CredentialPrograms, c.Log); err != nil {
 			return nil, err
 		}
+	}
+	c.zPages(&o)
+	o.Config, o.SystemLogs = c.kubelet, "/var/log"
+	if c.foreign() {
+		o.Owner, o.CgroupRoot = c.Profile.Name, c.Profile.Cgroup()
 	}
 	return node.New(o)
 }

@@ -23,6 +23,7 @@ import (
 //	name=NAME      another name than test.local/image:1
 //	fault=FAULT    what is wrong with it; see archiveFaults
 //	gzip=yes       all of it is compressed
+//	cmd=WORD       what the container does, without other settings of the image
 func archive(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: archive FILE docker|oci [NAME=VALUE…]")
@@ -94,6 +95,9 @@ func makeArchive(demo []byte, format string, o map[string]string) []byte {
 			"Env": []string{"DEMO_VERSION=image", "FROM=image"}, "Volumes": map[string]any{"/seed": struct{}{}}, "StopSignal": "SIGTERM",
 		},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": diffIDs},
+	}
+	if word := o["cmd"]; word != "" {
+		config["config"] = map[string]any{"Entrypoint": []string{"/bin/demo"}, "Cmd": []string{word}}
 	}
 	if f := archiveFaults[o["fault"]].config; f != nil {
 		f(config)

@@ -114,6 +114,8 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default: the name of this host)")
 	f.Var(&s.Controllers, "controllers", "controllers to run, in kube-controller-manager's format: NAME, * for all, -NAME for all except that one (default *); -scheduler disables the scheduler")
 	f.Var(pathFlag{to: &s.SchedulerConfig, none: local.NoSchedulerConfig}, "scheduler-config", "file with a KubeSchedulerConfiguration for the cluster's scheduler, read at each start; \"none\" restores the default")
+	f.StringVar(&s.RuntimeEndpoint, "container-runtime-endpoint", "", "unix socket of another container runtime (CRI), such as unix:///run/containerd/containerd.sock; its CNI configuration connects the pods; \"none\" restores Sampan's own")
+	f.Var(pathFlag{to: &s.KubeletConfig, none: local.NoKubeletConfig}, "kubelet-config", "file with a KubeletConfiguration for the node, read at each start; \"none\" restores the default")
 	f.Var(pairFlag{&s.Pods}, "pod-network", "pod network, or one for each IP family separated by a comma, the primary one first (default: an IPv4 network that no route of this host overlaps)")
 	f.Var(pairFlag{&s.Services}, "service-network", "service network, or one for each IP family of --pod-network (default: one that no route of this host overlaps)")
 	f.StringVar((*string)(&s.IPFamily), "ip-family", "", "IP families of the default networks: ipv4, ipv6 or dual (default ipv4)")
@@ -191,7 +193,7 @@ func settingsArgs(s local.Settings) []string {
 	if s.Services.IsValid() {
 		add("service-network", s.Services)
 	}
-	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms} {
+	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms, "container-runtime-endpoint": s.RuntimeEndpoint, "kubelet-config": s.KubeletConfig} {
 		if value != "" {
 			add(name, value)
 		}

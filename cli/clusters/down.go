@@ -98,7 +98,7 @@ func end(ctx context.Context, o Options, p local.Profile, i local.Instance) erro
 	if err != nil {
 		return err
 	}
-	if now.Runtime.PID != 0 {
+	if now.Runtime != (local.Runtime{}) {
 		i.Runtime = now.Runtime
 	}
 	if err := local.End(ctx, i.Runtime.Process, patience); err != nil {

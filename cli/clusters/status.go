@@ -79,6 +79,9 @@ func describe(cmd *cobra.Command, i local.Instance) {
 	if !i.Simulated {
 		row("Pod network", "%s", i.Runtime.PodNetwork)
 	}
+	if i.Runtime.Endpoint != "" {
+		row("Container runtime", "%s", i.Runtime.Endpoint)
+	}
 	row("Service network", "%s", i.ServiceNetwork)
 	row("Data", "%s", i.DataDir)
 	if mem, err := i.Memory(); err == nil {

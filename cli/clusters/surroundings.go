@@ -6,9 +6,11 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/runtime/network"
 )
 
@@ -41,6 +43,21 @@ func checkDataDir(p local.Profile) error {
 		return fmt.Errorf("%w and is not empty; pass an empty or new directory with --data-dir", foreign)
 	}
 	return err
+}
+
+// checkKubeletConfig reads the configuration of the node, and prints what has no effect of it.
+func checkKubeletConfig(cmd *cobra.Command, s local.Settings) error {
+	if s.KubeletConfig == "" || s.Simulated() {
+		return nil
+	}
+	c, err := kubeletconfig.Load(s.KubeletConfig)
+	if err != nil {
+		return fmt.Errorf("--kubelet-config: %w", err)
+	}
+	for _, w := range c.Warnings {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s: %s\n", s.KubeletConfig, w)
+	}
+	return nil
 }
 
 // checkSurroundings says what a real node lacks, before anything is changed. That

@@ -97,6 +97,9 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	if err := checkSurroundings(s); err != nil {
 		return local.Instance{}, err
 	}
+	if err := checkKubeletConfig(cmd, s); err != nil {
+		return local.Instance{}, err
+	}
 	if err := checkDataDir(p); err != nil {
 		return local.Instance{}, err
 	}

@@ -28,7 +28,8 @@ import (
 // images are the verbs about the images of the node on this machine.
 type images struct {
 	*session.Globals
-	socket string // empty means that of the cluster called Name
+	socket  string // empty means that of the cluster called Name
+	foreign bool   // the socket is that of a runtime that others run
 }
 
 // Command returns the verb image, with the verbs below it.
@@ -77,6 +78,9 @@ func (i *images) dial() (*grpc.ClientConn, error) {
 			return nil, err
 		}
 		path = p.RuntimeSocket()
+		if running, _, err := p.Instance(); err == nil && running.Runtime.Endpoint != "" {
+			path, i.foreign = strings.TrimPrefix(running.Runtime.Endpoint, "unix://"), true
+		}
 	}
 	if _, err := os.Stat(path); err != nil {
 		if errors.Is(err, os.ErrPermission) {
@@ -106,6 +110,9 @@ func (i *images) explain(err error) error {
 	case codes.Canceled:
 		return context.Canceled
 	case codes.Unimplemented:
+		if i.foreign {
+			return fmt.Errorf("the cluster uses the container runtime at %s, which has its own tools for this; for containerd, ctr -n k8s.io images import FILE", i.socket)
+		}
 		return fmt.Errorf("the container runtime at %s does not support this: it is not Sampan's", i.socket)
 	default:
 		return errors.New(s.Message())

@@ -39,7 +39,11 @@ type Runtime struct {
 	DataDir        string `json:"dataDir,omitempty"` // of the cluster
 	PodNetwork     string `json:"podNetwork,omitempty"`
 	ServiceNetwork string `json:"serviceNetwork,omitempty"`
+	Endpoint       string `json:"endpoint,omitempty"` // of a runtime that is not ours; then there is no process
 }
+
+// Alive reports whether containers of the cluster may be running: the runtime's process runs, or others run it.
+func (r Runtime) Alive() bool { return r.Endpoint != "" || r.Process.Alive() }
 
 // A Process names a process so that a later one with the same pid is not taken
 // for it. The zero Process is none.
@@ -143,7 +147,9 @@ func (p Profile) Instance() (i Instance, running bool, err error) {
 }
 
 // Exists reports whether the cluster has left anything that can be stopped.
-func (i Instance) Exists() bool { return i.Process.PID != 0 || i.Runtime.PID != 0 }
+func (i Instance) Exists() bool {
+	return i.Process.PID != 0 || i.Runtime.PID != 0 || i.Runtime.Endpoint != ""
+}
 
 // Starting reports whether the cluster, if it runs, is not ready yet.
 func (i Instance) Starting() bool { return i.ReadyAfter == 0 }

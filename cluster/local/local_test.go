@@ -570,3 +570,33 @@ func TestClustersThatStartTogetherChooseDifferentNetworks(t *testing.T) {
 		t.Errorf("after the release: %v, %v, want %v", again, err, first)
 	}
 }
+
+func TestContainerRuntimeIsKeptAndTakenBack(t *testing.T) {
+	p := Profile{Name: "x", DataDir: t.TempDir(), RunDir: t.TempDir()}
+	const endpoint = "unix:///run/containerd/containerd.sock"
+	settle := func(asked Settings) Settings {
+		t.Helper()
+		asked.Pods, asked.Services = pair("10.1.0.0/16"), pair("10.2.0.0/16")
+		s, err := p.Settle(asked, nil)
+		if err == nil {
+			err = p.Keep(s)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for _, step := range []struct{ asked, want string }{{endpoint, endpoint}, {"", endpoint}, {NoRuntimeEndpoint, ""}, {"", ""}} {
+		if s := settle(Settings{RuntimeEndpoint: step.asked, KubeletConfig: step.asked}); s.RuntimeEndpoint != step.want || s.KubeletConfig != step.want {
+			t.Errorf("asked for %q: %q and %q, want %q", step.asked, s.RuntimeEndpoint, s.KubeletConfig, step.want)
+		}
+	}
+	for _, bad := range []Settings{{RuntimeEndpoint: "containerd"}, {RuntimeEndpoint: endpoint, SimulatedNodes: 1}} {
+		if _, err := p.Settle(bad, nil); err == nil || !strings.Contains(err.Error(), "--container-runtime-endpoint: must") {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	if !(Runtime{Endpoint: endpoint}).Alive() || (Runtime{}).Alive() {
+		t.Error("pods in a runtime of others may be running, those of no runtime may not")
+	}
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/controller/balancer"
 	"github.com/sampan-io/sampan/dns"
 	"github.com/sampan-io/sampan/dns/zone"
+	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/simulation"
 )
 
@@ -67,6 +68,14 @@ type Settings struct {
 	// SchedulerConfig is the absolute path of a KubeSchedulerConfiguration, read at each start. Empty
 	// means the default; NoSchedulerConfig removes a stored path.
 	SchedulerConfig string `json:"schedulerConfig,omitempty"`
+
+	// RuntimeEndpoint is the address of the unix socket of a CRI server that others run; empty means Sampan's own
+	// runtime, and NoRuntimeEndpoint removes a stored one.
+	RuntimeEndpoint string `json:"containerRuntimeEndpoint,omitempty"`
+
+	// KubeletConfig is the absolute path of a KubeletConfiguration, read at each start. Empty means the default;
+	// NoKubeletConfig removes a stored path.
+	KubeletConfig string `json:"kubeletConfig,omitempty"`
 
 	// LoadBalancerAddresses are the addresses for Services of type LoadBalancer, in the
 	// format of package balancer. Empty means none; NoLoadBalancerAddresses removes
@@ -172,6 +181,12 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // NoSchedulerConfig is the SchedulerConfig that takes an earlier one back.
 const NoSchedulerConfig = "none"
 
+// NoRuntimeEndpoint is the RuntimeEndpoint that takes an earlier one back.
+const NoRuntimeEndpoint = "none"
+
+// NoKubeletConfig is the KubeletConfig that takes an earlier one back.
+const NoKubeletConfig = "none"
+
 // NoLoadBalancerAddresses are the LoadBalancerAddresses that take earlier ones back.
 const NoLoadBalancerAddresses = "none"
 
@@ -252,9 +267,9 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	if err := errors.Join(asked.Authentication.check(), asked.Images.check()); err != nil {
 		return Settings{}, err
 	}
-	if asked.SchedulerConfig == NoSchedulerConfig {
-		asked.SchedulerConfig = ""
-	}
+	asked.SchedulerConfig = kept("", asked.SchedulerConfig, NoSchedulerConfig)
+	asked.RuntimeEndpoint = kept("", asked.RuntimeEndpoint, NoRuntimeEndpoint)
+	asked.KubeletConfig = kept("", asked.KubeletConfig, NoKubeletConfig)
 	if asked.LoadBalancerAddresses == NoLoadBalancerAddresses {
 		asked.LoadBalancerAddresses = ""
 	}
@@ -263,7 +278,7 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 			return Settings{}, err
 		}
 	}
-	if !asked.Simulated() && (asked.Pods.IsValid() || asked.Services.IsValid()) { // their networks are imagined
+	if !asked.Simulated() && asked.RuntimeEndpoint == "" && (asked.Pods.IsValid() || asked.Services.IsValid()) { // their networks are imagined
 		if err := asked.checkHost(p.Bridge()); err != nil {
 			return Settings{}, err
 		}
@@ -385,13 +400,9 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	s.Authentication = s.Authentication.with(asked.Authentication)
 	s.Images = s.Images.with(asked.Images)
 	s.Profiling, s.RequestLog = cmp.Or(asked.Profiling, s.Profiling), cmp.Or(asked.RequestLog, s.RequestLog)
-	switch asked.SchedulerConfig {
-	case "":
-	case NoSchedulerConfig:
-		s.SchedulerConfig = ""
-	default:
-		s.SchedulerConfig = asked.SchedulerConfig
-	}
+	s.SchedulerConfig = kept(s.SchedulerConfig, asked.SchedulerConfig, NoSchedulerConfig)
+	s.RuntimeEndpoint = kept(s.RuntimeEndpoint, asked.RuntimeEndpoint, NoRuntimeEndpoint)
+	s.KubeletConfig = kept(s.KubeletConfig, asked.KubeletConfig, NoKubeletConfig)
 	switch asked.LoadBalancerAddresses {
 	case "":
 	case NoLoadBalancerAddresses:
@@ -400,6 +411,17 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 		s.LoadBalancerAddresses = asked.LoadBalancerAddresses
 	}
 	return s, nil
+}
+
+// kept returns the value of a setting: the one that is asked for, if any; none takes the stored one back.
+func kept(stored, asked, none string) string {
+	switch asked {
+	case "":
+		return stored
+	case none:
+		return ""
+	}
+	return asked
 }
 
 // domain returns the cluster domain, without a dot at its end.
@@ -433,6 +455,10 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--simulated-nodes", now.SimulatedNodes, wanted.SimulatedNodes)
 	case wanted.SchedulerConfig != now.SchedulerConfig:
 		return refuse("--scheduler-config", cmp.Or(now.SchedulerConfig, NoSchedulerConfig), cmp.Or(wanted.SchedulerConfig, NoSchedulerConfig))
+	case wanted.RuntimeEndpoint != now.RuntimeEndpoint:
+		return refuse("--container-runtime-endpoint", cmp.Or(now.RuntimeEndpoint, NoRuntimeEndpoint), cmp.Or(wanted.RuntimeEndpoint, NoRuntimeEndpoint))
+	case wanted.KubeletConfig != now.KubeletConfig:
+		return refuse("--kubelet-config", cmp.Or(now.KubeletConfig, NoKubeletConfig), cmp.Or(wanted.KubeletConfig, NoKubeletConfig))
 	case wanted.LoadBalancerAddresses != now.LoadBalancerAddresses:
 		return refuse("--load-balancer-addresses", cmp.Or(now.LoadBalancerAddresses, NoLoadBalancerAddresses), cmp.Or(wanted.LoadBalancerAddresses, NoLoadBalancerAddresses))
 	case wanted.Controllers != now.Controllers:
@@ -468,6 +494,14 @@ func (s Settings) check() error {
 	if s.NodeName != "" {
 		for _, e := range validation.IsDNS1123Subdomain(s.NodeName) {
 			errs = append(errs, fmt.Errorf("--node-name %q: %s", s.NodeName, e))
+		}
+	}
+	if e := s.RuntimeEndpoint; e != "" && e != NoRuntimeEndpoint {
+		if _, err := node.SocketPath(e); err != nil {
+			errs = append(errs, fmt.Errorf("--container-runtime-endpoint: %w", err))
+		}
+		if s.Simulated() {
+			errs = append(errs, errors.New("--container-runtime-endpoint: must not be set for simulated nodes, which run no containers"))
 		}
 	}
 	if err := s.Controllers.check(); err != nil {
