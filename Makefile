@@ -1,4 +1,4 @@
-# Targets: build test lint prose generate bench fuzz upstream demo clean. See CONTRIBUTING.md.
+# Targets: build test lint prose generate bench fuzz upstream critest demo clean. See CONTRIBUTING.md.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,7 +13,7 @@ EMBED   := cmd/sampan/sampan-runtime.zst
 DEMO    := runtime/image/demo/demo.bin
 GO_FILES := Makefile $(wildcard $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null))
 
-.PHONY: build test lint prose generate bench fuzz upstream demo clean tools
+.PHONY: build test lint prose generate bench fuzz upstream critest demo clean tools
 
 ## build: bin/sampan, with the container runtime and the demo image inside
 build: bin/sampan
@@ -54,6 +54,7 @@ lint: prose
 	cd test/storebench && GOWORK=off $(GOLANGCI) ./...
 	cd test/waitbench && GOWORK=off $(GOLANGCI) ./...
 	cd test/upstream && GOWORK=off $(GOLANGCI) ./...
+	cd test/critest && GOWORK=off $(GOLANGCI) ./...
 	cd test/upstream/policy && GOWORK=off $(GOLANGCI) ./...
 
 ## generate: the rules in catalog/declared, from the types of k8s.io/api; after an update of that module
@@ -72,6 +73,10 @@ fuzz:
 ## upstream: tests against upstream's servers, which it builds first; slow
 upstream: build
 	.ci/upstream
+
+## critest: the conformance tests of CRI against the container runtime; arguments in CRITEST, such as -ginkgo.focus=Streaming
+critest: build
+	.ci/critest $(CRITEST)
 
 ## demo: starts a cluster, shows a rolling update and a job, and leaves it running
 demo: build

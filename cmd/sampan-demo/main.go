@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -415,9 +416,10 @@ func flood(args []string) error {
 	if err != nil {
 		return err
 	}
-	line := []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.\n")
+	const atOnce = 512
+	lines := bytes.Repeat([]byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.\n"), atOnce)
 	for left > 0 {
-		n, err := os.Stdout.Write(line[:min(left, len(line))])
+		n, err := os.Stdout.Write(lines[:min(left, len(lines))])
 		if err != nil {
 			return err
 		}

@@ -123,7 +123,7 @@ func (k *Supervisor) closeStdin(e *entry) error {
 }
 
 const (
-	tapBuffer   = 16               // portions of at most 32 KiB that wait for a client
+	tapBuffer   = 16               // portions of at most 64 KiB that wait for a client
 	tapPatience = 30 * time.Second // a client that takes nothing for so long is detached
 )
 

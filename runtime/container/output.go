@@ -262,7 +262,7 @@ func (s *stream) flush() {
 // A portion is the memory that reading needs only while there is something to
 // read.
 type portion struct {
-	in  [32 << 10]byte
+	in  [64 << 10]byte
 	out []byte
 }
 

@@ -172,6 +172,9 @@ func (s *Session) connect(proc *libcontainer.Process) (*sessionEnds, error) {
 		if err != nil {
 			return fail(err)
 		}
+		if rc, err := r.SyscallConn(); err == nil { // if the size is refused, the pipe is smaller
+			_ = rc.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
+		}
 		ends.outputs, ends.theirs, *o.set = append(ends.outputs, sessionOutput{from: r, to: o.to}), append(ends.theirs, w), w
 	}
 	return ends, nil
@@ -235,6 +238,10 @@ func (e *sessionEnds) feed(from io.Reader, buffers bufferPool) {
 	}
 	_ = copyPortions(io.Discard, from, buffers)
 }
+
+// pipeSize is that of a command's outputs, in bytes: four times the kernel's, so that a command that writes much, and
+// the copying, wait for each other less often.
+const pipeSize = 256 << 10
 
 // copyOutput copies an output until its end. If the client does not take it, the command gets SIGPIPE or SIGHUP.
 func (k *Supervisor) copyOutput(to io.Writer, from *os.File) {
