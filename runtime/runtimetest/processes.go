@@ -110,3 +110,96 @@ func seccomp(t *testing.T, k *Kit) {
 		wantLines(t, k.OutputOf(pod, p, c), tt.want)
 	}
 }
+
+// targetProcesses checks the namespace mode TARGET of processes, by which a container for debugging sees those of
+// another one.
+func targetProcesses(t *testing.T, k *Kit) {
+	p := k.PodConfig("target")
+	pod := k.Pod(p)
+	first, _ := k.ContainerIn(pod, p, k.ContainerConfig("first", "sleep"))
+	config := func(name, target string) *cri.ContainerConfig {
+		c := k.ContainerConfig(name, "sleep")
+		c.Linux.SecurityContext.NamespaceOptions = &cri.NamespaceOption{Pid: cri.NamespaceMode_TARGET, TargetId: target}
+		return c
+	}
+	debug, _ := k.ContainerIn(pod, p, config("debug", first))
+	if got := k.processes(debug); len(got) != 3 {
+		t.Errorf("processes %v, want those of both containers and the command itself", got)
+	}
+	// The container for debugging ends alone, and the target takes it along.
+	if _, err := k.Runtime.StopContainer(k.Context(), &cri.StopContainerRequest{ContainerId: debug}); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.processes(first); len(got) != 2 {
+		t.Errorf("processes %v after the end of the container for debugging, want 2", got)
+	}
+	late := k.Create(pod, p, config("late", first))
+	again, _ := k.ContainerIn(pod, p, config("again", first))
+	if _, err := k.Runtime.StopContainer(k.Context(), &cri.StopContainerRequest{ContainerId: first}); err != nil {
+		t.Fatal(err)
+	}
+	if s := k.Ended(again); s.GetExitCode() != 137 {
+		t.Errorf("after its target the container has ended with %d, want 137", s.GetExitCode())
+	}
+	if _, err := k.Runtime.StartContainer(k.Context(), &cri.StartContainerRequest{ContainerId: late}); err == nil || !strings.Contains(err.Error(), first) {
+		t.Errorf("a container whose target has ended: %v", err)
+	}
+	other := k.PodConfig("other")
+	foreign, _ := k.ContainerIn(k.Pod(other), other, k.ContainerConfig("main", "sleep"))
+	for name, target := range map[string]string{"none": "", "unknown": "x", "ended": first, "of another pod": foreign} {
+		_, err := k.Runtime.CreateContainer(k.Context(), &cri.CreateContainerRequest{PodSandboxId: pod, Config: config("bad", target), SandboxConfig: p})
+		wantCode(t, "a target that is "+name, err, codes.InvalidArgument)
+	}
+}
+
+// metrics checks that each metric has a descriptor, and the labels that it names.
+func metrics(t *testing.T, k *Kit) {
+	p := k.PodConfig("metrics")
+	pod := k.Pod(p)
+	id, _ := k.ContainerIn(pod, p, k.ContainerConfig("main", "sleep"))
+	d, err := k.Runtime.ListMetricDescriptors(k.Context(), &cri.ListMetricDescriptorsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string][]string{}
+	for _, one := range d.GetDescriptors() {
+		labels[one.GetName()] = one.GetLabelKeys()
+	}
+	res, err := k.Runtime.ListPodSandboxMetrics(k.Context(), &cri.ListPodSandboxMetricsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	check := func(all []*cri.Metric, container string) {
+		for _, m := range all {
+			keys, ok := labels[m.GetName()]
+			if !ok || len(keys) != len(m.GetLabelValues()) {
+				t.Errorf("%s has the labels %v with the values %v", m.GetName(), keys, m.GetLabelValues())
+				continue
+			}
+			found[m.GetName()] = true
+			for i, key := range keys {
+				want, known := map[string]string{"pod": "metrics", "namespace": "test", "container": container}[key]
+				if got := m.GetLabelValues()[i]; known && got != want {
+					t.Errorf("%s: %s is %q, want %q", m.GetName(), key, got, want)
+				}
+			}
+		}
+	}
+	for _, one := range res.GetPodMetrics() {
+		if one.GetPodSandboxId() != pod {
+			continue
+		}
+		check(one.GetMetrics(), "")
+		for _, c := range one.GetContainerMetrics() {
+			if c.GetContainerId() == id {
+				check(c.GetMetrics(), "main")
+			}
+		}
+	}
+	for _, name := range []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_network_receive_bytes_total", "container_start_time_seconds"} {
+		if !found[name] {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
