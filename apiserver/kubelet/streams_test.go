@@ -88,6 +88,12 @@ func (c *container) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // front serves the streams of a pod in front of a kubelet, over TLS.
 func front(t testing.TB, back http.Handler, pod *corev1.Pod) *rest.Config {
 	t.Helper()
+	return frontUntil(t, back, pod, nil)
+}
+
+// frontUntil is front with a server that ends its streams when stop is closed.
+func frontUntil(t testing.TB, back http.Handler, pod *corev1.Pod, stop <-chan struct{}) *rest.Config {
+	t.Helper()
 	node := httptest.NewTLSServer(back)
 	t.Cleanup(node.Close)
 	host, port, err := net.SplitHostPort(node.Listener.Addr().String())
@@ -107,6 +113,18 @@ func front(t testing.TB, back http.Handler, pod *corev1.Pod) *rest.Config {
 		t.Fatal(err)
 	}
 	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		g := run.NewGroup(ctx, 0)
+		defer g.Stop()
+		g.Go(func(ctx context.Context) {
+			select {
+			case <-stop:
+				cancel()
+			case <-ctx.Done():
+			}
+		})
+		r = r.WithContext(ctx)
 		switch r.URL.Path {
 		case "/exec":
 			c.ServeExec(w, r, pod)
@@ -325,6 +343,32 @@ func TestExecEndsWithItsClient(t *testing.T) {
 			g.Stop()
 		})
 	}
+}
+
+// TestExecEndsWithItsServer checks that a client does not take the end of the server for that of the command.
+func TestExecEndsWithItsServer(t *testing.T) {
+	begun, stop := make(chan struct{}), make(chan struct{})
+	node := &container{exec: func(ctx context.Context, _ []string, in io.Reader, _, _ io.WriteCloser, _ bool, _ <-chan criexec.TerminalSize) error {
+		close(begun)
+		_, err := io.Copy(io.Discard, in)
+		return err
+	}}
+	cfg := frontUntil(t, node, podOf("n1", "main"), stop)
+	e, err := transports["WebSocket"](cfg, at(t, cfg, "/exec?command=x&stdin=true&stdout=true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, _ := io.Pipe()
+	g := run.NewGroup(t.Context(), 0)
+	g.Go(func(context.Context) {
+		<-begun
+		close(stop)
+	})
+	err = e.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: in, Stdout: io.Discard})
+	if err == nil || err.Error() != "the server is shutting down" {
+		t.Errorf("the command ended with %v", err)
+	}
+	g.Stop()
 }
 
 var dialers = map[string]func(*rest.Config, *url.URL) (httpstream.Dialer, error){

@@ -29,6 +29,9 @@ import (
 // channelUntilEnd is a channel that no client uses: it ends with the connection.
 const channelUntilEnd = constants.StreamResize + 1
 
+// statusLimit is how long a client may take to read the status at the end.
+const statusLimit = 2 * time.Second
+
 // pingPeriod is how often an idle connection to a node is tested, as by upstream.
 const pingPeriod = 5 * time.Second
 
@@ -72,12 +75,14 @@ func (c *Client) translate(w http.ResponseWriter, r *http.Request, to *url.URL, 
 	if s.tty {
 		opts.TerminalSizeQueue = sizes
 	}
-	err = c.stream(ctx, to, transport, opts)
-	if status := statusOf(err); ctx.Err() == nil {
-		if body, err := json.Marshal(status); err == nil {
-			socket.SetWriteDeadline(closingLimit)
-			_, _ = channels[constants.StreamErr].Write(body) // a client that has gone needs no answer
-		}
+	status := statusOf(c.stream(ctx, to, transport, opts))
+	if r.Context().Err() != nil {
+		// Without a status the client would take the end for that of the command.
+		status = &apierrors.NewServiceUnavailable("the server is shutting down").ErrStatus
+	}
+	if body, err := json.Marshal(status); err == nil && (ctx.Err() == nil || r.Context().Err() != nil) {
+		socket.SetWriteDeadline(statusLimit)
+		_, _ = channels[constants.StreamErr].Write(body) // a client that has gone needs no answer
 	}
 	_ = socket.Close() // ends the reading of channels
 	g.Stop()
