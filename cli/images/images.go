@@ -107,6 +107,8 @@ func (i *images) explain(err error) error {
 		return fmt.Errorf("the container runtime at %s does not respond; check it with 'sampan status'", i.socket)
 	case codes.NotFound:
 		return exit.With(exit.Gone, errors.New(s.Message()))
+	case codes.DeadlineExceeded:
+		return exit.With(exit.TimedOut, errors.New(s.Message()))
 	case codes.Canceled:
 		return context.Canceled
 	case codes.Unimplemented:
