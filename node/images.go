@@ -44,7 +44,15 @@ type pulls struct {
 	slots   chan struct{}       // one per image that is being pulled
 	records *pullrecord.Records // nil: credentials are not verified
 	files   []string            // with credentials of the node
-	done    chan struct{}       // holds one: an image was pulled
+	done    chan struct{}       // holds one: a pull has ended
+}
+
+// ended has unused images collected: the pull may have filled the disk, or failed because it is full.
+func (p *pulls) ended() {
+	select {
+	case p.done <- struct{}{}:
+	default:
+	}
 }
 
 // newPulls returns the state for pulls, without records yet.
@@ -241,6 +249,7 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 	want.event(corev1.EventTypeNormal, "Pulling", "Pulling image %q", want.name)
 	asked := time.Now()
 	image, used, took, err := w.pullInTurn(ctx, o, want.name, found)
+	w.n.pulls.ended()
 	if err != nil {
 		message := sentence(err)
 		reason, detail := pullReason(want.name, message)
@@ -255,11 +264,9 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 			w.log.Error("pulled image not recorded: the credentials of pods will be verified again", "image", want.name, "err", err)
 		}
 	}
-	for _, told := range []chan struct{}{w.n.pulls.done, w.n.health.changed} { // the second one for the status of the node
-		select {
-		case told <- struct{}{}:
-		default:
-		}
+	select {
+	case w.n.health.changed <- struct{}{}: // the status of the node lists the images
+	default:
 	}
 	want.event(corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		want.name, took.Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), image.GetSize())

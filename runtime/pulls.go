@@ -182,7 +182,7 @@ func (i *imageService) request(ref string, auth *cri.AuthConfig, platform string
 	if strings.HasPrefix(full, ownRegistry) {
 		img, err := store.Get(full)
 		if err != nil {
-			return r, nil, status.Errorf(codes.NotFound, "image %q is not on this node, and no registry has it", ref)
+			return r, nil, status.Errorf(codes.NotFound, "image %q is not on this node, and no registry has it: import it with \"sampan image import FILE\"", ref)
 		}
 		return r, &img, nil
 	}

@@ -52,6 +52,9 @@ type hostEntry struct {
 // hosts returns where to read images of a registry, in the order in which to try. It reads the first directory for this
 // registry, or else the first one for all registries, in the directories of the configuration.
 func hosts(dirs []string, registry string) ([]host, error) {
+	if registry == "" || strings.HasPrefix(registry, ".") || strings.ContainsAny(registry, "/\\") {
+		return nil, fmt.Errorf("registry %q: must be the name of a host", registry)
+	}
 	for _, sub := range []string{registry, strings.Replace(registry, ":", "_", 1) + "_", "_default"} {
 		if sub == registry+"_" && !strings.Contains(registry, ":") {
 			continue

@@ -475,6 +475,14 @@ func TestConfigurationIsReadAsContainerdDoes(t *testing.T) {
 	}
 }
 
+func TestNamesOfRegistriesAreNoPaths(t *testing.T) {
+	for _, name := range []string{"..", ".", ".hidden", ""} {
+		if _, err := New(Options{Dirs: []string{t.TempDir()}}).Repository(name+"/a", Credentials{}); err == nil {
+			t.Errorf("registry %q is accepted", name)
+		}
+	}
+}
+
 func TestTLSWithAConfiguredAuthority(t *testing.T) {
 	s := httptest.NewTLSServer(handler(nil))
 	t.Cleanup(s.Close)
