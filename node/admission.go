@@ -41,7 +41,9 @@ func (n *Node) takeArrivals() {
 	defer n.mu.Unlock()
 	var before, fresh []*corev1.Pod
 	for _, pod := range n.arrivals {
-		if n.admitted(pod) {
+		if isMirror(pod) {
+			n.mirrorChanged(nil, pod)
+		} else if n.admitted(pod) {
 			before = append(before, pod)
 		} else {
 			fresh = append(fresh, pod)

@@ -20,11 +20,12 @@
 //	    requests to it, or when a limit has passed (docs/decisions/0008).
 //	N7  A pod that does not fit the node is rejected when the agent first sees it: it fails, with the reason, and no
 //	    container of it is created. A pod that was admitted once is never rejected.
+//	N8  A probe or hook that hangs delays nothing but its own container, and ends with its timeout or grace period.
 //
 // Terms: a worker is the agent's goroutine for a pod, not a process of the pod; to adopt a pod is to find its
 // containers when the agent starts; draining is the time between a pod's deletion and the first signal.
 //
-// Pulling images and creating namespaces is the runtime's job. The agent does not evict pods, and does not support
-// liveness probes, hooks, sidecars and static pods yet. Of persistent volumes it supports directories of the node. With
-// a runtime that has no files, every volume that refers to no object of the cluster counts as mounted.
+// Pulling images and creating namespaces is the runtime's job. Of persistent volumes the agent supports directories of the
+// node. With a runtime that has no files, every volume that refers to no object of the cluster counts as mounted, and no pod is
+// evicted.
 package node

@@ -3,6 +3,8 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -254,4 +256,47 @@ func TestResizeInPlace(t *testing.T) {
 			t.Errorf("calls %q, want %q", s.noted(), want)
 		}
 	})
+}
+
+func TestStaticPodHasMirror(t *testing.T) {
+	dir := t.TempDir()
+	write := func(image string) {
+		if err := os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(image), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("demo:v1")
+	r := newRig(t)
+	r.opts.StaticPodPath = dir
+	r.opts.ReadPod = func(data []byte) (*corev1.Pod, error) {
+		return webPod("web", func(p *corev1.Pod) { p.Spec.Containers[0].Image = string(data) }), nil
+	}
+	stop := r.start()
+	defer stop()
+	runs := func(image string) *corev1.Pod {
+		return r.await("web-n1", "running "+image, func(p *corev1.Pod) bool {
+			return p != nil && isReady(p) && p.Status.ContainerStatuses[0].Image == image
+		})
+	}
+	first := runs("demo:v1")
+	if h := first.Annotations[corev1.MirrorPodAnnotationKey]; h == "" || h != first.Annotations["kubernetes.io/config.hash"] || first.Annotations["kubernetes.io/config.source"] != "file" {
+		t.Errorf("annotations %v, want those of a mirror pod", first.Annotations)
+	}
+
+	// A mirror pod that is deleted is created again, and the containers go on.
+	if err := client.Pods.Delete(t.Context(), r.api, "default", "web-n1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	second := r.await("web-n1", "mirrored again", func(p *corev1.Pod) bool { return p != nil && p.UID != first.UID && isReady(p) })
+	if was, is := first.Status.ContainerStatuses[0].ContainerID, second.Status.ContainerStatuses[0].ContainerID; was != is {
+		t.Errorf("container %s, want %s", is, was)
+	}
+
+	// A changed file is another pod, and a removed one none.
+	write("demo:v2")
+	runs("demo:v2")
+	if err := os.Remove(filepath.Join(dir, "web.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	r.await("web-n1", "gone", gone)
 }

@@ -76,6 +76,11 @@ type Options struct {
 	Capacity corev1.ResourceList // overrides what the machine has
 	Version  string              // kubelet version to report; "" means "v1.37.0"
 
+	// StaticPodPath is a directory with a manifest for each static pod; "" means that there are none. ReadPod decodes a
+	// manifest and sets the defaults of the API.
+	StaticPodPath string
+	ReadPod       func(data []byte) (*corev1.Pod, error)
+
 	// Eviction are the thresholds below which the node evicts pods; nil means [eviction.Defaults]. A node without RootDir
 	// evicts none.
 	Eviction []eviction.Threshold
@@ -132,6 +137,9 @@ func (o Options) check() (Options, error) {
 	}
 	if o.RootDir != "" && !filepath.IsAbs(o.RootDir) {
 		errs = append(errs, fmt.Errorf("node: Options.RootDir %q is not absolute", o.RootDir))
+	}
+	if o.StaticPodPath != "" && (o.ReadPod == nil || !filepath.IsAbs(o.StaticPodPath)) {
+		errs = append(errs, fmt.Errorf("node: Options.StaticPodPath %q must be absolute, and needs ReadPod", o.StaticPodPath))
 	}
 	if o = o.configured(); o.MaxPods == 0 {
 		o.MaxPods = defaultMaxPods
@@ -207,6 +215,7 @@ type Node struct {
 	taken   plugin.Cluster        // guarded by mu; the active pods, and what they take of the node
 	// deferred are the pods whose resize waits for resources.
 	deferred map[types.UID]bool // guarded by mu
+	statics  statics
 	// arrivals are the pods of the first list; nil once that is complete.
 	arrivals map[types.UID]*corev1.Pod // guarded by mu
 }
@@ -225,6 +234,7 @@ func New(opts Options) (*Node, error) {
 		metrics:   newMetrics(),
 		health:    health{changed: make(chan struct{}, 1)},
 		transport: newStreamTransport(),
+		statics:   statics{running: map[types.NamespacedName]*worker{}, mirrors: map[types.UID]*corev1.Pod{}, wake: make(chan struct{}, 1)},
 		pressure:  pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction, Transition: transition}},
 		workers:   map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,7 +51,14 @@ func (n *Node) work(ctx context.Context) error {
 	if !group.Go(func(ctx context.Context) { failed <- n.pods.Run(ctx) }) {
 		return nil // ctx was cancelled, so nothing was started
 	}
-	for _, first := range []<-chan struct{}{n.pods.Ready(), n.self.Ready()} {
+	static := make(chan struct{}) // closed when the static pods have been read
+	if n.opts.StaticPodPath == "" {
+		close(static)
+	} else {
+		var once sync.Once
+		group.Go(func(ctx context.Context) { n.followStatic(ctx, func() { once.Do(func() { close(static) }) }) })
+	}
+	for _, first := range []<-chan struct{}{static, n.pods.Ready(), n.self.Ready()} {
 		select {
 		case <-first:
 		case err := <-failed:
@@ -59,6 +67,7 @@ func (n *Node) work(ctx context.Context) error {
 	}
 	n.takeArrivals()
 	n.adoptOrphans() // N1
+	group.Go(n.mirror)
 	return <-failed
 }
 
@@ -133,6 +142,10 @@ func (n *Node) podChanged(old, pod *corev1.Pod) {
 		n.arrive(old, pod)
 		return
 	}
+	if pod != nil && isMirror(pod) || old != nil && isMirror(old) {
+		n.mirrorChanged(old, pod)
+		return
+	}
 	if old != nil && (pod == nil || pod.UID != old.UID) {
 		if w := n.workers[old.UID]; w != nil {
 			w.leave()
@@ -173,6 +186,9 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 			n.mu.Lock()
 			delete(n.workers, pod.UID)
 			n.freed(pod.UID)
+			if isStatic(pod) {
+				n.syncStatic()
+			}
 			n.mu.Unlock()
 		}
 	})
@@ -187,6 +203,9 @@ func (n *Node) worker(namespace, name string) *worker {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if isMirror(pod) {
+		return n.workers[types.UID(pod.Annotations[configHash])]
+	}
 	return n.workers[pod.UID]
 }
 

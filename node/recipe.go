@@ -19,11 +19,14 @@ import (
 // object that its pod names.
 const lookup = 10 * time.Second
 
-// facts returns the values for the pod's environment. It waits for the list of services.
+// facts returns the values for the pod's environment. It waits for the list of services, unless the pod is static: such a pod
+// runs without the API server.
 func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec.Facts {
-	select {
-	case <-n.services.Ready():
-	case <-ctx.Done():
+	if !isStatic(pod) {
+		select {
+		case <-n.services.Ready():
+		case <-ctx.Done():
+		}
 	}
 	services := n.services.List(pod.Namespace)
 	if api, ok := n.services.Get("default", "kubernetes"); ok && pod.Namespace != "default" {

@@ -112,13 +112,20 @@ func (w *worker) report(now time.Time) time.Time {
 	// runs, or when all its containers have stopped.
 	patient := w.rep.sent.StartTime == nil && beginning(&s) || w.view.Deleting() && !w.view.Stopped()
 	due := w.rep.due(&s, now, patient)
+	uid := w.view.Pod.UID
+	if isStatic(w.view.Pod) {
+		if w.mirror == nil {
+			return time.Time{}
+		}
+		uid = w.mirror.UID
+	}
 	if due.IsZero() || w.view.Gone {
 		return time.Time{}
 	}
 	if now.Before(due) {
 		return due
 	}
-	patch, err := statusPatch(w.view.Pod.UID, &w.rep.sent, &s)
+	patch, err := statusPatch(uid, &w.rep.sent, &s)
 	if err != nil {
 		w.log.Error("status can't be encoded", "err", err)
 		return time.Time{}

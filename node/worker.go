@@ -28,13 +28,15 @@ type worker struct {
 
 	wake chan struct{} // holds one: there is an event
 
-	mu       sync.Mutex
-	pod      *corev1.Pod   // guarded by mu; the newest
-	gone     bool          // guarded by mu; the API server has deleted it
-	stale    bool          // guarded by mu; the runtime has to be asked again
-	mail     []func()      // guarded by mu; to be called by the worker
-	observed observed      // guarded by mu
-	changed  chan struct{} // guarded by mu; closed and replaced when observed changes
+	mu   sync.Mutex
+	pod  *corev1.Pod // guarded by mu; the newest
+	gone bool        // guarded by mu; the API server has deleted it
+	// mirrorPod is the copy of a static pod in the API server; nil if there is none.
+	mirrorPod *corev1.Pod   // guarded by mu
+	stale     bool          // guarded by mu; the runtime has to be asked again
+	mail      []func()      // guarded by mu; to be called by the worker
+	observed  observed      // guarded by mu
+	changed   chan struct{} // guarded by mu; closed and replaced when observed changes
 
 	ops       *run.Group
 	view      lifecycle.View
@@ -58,12 +60,13 @@ type worker struct {
 	published  *corev1.Pod // the version in observed
 	// looks counts the reads of the runtime, shown is the one in observed.
 	looks, shown int
-	blind        bool      // the runtime did not answer: nothing is decided
-	drainLimit   time.Time // zero: no signal is held back
-	judged       bool      // allocate has seen the newest version of the pod
-	resizing     bool      // a resize has been granted, and its end has not been reported
-	unready      time.Time // when the pod ceased to be ready
-	freed        bool      // the pod uses none of the node's resources any more
+	blind        bool        // the runtime did not answer: nothing is decided
+	drainLimit   time.Time   // zero: no signal is held back
+	mirror       *corev1.Pod // of a static pod, as it was last seen
+	judged       bool        // allocate has seen the newest version of the pod
+	resizing     bool        // a resize has been granted, and its end has not been reported
+	unready      time.Time   // when the pod ceased to be ready
+	freed        bool        // the pod uses none of the node's resources any more
 	over         bool
 	panics       int // in a row
 
@@ -240,7 +243,12 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 	w.mu.Lock()
 	pod, gone, stale, mail := w.pod, w.gone, w.stale, w.mail
 	w.stale, w.mail = false, nil
+	mirror := w.mirrorPod
 	w.mu.Unlock()
+	if mirror != nil && mirror != w.mirror {
+		w.rep.saw(mirror)
+	}
+	w.mirror = mirror
 
 	if pod != w.view.Pod {
 		w.rep.saw(pod)

@@ -118,10 +118,25 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	}
 	errs = append(errs, apivalidation.ValidateImmutableField(s.QOSClass, old.Status.QOSClass, at.Child("qosClass"))...)
 	policy := p.Spec.RestartPolicy
+	if restartsAll(&p.Spec) {
+		return errs // one container can restart all the others
+	}
 	errs = append(errs, validateEnded(s.ContainerStatuses, old.Status.ContainerStatuses, policy, p.Spec.Containers, at.Child("containerStatuses"))...)
 	// An init container that has ended well stays so under each policy but Always.
 	errs = append(errs, validateEnded(s.InitContainerStatuses, old.Status.InitContainerStatuses, policy, p.Spec.InitContainers, at.Child("initContainerStatuses"))...)
 	return errs
+}
+
+// restartsAll reports whether a rule of one container restarts all containers of the pod.
+func restartsAll(spec *corev1.PodSpec) bool {
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		for _, r := range c.RestartPolicyRules {
+			if r.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // validateEnded checks that containers that are not started again stay ended.

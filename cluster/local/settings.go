@@ -86,6 +86,8 @@ type Settings struct {
 	// by the kernel.
 	ProxyMode ProxyMode `json:"proxyMode,omitempty"`
 
+	// StaticPodPath is a directory with manifests of pods that the real node runs without the API server; "" means none.
+	StaticPodPath string `json:"staticPodPath,omitempty"`
 	// EventTTL is how long Events are kept after their last write; 0 means an hour.
 	EventTTL Duration `json:"eventTTL,omitempty"`
 
@@ -396,6 +398,7 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	s.DNSListen, s.DNSUpstream = cmp.Or(asked.DNSListen, s.DNSListen), cmp.Or(asked.DNSUpstream, s.DNSUpstream)
 	s.ProxyMode = cmp.Or(asked.ProxyMode, s.ProxyMode)
 	s.EventTTL = cmp.Or(asked.EventTTL, s.EventTTL)
+	s.StaticPodPath = cmp.Or(asked.StaticPodPath, s.StaticPodPath)
 	s.Server = s.Server.with(asked.Server)
 	s.Authentication = s.Authentication.with(asked.Authentication)
 	s.Images = s.Images.with(asked.Images)
@@ -469,6 +472,8 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--profiling", cmp.Or(now.Profiling, "true"), wanted.Profiling)
 	case wanted.RequestLog.Effective() != now.RequestLog.Effective():
 		return refuse("--request-log", cmp.Or(now.RequestLog, "none"), wanted.RequestLog)
+	case wanted.StaticPodPath != now.StaticPodPath:
+		return refuse("--static-pod-path", cmp.Or(now.StaticPodPath, "none"), wanted.StaticPodPath)
 	case wanted.EventTTL != now.EventTTL:
 		return refuse("--event-ttl", cmp.Or(now.EventTTL, DefaultEventTTL), wanted.EventTTL)
 	case wanted.Images != now.Images:
@@ -506,6 +511,9 @@ func (s Settings) check() error {
 	}
 	if err := s.Controllers.check(); err != nil {
 		errs = append(errs, err)
+	}
+	if s.StaticPodPath != "" && !filepath.IsAbs(s.StaticPodPath) {
+		errs = append(errs, fmt.Errorf("--static-pod-path: must be an absolute path, got %q", s.StaticPodPath))
 	}
 	if s.EventTTL != 0 && s.EventTTL < Duration(time.Second) {
 		errs = append(errs, fmt.Errorf("--event-ttl: must be >= 1s, got %v", s.EventTTL))

@@ -15,7 +15,7 @@ import (
 
 // Follow calls changed once, and then whenever one of the files, which are paths, may have other contents, until ctx is
 // cancelled; then it returns nil. It watches their directories, because files are replaced by renaming, and that of a mounted
-// ConfigMap by a symbolic link. Changed is called on the same goroutine.
+// ConfigMap by a symbolic link. A path that ends with a slash stands for all files of a directory. Changed is called on the same goroutine.
 func Follow(ctx context.Context, files []string, changed func()) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -23,7 +23,7 @@ func Follow(ctx context.Context, files []string, changed func()) error {
 	}
 	events := os.NewFile(uintptr(fd), "inotify") // nonblocking: the Go runtime polls it
 	defer func() { _ = events.Close() }()
-	const kinds = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_CREATE | unix.IN_DELETE
+	const kinds = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_CREATE | unix.IN_DELETE
 	names := map[int32][]string{} // by watch, which a directory has one of
 	for _, file := range files {
 		dir, name := filepath.Split(file)
@@ -58,7 +58,7 @@ func concerns(events []byte, names map[int32][]string) bool {
 		size := int(binary.NativeEndian.Uint32(events[12:16]))
 		end := min(unix.SizeofInotifyEvent+size, len(events))
 		name := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")
-		if slices.Contains(names[watch], name) || strings.HasPrefix(name, "..") || size == 0 { // without a name: events were lost
+		if slices.Contains(names[watch], name) || slices.Contains(names[watch], "") || strings.HasPrefix(name, "..") || size == 0 { // without a name: events were lost
 			return true
 		}
 		events = events[end:]

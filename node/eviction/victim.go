@@ -20,7 +20,8 @@ const criticalPriority = 2_000_000_000
 // cluster, or a static pod.
 func Critical(pod *corev1.Pod) bool {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return mirror || pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
+	source := pod.Annotations["kubernetes.io/config.source"]
+	return mirror || source != "" && source != "api" || pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
 }
 
 // Use is what a container uses, in bytes.
