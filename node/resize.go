@@ -47,7 +47,7 @@ func resizable(pod *corev1.Pod, f func(*corev1.Container)) {
 	}
 }
 
-// allocate asks the node for the resources of the specification, if they are not those that it has granted.
+// allocate asks the node for the resources of the specification, if it has granted other ones.
 func (w *worker) allocate() {
 	r, pod, same := &w.view.Memory.Resize, w.view.Pod, true
 	resizable(pod, func(c *corev1.Container) {

@@ -26,7 +26,7 @@ import (
 // Static pods come from the files of a directory. They run without the API server, which gets a mirror pod for each: a copy
 // that shows the status, and whose deletion only makes the agent create another one. The worker of a static pod has the UID of
 // the pod in the file, which is also the hash of the file. Files are read again when one of them changes; a pod whose file has
-// changed is stopped, and started anew when it has ended.
+// changed is stopped, and started again when it has ended.
 
 // The annotations of static pods and their mirror pods, as upstream's kubelet has them.
 const (

@@ -84,8 +84,8 @@ func priority(p *Pod) int32 {
 }
 
 // Victim returns the pod to end because of a shortage, and the message for its status. First come the pods that use more than
-// they request, then those with the lowest priority, then those that exceed their requests most. Critical pods are left out.
-// It returns nil if there is no pod to end.
+// they request, then the pods with the lowest priority, then by how much they exceed their requests. Critical pods are left out.
+// It returns nil if every pod is critical.
 func Victim(s Shortage, pods []Pod) (*Pod, string) {
 	order := func(a, b *Pod) int {
 		usedA, requestedA := a.use(s.Resource)
