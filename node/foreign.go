@@ -22,7 +22,7 @@ type (
 	describer interface {
 		Describe(ctx context.Context) (*cri.StatusResponse, error)
 	}
-	// configurable is told about the pod network, and says which cgroup driver it uses.
+	// configurable takes the pod network, and returns which cgroup driver the runtime uses.
 	configurable interface {
 		RuntimeConfig(ctx context.Context) (*cri.LinuxRuntimeConfiguration, error)
 		SetPodCIDR(ctx context.Context, cidr string) error
@@ -49,7 +49,7 @@ func (c *CRI) RuntimeConfig(ctx context.Context) (*cri.LinuxRuntimeConfiguration
 	return r.GetLinux(), err
 }
 
-// SetPodCIDR tells the runtime the networks of pods on this node, with commas between. A runtime whose CNI configuration
+// SetPodCIDR passes on the networks of pods on this node, with commas between. A runtime whose CNI configuration
 // is a template fills it in.
 func (c *CRI) SetPodCIDR(ctx context.Context, cidr string) error {
 	_, err := c.runtime.UpdateRuntimeConfig(ctx, &cri.UpdateRuntimeConfigRequest{

@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
-// metrics are those that /metrics and /metrics/probes serve, under the names of upstream's kubelet.
+// metrics holds what /metrics and /metrics/probes serve, under the names of upstream's kubelet.
 type metrics struct {
 	registry *prometheus.Registry // of /metrics
 	probes   *prometheus.Registry // of /metrics/probes

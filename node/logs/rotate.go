@@ -71,7 +71,7 @@ func tidy(path string, keep int) error {
 	return nil
 }
 
-// rotatedFiles returns the rotated files of a log, the oldest first. It removes those that a crash left half written.
+// rotatedFiles returns the rotated files of a log, the oldest first. It removes files that a crash left half written.
 func rotatedFiles(path string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// A Machine is what /metrics/cadvisor tells of the hardware and the system.
+// A Machine is the hardware and the system in /metrics/cadvisor.
 type Machine struct {
 	Info                    corev1.NodeSystemInfo
 	Processors              int
@@ -19,6 +19,9 @@ type Machine struct {
 	Memory, Swap            uint64
 	FileSystem, AgentNumber string // the device of the node's file system, and the version of the agent
 }
+
+// sizeOfSubject is about how many bytes the samples of a container take.
+const sizeOfSubject = 8 << 10
 
 // cpuPeriod is the period of CPU quotas, in microseconds.
 const cpuPeriod = 100_000
@@ -40,14 +43,16 @@ type subject struct {
 // Cadvisor returns the samples of a summary with file systems, in the text format of Prometheus, under the names and with
 // the labels of cAdvisor: container, id, image, name, namespace and pod. Samples of a pod as a whole, among them those of its
 // network, have an empty container; those of the node have the id "/". The path in id is the one that upstream's kubelet
-// gives a container. What the container runtime does not tell is left out. If the summary is nil, because measuring failed,
+// gives a container. Values that the container runtime does not have are left out. If the summary is nil, because measuring failed,
 // the only metrics are those of the machine and the ones about that.
 func Cadvisor(s *statsapi.Summary, pods []Pod, m Machine) []byte {
 	var w metricWriter
 	failed := 1.0
 	if s != nil {
 		failed = 0
-		w.usage(subjects(s, pods), m)
+		all := subjects(s, pods)
+		w.Grow(len(all) * sizeOfSubject)
+		w.usage(all, m)
 	}
 	w.machine(m)
 	for _, name := range []string{"container_scrape_error", "machine_scrape_error"} {
@@ -134,7 +139,7 @@ func (w *metricWriter) scaled(all []subject, name, kind, help, more string, unit
 func (w *metricWriter) more(all []subject, name, more string, unit float64, get func(*subject) (*uint64, metav1.Time)) {
 	for i := range all {
 		if v, t := get(&all[i]); v != nil {
-			w.sample(name, "{"+all[i].labels+more+"}", float64(*v)/unit, t)
+			w.labelled(name, all[i].labels, more, float64(*v)/unit, t)
 		}
 	}
 }
@@ -175,13 +180,13 @@ func (w *metricWriter) usage(all []subject, m Machine) {
 	w.begin(ContainerStart, "gauge", "When it was started, in seconds since 1970")
 	for i := range all {
 		if t := all[i].started; t.Unix() > 0 {
-			w.sample(ContainerStart, "{"+all[i].labels+"}", float64(t.UnixNano())/second, metav1.Time{})
+			w.labelled(ContainerStart, all[i].labels, "", float64(t.UnixNano())/second, metav1.Time{})
 		}
 	}
 	w.begin("container_last_seen", "gauge", "When it was measured last, in seconds since 1970")
 	for i := range all {
 		if c := all[i].cpu; c != nil {
-			w.sample("container_last_seen", "{"+all[i].labels+"}", float64(c.Time.Unix()), metav1.Time{})
+			w.labelled("container_last_seen", all[i].labels, "", float64(c.Time.Unix()), metav1.Time{})
 		}
 	}
 	w.fileSystems(all, m.FileSystem)
@@ -191,7 +196,7 @@ func (w *metricWriter) usage(all []subject, m Machine) {
 }
 
 func (w *metricWriter) fileSystems(all []subject, device string) {
-	more := `,device="` + device + `"`
+	more := `,device="` + escaped(device) + `"`
 	for _, f := range []struct {
 		name, help string
 		get        func(*statsapi.FsStats) *uint64
@@ -228,7 +233,7 @@ func (w *metricWriter) networks(all []subject) {
 			}
 			for j := range n.Interfaces {
 				if v := f.get(&n.Interfaces[j]); v != nil {
-					w.sample(f.name, "{"+all[i].labels+`,interface="`+n.Interfaces[j].Name+`"}`, float64(*v), n.Time)
+					w.labelled(f.name, all[i].labels, `,interface="`+escaped(n.Interfaces[j].Name)+`"`, float64(*v), n.Time)
 				}
 			}
 		}
@@ -300,7 +305,7 @@ func (w *metricWriter) specs(all []subject) {
 				continue
 			}
 			if v, ok := f.get(all[i].spec); ok {
-				w.sample(f.name, "{"+all[i].labels+"}", v, metav1.Time{})
+				w.labelled(f.name, all[i].labels, "", v, metav1.Time{})
 			}
 		}
 	}

@@ -86,13 +86,27 @@ func (w *metricWriter) begin(name, kind, help string) {
 func (w *metricWriter) sample(name, labels string, value float64, t metav1.Time) {
 	w.WriteString(name)
 	w.WriteString(labels)
-	w.WriteByte(' ')
-	w.WriteString(strconv.FormatFloat(value, 'g', -1, 64))
+	w.value(value, t)
+}
+
+// labelled is sample with labels in parts and without braces: it is called thousands of times for one answer.
+func (w *metricWriter) labelled(name, labels, more string, value float64, t metav1.Time) {
+	w.WriteString(name)
+	w.WriteByte('{')
+	w.WriteString(labels)
+	w.WriteString(more)
+	w.WriteByte('}')
+	w.value(value, t)
+}
+
+func (w *metricWriter) value(value float64, t metav1.Time) {
+	b := append(w.AvailableBuffer(), ' ')
+	b = strconv.AppendFloat(b, value, 'g', -1, 64)
 	if !t.IsZero() {
-		w.WriteByte(' ')
-		w.WriteString(strconv.FormatInt(t.UnixMilli(), 10))
+		b = append(b, ' ')
+		b = strconv.AppendInt(b, t.UnixMilli(), 10)
 	}
-	w.WriteByte('\n')
+	w.Write(append(b, '\n'))
 }
 
 func (w *metricWriter) containers(s *statsapi.Summary, name, kind, help string, get func(*statsapi.ContainerStats) (float64, metav1.Time, bool)) {
@@ -120,10 +134,21 @@ func (w *metricWriter) pods(s *statsapi.Summary, name, kind, help string, get fu
 
 // labels returns names and values as a set of labels.
 func labels(pairs ...string) string {
-	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
-	var all []string
+	b := []byte{'{'}
 	for i := 0; i < len(pairs); i += 2 {
-		all = append(all, pairs[i]+`="`+escape.Replace(pairs[i+1])+`"`)
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, pairs[i]...), '=', '"')
+		b = append(append(b, escaped(pairs[i+1])...), '"')
 	}
-	return "{" + strings.Join(all, ",") + "}"
+	return string(append(b, '}'))
+}
+
+// escaped returns the value of a label in the text format. Few values need it.
+func escaped(value string) string {
+	if !strings.ContainsAny(value, "\\\"\n") {
+		return value
+	}
+	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(value)
 }
