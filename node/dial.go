@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/internal/unixsocket"
 )
 
 const (
@@ -39,7 +41,7 @@ type CRI struct {
 // unix:// and the path. It does not connect before the first call. The caller
 // closes it.
 func Dial(endpoint string) (*CRI, error) {
-	socket, err := SocketPath(endpoint)
+	socket, err := unixsocket.Path(endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("container runtime: %w", err)
 	}

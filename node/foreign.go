@@ -163,15 +163,6 @@ func graceOf(c *cri.Container) time.Duration {
 // defaultGrace is the grace period of a pod that has none.
 const defaultGrace = 30 * time.Second
 
-// SocketPath returns the path of the unix socket of an endpoint: unix:///PATH, or a path.
-func SocketPath(endpoint string) (string, error) {
-	path, ok := strings.CutPrefix(endpoint, "unix://")
-	if !ok && strings.Contains(endpoint, "://") || !strings.HasPrefix(path, "/") {
-		return "", fmt.Errorf("must be the address of a unix socket such as unix:///run/containerd/containerd.sock, got %q", endpoint)
-	}
-	return path, nil
-}
-
 // ownSandboxes returns the filter for the sandboxes of this agent, or nil for all.
 func (n *Node) ownSandboxes() *cri.PodSandboxFilter {
 	if n.opts.Owner == "" {

@@ -21,7 +21,7 @@ import (
 	"github.com/sampan-io/sampan/controller/balancer"
 	"github.com/sampan-io/sampan/dns"
 	"github.com/sampan-io/sampan/dns/zone"
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/internal/unixsocket"
 	"github.com/sampan-io/sampan/simulation"
 )
 
@@ -502,7 +502,7 @@ func (s Settings) check() error {
 		}
 	}
 	if e := s.RuntimeEndpoint; e != "" && e != NoRuntimeEndpoint {
-		if _, err := node.SocketPath(e); err != nil {
+		if _, err := unixsocket.Path(e); err != nil {
 			errs = append(errs, fmt.Errorf("--container-runtime-endpoint: %w", err))
 		}
 		if s.Simulated() {
