@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -230,8 +229,8 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 			return nil, errors.Join(err, backend.Close())
 		}
 	}
-	if err := os.MkdirAll(c.Profile.RunDir, 0o700); err != nil {
-		return nil, errors.Join(fmt.Errorf("making the run directory of the cluster: %w", err), backend.Close())
+	if err := c.Profile.MakeRunDir(); err != nil {
+		return nil, errors.Join(err, backend.Close())
 	}
 	err = c.Profile.Save(local.Instance{
 		Name: c.Profile.Name, Version: c.Version, Process: self, Simulated: !c.real(), DataDir: c.Profile.DataDir, Started: c.started,

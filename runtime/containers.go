@@ -107,7 +107,7 @@ func (s *Server) containerConfig(id string) *containerConfig {
 }
 
 func (s *Server) makeContainer(p *pod, id string, cc *containerConfig, store *image.Store, img *image.Image) error {
-	rootfs, err := store.Mount(id, img.ID, s.rootfsDir(id))
+	rootfs, err := s.mountRoot(p, id, store, img)
 	if err != nil {
 		return err
 	}
@@ -135,6 +135,20 @@ func (s *Server) makeContainer(p *pod, id string, cc *containerConfig, store *im
 		return invalid("container %q: %v", cc.config.GetMetadata().GetName(), err)
 	}
 	return nil
+}
+
+// mountRoot makes the root file system of a container.
+func (s *Server) mountRoot(p *pod, id string, store *image.Store, img *image.Image) (string, error) {
+	r := p.snapshot()
+	if r.Users == nil {
+		return store.Mount(id, img.ID, s.rootfsDir(id))
+	}
+	namespace, err := os.Open(r.Pins.User)
+	if err != nil {
+		return "", err
+	}
+	defer namespace.Close()
+	return store.MountFor(id, img.ID, s.rootfsDir(id), &image.Users{Namespace: namespace, Root: r.Users.Host})
 }
 
 func criUser(u container.User) *cri.ContainerUser {
@@ -174,8 +188,8 @@ func checkContainer(c *cri.ContainerConfig) error {
 	if c.GetImage().GetImage() == "" {
 		fault("image is empty")
 	}
-	if len(c.GetDevices()) > 0 || len(c.GetCDIDevices()) > 0 {
-		fault("devices of the host are not supported")
+	if len(c.GetCDIDevices()) > 0 {
+		fault("CDI devices are not supported")
 	}
 	for _, e := range c.GetEnvs() {
 		if e.GetKey() == "" || strings.ContainsAny(e.GetKey(), "=\x00") || strings.Contains(string(e.GetValue()), "\x00") {
@@ -193,9 +207,6 @@ func checkContainer(c *cri.ContainerConfig) error {
 		case m.GetPropagation() != cri.MountPropagation_PROPAGATION_PRIVATE:
 			fault("mount %s: recursive_read_only needs PROPAGATION_PRIVATE, got %s", m.GetContainerPath(), m.GetPropagation())
 		}
-		if len(m.GetUidMappings())+len(m.GetGidMappings()) > 0 {
-			fault("mount %s: mapped user ids are not supported", m.GetContainerPath())
-		}
 	}
 	sc := c.GetLinux().GetSecurityContext()
 	if sc.GetRunAsGroup() != nil && sc.GetRunAsUser() == nil && sc.GetRunAsUsername() == "" {
@@ -204,11 +215,8 @@ func checkContainer(c *cri.ContainerConfig) error {
 	if ns := sc.GetNamespaceOptions(); ns.GetPid() == cri.NamespaceMode_TARGET && ns.GetTargetId() == "" {
 		fault("process namespace TARGET needs a target_id")
 	}
-	if p := sc.GetSeccomp(); p.GetProfileType() == cri.SecurityProfile_Localhost && !sc.GetPrivileged() { // privileged: no filter at all
-		fault("the seccomp profile %q: profiles from files are not supported; only RuntimeDefault and Unconfined are", p.GetLocalhostRef())
-	}
-	if p := sc.GetApparmor(); p.GetProfileType() == cri.SecurityProfile_Localhost {
-		fault("the AppArmor profile %q: AppArmor is not supported", p.GetLocalhostRef())
+	if p := sc.GetApparmor(); p.GetProfileType() == cri.SecurityProfile_Localhost && !container.AppArmor() {
+		fault("the AppArmor profile %q: the kernel does not enforce AppArmor", p.GetLocalhostRef())
 	}
 	if len(faults) > 0 {
 		return invalid("container %q: %s", c.GetMetadata().GetName(), strings.Join(faults, "; "))
@@ -233,6 +241,10 @@ func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *i
 	if err != nil {
 		return nil, err
 	}
+	profile, err := seccompProfile(sc)
+	if err != nil {
+		return nil, invalid("container %q: %v", c.GetMetadata().GetName(), err)
+	}
 	spec := &container.Spec{
 		Rootfs:          rootfs,
 		ReadOnlyRootfs:  sc.GetReadonlyRootfs(),
@@ -243,9 +255,12 @@ func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *i
 		NetNS:           r.Pins.Net,
 		IPCNS:           r.Pins.IPC,
 		UTSNS:           r.Pins.UTS,
+		UserNS:          r.Pins.User,
+		Users:           deref(r.Users),
 		HostPID:         r.HostPID,
 		PIDNS:           s.pidNamespace(&r, sc.GetNamespaceOptions()),
 		PIDsOf:          target,
+		Devices:         hostDevices(c),
 		Mounts:          mounts,
 		Privileged:      sc.GetPrivileged(),
 		NoNewPrivileges: sc.GetNoNewPrivs(),
@@ -253,8 +268,10 @@ func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *i
 		DropCaps:        sc.GetCapabilities().GetDropCapabilities(),
 		AmbientCaps:     sc.GetCapabilities().GetAddAmbientCapabilities(),
 		Unconfined:      sc.GetSeccomp() == nil || sc.GetSeccomp().GetProfileType() == cri.SecurityProfile_Unconfined,
-		MaskedPaths:     sc.GetMaskedPaths(),
-		ReadOnlyPaths:   sc.GetReadonlyPaths(),
+		Seccomp:         profile,
+		AppArmor:        appArmorProfile(sc),
+		MaskedPaths:     hiddenPaths(&r, sc.GetMaskedPaths()),
+		ReadOnlyPaths:   hiddenPaths(&r, sc.GetReadonlyPaths()),
 		Cgroup:          filepath.Join(r.Cgroup, id),
 		Resources:       resources(c.GetLinux().GetResources()),
 		Stdin:           c.GetStdin(),
@@ -270,6 +287,19 @@ func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *i
 		spec.StopSignal = strings.NewReplacer("MINPLUS", "MIN+", "MAXMINUS", "MAX-").Replace(name)
 	}
 	return spec, nil
+}
+
+// hostDevices returns the devices of the host that the request names.
+func hostDevices(c *cri.ContainerConfig) []container.Device {
+	var list []container.Device
+	for _, d := range c.GetDevices() {
+		source, err := filepath.EvalSymlinks(d.GetHostPath())
+		if err != nil {
+			source = d.GetHostPath() // is reported later
+		}
+		list = append(list, container.Device{Source: source, Destination: cmp.Or(d.GetContainerPath(), d.GetHostPath()), Access: cmp.Or(d.GetPermissions(), "rwm")})
+	}
+	return list
 }
 
 // userSpec returns the user from the security context or, without one, from the image.
@@ -363,6 +393,9 @@ func (s *Server) containerMounts(p *pod, c *cri.ContainerConfig) ([]container.Mo
 		mount := container.Mount{
 			Destination: m.GetContainerPath(), Source: source, ReadOnly: m.GetReadonly(), RecursiveReadOnly: m.GetRecursiveReadOnly(),
 		}
+		if mount.Mapped, err = p.maps(m); err != nil {
+			return nil, invalid("container %q: %v", c.GetMetadata().GetName(), err)
+		}
 		switch m.GetPropagation() {
 		case cri.MountPropagation_PROPAGATION_HOST_TO_CONTAINER:
 			mount.Propagation = "rslave"
@@ -427,7 +460,7 @@ func addVolumes(spec *container.Spec, id string, store *image.Store, img *image.
 		return err
 	}
 	for _, place := range places {
-		spec.Mounts = append(spec.Mounts, container.Mount{Destination: place, Source: dirs[place]})
+		spec.Mounts = append(spec.Mounts, container.Mount{Destination: place, Source: dirs[place], Mapped: spec.UserNS != ""})
 	}
 	return nil
 }

@@ -32,12 +32,16 @@ func (s *Server) pause(ctx context.Context, p *pod) error {
 	if err := os.Mkdir(rootfs, 0o755); err != nil {
 		return fmt.Errorf("process namespace of the pod: %w", err)
 	}
+	if err := p.own("pause"); err != nil { // directories to mount on are made in it
+		return fmt.Errorf("process namespace of the pod: %w", err)
+	}
 	if err := os.WriteFile(filepath.Join(rootfs, "pause"), program, 0o555); err != nil {
 		return fmt.Errorf("process namespace of the pod: %w", err)
 	}
 	spec := container.Spec{
 		Rootfs: rootfs, Args: []string{"/pause"}, User: container.User{UID: pauseUser, GID: pauseUser},
 		NetNS: r.Pins.Net, IPCNS: r.Pins.IPC, UTSNS: r.Pins.UTS,
+		UserNS: r.Pins.User, Users: deref(r.Users),
 		NoNewPrivileges: true, DropCaps: []string{"ALL"},
 		Cgroup: filepath.Join(r.Cgroup, r.Pause), Resources: container.Resources{OOMScoreAdj: pauseOOMScoreAdj},
 	}
@@ -92,4 +96,11 @@ func (s *Server) pidTarget(r *podRecord, ns *cri.NamespaceOption) (string, error
 		return "", invalid("invalid target container: %q is not running - in state %s", target.ID, containerState(&target))
 	}
 	return target.ID, nil
+}
+
+func deref(m *container.IDMap) container.IDMap {
+	if m == nil {
+		return container.IDMap{}
+	}
+	return *m
 }

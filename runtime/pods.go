@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -58,6 +59,7 @@ type podRecord struct {
 	HostPID bool
 	Pause   string `json:",omitempty"` // id of the container that holds the PID namespace of the pod; "" if its containers share none
 	Cgroup  string
+	Users   *container.IDMap `json:",omitempty"` // nil: those of the host
 }
 
 // addresses returns all of the pod's addresses, the primary one first.
@@ -129,15 +131,17 @@ func checkSandbox(c *cri.PodSandboxConfig, handler string) error {
 	if m.GetName() == "" || m.GetUid() == "" || m.GetNamespace() == "" {
 		fault("metadata needs a name, a uid and a namespace")
 	}
-	if handler != "" {
-		fault("runtime handler %q is not known; there is only the default one", handler)
+	if handler != "" && handler != namedHandler {
+		return status.Errorf(codes.Unknown, "no runtime for %q is configured", handler) // containerd's words
 	}
 	ns := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if ns.GetPid() == cri.NamespaceMode_TARGET {
 		fault("the process namespace of another container (TARGET) is not possible for a pod sandbox; POD, CONTAINER and NODE are")
 	}
-	if u := ns.GetUsernsOptions(); u != nil && u.GetMode() != cri.NamespaceMode_NODE {
-		fault("user namespaces are not supported")
+	if users, err := podUsers(ns); err != nil {
+		fault("%v", err)
+	} else if users != nil && (ns.GetNetwork() == cri.NamespaceMode_NODE || ns.GetIpc() == cri.NamespaceMode_NODE || ns.GetPid() == cri.NamespaceMode_NODE) {
+		fault("a pod with users of its own needs its own network, IPC and process namespaces")
 	}
 	if _, err := hostPorts(c); err != nil && ns.GetNetwork() != cri.NamespaceMode_NODE {
 		fault("%v", err)
@@ -155,12 +159,40 @@ func checkSandbox(c *cri.PodSandboxConfig, handler string) error {
 	return nil
 }
 
+// namedHandler is another name of the default handler, the one that it has in other runtimes.
+const namedHandler = "runc"
+
+// podUsers returns the users of a pod; nil means those of the host.
+func podUsers(ns *cri.NamespaceOption) (*container.IDMap, error) {
+	u := ns.GetUsernsOptions()
+	switch u.GetMode() {
+	case cri.NamespaceMode_NODE:
+		return nil, nil //nolint:nilnil // those of the host
+	case cri.NamespaceMode_POD:
+		if u == nil {
+			return nil, nil //nolint:nilnil // nothing was asked for
+		}
+	case cri.NamespaceMode_CONTAINER, cri.NamespaceMode_TARGET:
+		return nil, fmt.Errorf("user namespaces: mode %s is not possible; POD and NODE are", u.GetMode())
+	}
+	if len(u.GetUids()) != 1 || len(u.GetGids()) != 1 || !proto.Equal(u.GetUids()[0], u.GetGids()[0]) {
+		return nil, errors.New("user namespaces: want one range of user ids and the same range of group ids")
+	}
+	ids := u.GetUids()[0]
+	if ids.GetContainerId() != 0 || ids.GetHostId() == 0 || ids.GetLength() == 0 || uint64(ids.GetHostId())+uint64(ids.GetLength()) > math.MaxUint32 {
+		return nil, errors.New("user namespaces: want a range that begins at 0 in the container and not at 0 on the host")
+	}
+	return &container.IDMap{Host: ids.GetHostId(), Size: ids.GetLength()}, nil
+}
+
 // pinSpec returns the namespaces of a pod.
 func pinSpec(c *cri.PodSandboxConfig) container.PinSpec {
 	ns := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	ownNet := ns.GetNetwork() != cri.NamespaceMode_NODE
+	users, _ := podUsers(ns) // checked
 	return container.PinSpec{
-		Net: ownNet, IPC: ns.GetIpc() != cri.NamespaceMode_NODE, UTS: ownNet,
+		Users: users,
+		Net:   ownNet, IPC: ns.GetIpc() != cri.NamespaceMode_NODE, UTS: ownNet,
 		Hostname: c.GetHostname(), Sysctls: c.GetLinux().GetSysctls(),
 	}
 }
@@ -176,11 +208,15 @@ func (s *Server) RunPodSandbox(ctx context.Context, req *cri.RunPodSandboxReques
 		return nil, err
 	}
 	spec := pinSpec(config)
+	if spec.Users != nil && s.noUsers != "" {
+		return nil, invalid("pod sandbox: user namespaces are not possible here: %s", s.noUsers)
+	}
 	id := newID()
 	p := &pod{dir: s.podDir(id), config: config}
 	p.record = podRecord{
 		ID: id, Config: data, Created: time.Now(), HostNet: !spec.Net, HostIPC: !spec.IPC,
 		HostPID: config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == cri.NamespaceMode_NODE,
+		Users:   spec.Users,
 		Cgroup:  cmp.Or(config.GetLinux().GetCgroupParent(), filepath.Join(s.cgroup, id)),
 	}
 	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == cri.NamespaceMode_POD {
@@ -282,7 +318,7 @@ func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) er
 		want bool
 		name string
 		path *string
-	}{{spec.Net, "net", &pins.Net}, {spec.IPC, "ipc", &pins.IPC}, {spec.UTS, "uts", &pins.UTS}} {
+	}{{spec.Net, "net", &pins.Net}, {spec.IPC, "ipc", &pins.IPC}, {spec.UTS, "uts", &pins.UTS}, {spec.Users != nil, "user", &pins.User}} {
 		if ns.want {
 			*ns.path = p.file(ns.name)
 		}
@@ -299,7 +335,11 @@ func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) er
 	if err := s.podFiles(p, at.Addresses); err != nil {
 		return err
 	}
-	if _, err := container.Pin(p.dir, spec); err != nil {
+	err = s.supervisor.Spawning(func() error {
+		_, err := container.Pin(p.dir, spec)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if p.record.Pause != "" {
@@ -342,6 +382,9 @@ func (s *Server) podFiles(p *pod, addresses []netip.Addr) error {
 		if err := os.WriteFile(p.file(name), []byte(text), 0o644); err != nil {
 			return err
 		}
+		if err := p.own(name); err != nil {
+			return err
+		}
 	}
 	if p.record.HostIPC {
 		return nil // the host's /dev/shm
@@ -353,7 +396,15 @@ func (s *Server) podFiles(p *pod, addresses []netip.Addr) error {
 	if err := unix.Mount("shm", p.file("shm"), "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("shared memory: %w", err)
 	}
-	return nil
+	return p.own("shm")
+}
+
+// own gives a file to the root user of the pod.
+func (p *pod) own(name string) error {
+	if p.record.Users == nil {
+		return nil
+	}
+	return os.Chown(p.file(name), int(p.record.Users.Host), int(p.record.Users.Host))
 }
 
 // resolvConf returns the resolv.conf for a DNS configuration. Without one the pod uses the

@@ -108,6 +108,7 @@ type Server struct {
 	lock     *os.File
 	listener *net.UnixListener
 	limits   []string // what the surroundings lack; set by prepare
+	noUsers  string   // why pods can't have users of their own; "" if they can; set by prepare
 	adopted  [2]int   // pods and containers; set by adoptPods
 
 	mu         sync.Mutex
@@ -226,6 +227,10 @@ func (s *Server) prepare() error {
 	if err != nil {
 		return err
 	}
+	if err := s.supervisor.Spawning(s.probeUsers); err != nil {
+		s.noUsers = err.Error()
+		s.opts.Log.Info("pods can't have users of their own", "cause", err)
+	}
 	unreachable, err := s.network.Up()
 	if err != nil {
 		return err
@@ -239,6 +244,27 @@ func (s *Server) prepare() error {
 	}
 	s.listener, err = listen(s.opts.Socket, s.opts.Handed)
 	return err
+}
+
+// probeUsers finds out whether pods can have users of their own.
+func (s *Server) probeUsers() error {
+	if err := os.MkdirAll(s.opts.Root, 0o700); err != nil {
+		return err
+	}
+	// The users of a pod are not root on this machine, and their processes begin in these directories.
+	for dir := s.opts.State; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if info.Mode()&1 == 0 {
+			return fmt.Errorf("the mode of %s is %v: want one with which all users may pass through it, such as 0711", dir, info.Mode())
+		}
+		if dir == "/" {
+			break
+		}
+	}
+	return container.CheckMappedMounts(s.opts.Root)
 }
 
 // lockState makes this process the only runtime on the state directory, or says

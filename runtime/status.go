@@ -30,7 +30,7 @@ func (s *Server) Status(_ context.Context, req *cri.StatusRequest) (*cri.StatusR
 		Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
 			{Type: cri.RuntimeReady, Status: true}, {Type: cri.NetworkReady, Status: true},
 		}},
-		RuntimeHandlers: []*cri.RuntimeHandler{{Features: &cri.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}}},
+		RuntimeHandlers: []*cri.RuntimeHandler{{Features: s.features()}, {Name: namedHandler, Features: s.features()}},
 		Features:        &cri.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}
 	all := s.limitations()
@@ -47,6 +47,12 @@ func (s *Server) Status(_ context.Context, req *cri.StatusRequest) (*cri.StatusR
 		res.Info = map[string]string{"limitations": string(limits)}
 	}
 	return res, nil
+}
+
+// features are those of every handler. Pods can have users of their own where the kernel maps the owners of the files of
+// images.
+func (s *Server) features() *cri.RuntimeHandlerFeatures {
+	return &cri.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: s.noUsers == ""}
 }
 
 // limitations are what the surroundings lack, one sentence each.
@@ -95,7 +101,8 @@ func podStatus(p *pod) *cri.PodSandboxStatus {
 		Id: r.ID, Metadata: p.config.GetMetadata(), State: podState(&r), CreatedAt: r.Created.UnixNano(),
 		Labels: p.config.GetLabels(), Annotations: p.config.GetAnnotations(), Network: &cri.PodSandboxNetworkStatus{},
 		Linux: &cri.LinuxPodSandboxStatus{Namespaces: &cri.Namespace{Options: &cri.NamespaceOption{
-			Network: mode(r.HostNet, cri.NamespaceMode_POD), Ipc: mode(r.HostIPC, cri.NamespaceMode_POD), Pid: pidMode(&r),
+			UsernsOptions: p.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(),
+			Network:       mode(r.HostNet, cri.NamespaceMode_POD), Ipc: mode(r.HostIPC, cri.NamespaceMode_POD), Pid: pidMode(&r),
 		}}},
 	}
 	if all := r.addresses(); r.Ready && len(all) > 0 {

@@ -227,14 +227,35 @@ func read(file string, v any) error {
 	return nil
 }
 
+// MakeRunDir makes the directory of the running cluster. All users may pass through it, to files that they may open: the
+// processes of pods with users of their own begin below it.
+func (p Profile) MakeRunDir() error {
+	const mode = 0o711
+	if err := os.MkdirAll(p.RunDir, mode); err != nil {
+		return fmt.Errorf("making the run directory: %w", err)
+	}
+	for _, dir := range []string{filepath.Dir(p.RunDir), p.RunDir} {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return fmt.Errorf("making the run directory: %w", err)
+		}
+		if info.Mode().Perm() == 0o700 { // made by an earlier version
+			if err := os.Chmod(dir, mode); err != nil {
+				return fmt.Errorf("making the run directory: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
 // write makes a file that a reader sees whole or not at all.
 func (p Profile) write(file string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(p.RunDir, 0o700); err != nil {
-		return fmt.Errorf("making the run directory: %w", err)
+	if err := p.MakeRunDir(); err != nil {
+		return err
 	}
 	if err := replace(file, data); err != nil {
 		return fmt.Errorf("writing the state of the cluster: %w", err)

@@ -17,6 +17,7 @@ import (
 // An empty path means that the pod shares that namespace with the host.
 type Pins struct {
 	Net, IPC, UTS string
+	User          string `json:",omitempty"` // "" means the users of the host; the namespaces above belong to it
 	PID           string `json:",omitempty"` // unlike the others it ends with its process 1; see [PinPID]
 }
 
@@ -25,6 +26,9 @@ type PinSpec struct {
 	Net, IPC, UTS bool
 	Hostname      string            // set in the UTS namespace
 	Sysctls       map[string]string // net.* needs Net, the others IPC
+
+	// Users are those of a new user namespace, to which the other new ones belong; nil means those of the host.
+	Users *IDMap
 
 	// Inside is called on a thread that is in the new namespaces, with their
 	// files made; nil means nothing is to be done there.
@@ -75,10 +79,12 @@ func Pin(dir string, spec PinSpec) (Pins, error) {
 		{spec.UTS, unix.CLONE_NEWUTS, "uts", &pins.UTS},
 	}
 	flags := 0
+	var names []string
 	for _, k := range kinds {
 		if k.want {
 			flags |= k.flag
 			*k.path = filepath.Join(dir, k.name)
+			names = append(names, k.name)
 		}
 	}
 	if flags == 0 {
@@ -91,31 +97,38 @@ func Pin(dir string, spec PinSpec) (Pins, error) {
 			runtime.UnlockOSThread()
 		}
 	}()
-	var home []*os.File
-	defer func() {
-		for _, f := range home {
-			_ = f.Close()
-		}
-	}()
-	for _, k := range kinds {
-		if !k.want {
-			continue
-		}
-		f, err := os.Open("/proc/thread-self/ns/" + k.name)
+	home, err := openNamespaces("/proc/thread-self/ns/", names)
+	defer closeFiles(home)
+	if err != nil {
+		return Pins{}, err
+	}
+	from := "/proc/thread-self/ns/"
+	if spec.Users != nil {
+		pid, end, err := newNamespaces(flags, *spec.Users)
 		if err != nil {
 			return Pins{}, err
 		}
-		home = append(home, f)
-	}
-	if err := unix.Unshare(flags); err != nil {
+		defer end()
+		from = "/proc/" + strconv.Itoa(pid) + "/ns/"
+		pins.User = filepath.Join(dir, "user")
+		if err := join(from, names); err != nil {
+			back = leave(home)
+			return Pins{}, err
+		}
+	} else if err := unix.Unshare(flags); err != nil {
 		return Pins{}, fmt.Errorf("new namespaces: %w", err)
 	}
-	err := func() error {
+	err = func() error {
+		if pins.User != "" {
+			if err := pinOne(from+"user", pins.User); err != nil {
+				return err
+			}
+		}
 		for _, k := range kinds {
 			if !k.want {
 				continue
 			}
-			if err := pinOne("/proc/thread-self/ns/"+k.name, *k.path); err != nil {
+			if err := pinOne(from+k.name, *k.path); err != nil {
 				return err
 			}
 		}
@@ -135,15 +148,53 @@ func Pin(dir string, spec PinSpec) (Pins, error) {
 		}
 		return nil
 	}()
-	for _, f := range home {
-		if unix.Setns(int(f.Fd()), 0) != nil {
-			back = false
-		}
-	}
+	back = leave(home)
 	if err != nil {
 		return Pins{}, errors.Join(err, Unpin(pins))
 	}
 	return pins, nil
+}
+
+// openNamespaces opens the namespaces in a directory of /proc. The caller closes the files, also if there is an error.
+func openNamespaces(dir string, names []string) (files []*os.File, err error) {
+	for _, name := range names {
+		f, err := os.Open(dir + name)
+		if err != nil {
+			return files, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// join moves this thread into namespaces of a process.
+func join(dir string, names []string) error {
+	files, err := openNamespaces(dir, names)
+	defer closeFiles(files)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := unix.Setns(int(f.Fd()), 0); err != nil {
+			return fmt.Errorf("entering %s: %w", f.Name(), err)
+		}
+	}
+	return nil
+}
+
+// leave moves this thread back, and reports whether it could.
+func leave(home []*os.File) bool {
+	back := true
+	for _, f := range home {
+		back = unix.Setns(int(f.Fd()), 0) == nil && back
+	}
+	return back
 }
 
 // PinPID pins at path the PID namespace of a process that the caller keeps from
@@ -168,7 +219,7 @@ func pinOne(ns, path string) error {
 // that aren't there are no error.
 func Unpin(pins Pins) error {
 	var errs []error
-	for _, path := range []string{pins.Net, pins.IPC, pins.UTS, pins.PID} {
+	for _, path := range []string{pins.Net, pins.IPC, pins.UTS, pins.PID, pins.User} {
 		if path == "" {
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runc/libcontainer/seccomp"
+	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -172,4 +173,13 @@ func Runs32Bit(rootfs, command string) bool {
 		return false
 	}
 	return string(head[:len(elf.ELFMAG)]) == elf.ELFMAG && elf.Class(head[elf.EI_CLASS]) == elf.ELFCLASS32
+}
+
+// CheckSeccomp reports what is wrong with a profile that replaces the default one.
+func CheckSeccomp(p *specs.LinuxSeccomp) error {
+	if p.DefaultAction == "" {
+		return errors.New("defaultAction is missing")
+	}
+	_, err := specconv.SetupSeccomp(p)
+	return err
 }

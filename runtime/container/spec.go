@@ -30,20 +30,25 @@ type Spec struct {
 	// this namespace with the host.
 	NetNS, IPCNS, UTSNS string
 	HostPID             bool   // share the host's process ids instead of having its own
+	UserNS              string // the namespaces above belong to it; "" means the users of the host
+	Users               IDMap  // of UserNS
 	PIDNS               string // path of the PID namespace that it shares with its pod; "" means one of its own, or the host's
 	PIDsOf              string `json:",omitempty"` // id of a running container whose PID namespace it shares; overrides the two before
 
-	Mounts []Mount // over the default ones; one with the same destination replaces a default
+	Devices []Device
+	Mounts  []Mount // over the default ones; one with the same destination replaces a default
 
 	Privileged      bool // every capability and device, no seccomp, nothing masked
 	NoNewPrivileges bool
 	AddCaps         []string // as in Kubernetes: without CAP_, "ALL" means all
 	DropCaps        []string
 	AmbientCaps     []string
-	Unconfined      bool     // no seccomp profile
-	Compat32        bool     // its 32-bit programs may make system calls; see [Runs32Bit]
-	MaskedPaths     []string // nil means the default ones
-	ReadOnlyPaths   []string // nil means the default ones
+	Unconfined      bool                // no seccomp profile
+	Seccomp         *specs.LinuxSeccomp `json:",omitempty"` // replaces the default profile
+	AppArmor        string              // name of a loaded profile; "" means none
+	Compat32        bool                // its 32-bit programs may make system calls; see [Runs32Bit]
+	MaskedPaths     []string            // nil means the default ones
+	ReadOnlyPaths   []string            // nil means the default ones
 
 	Cgroup    string // path below the mount points of the cgroup controllers
 	Resources Resources
@@ -60,12 +65,33 @@ type User struct {
 	Groups   []uint32 // supplementary ones
 }
 
+// A Device is a device of the host that a container may use.
+type Device struct {
+	Source, Destination string // paths of its file on the host and in the container
+	Access              string // of r, w and m (make the file)
+}
+
+// find returns the device with the file's owner and mode.
+func (d *Device) find() (specs.LinuxDevice, specs.LinuxDeviceCgroup, error) {
+	found, err := devices.DeviceFromPath(d.Source, d.Access)
+	if err != nil {
+		return specs.LinuxDevice{}, specs.LinuxDeviceCgroup{}, fmt.Errorf("device %s: %w", d.Source, err)
+	}
+	mode := found.FileMode
+	return specs.LinuxDevice{
+			Path: d.Destination, Type: string(found.Type), Major: found.Major, Minor: found.Minor, FileMode: &mode, UID: &found.Uid, GID: &found.Gid,
+		}, specs.LinuxDeviceCgroup{
+			Allow: true, Type: string(found.Type), Major: &found.Major, Minor: &found.Minor, Access: d.Access,
+		}, nil
+}
+
 // A Mount binds a file or directory of the host into a container.
 type Mount struct {
 	Source, Destination string
 	ReadOnly            bool
 	NoExec              bool   // no program in it can be executed
 	RecursiveReadOnly   bool   // also every mount below it
+	Mapped              bool   // owners of files are users of Spec.UserNS, as if those were the host's
 	Propagation         string // "" means private; otherwise rslave or rshared
 }
 
@@ -134,6 +160,18 @@ func (s *Spec) Validate() error {
 			errs = append(errs, fmt.Errorf("mount propagation %q of %s is not known", m.Propagation, m.Destination))
 		}
 	}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		if !path.IsAbs(d.Destination) {
+			errs = append(errs, fmt.Errorf("device path %q is not absolute", d.Destination))
+		}
+		if d.Access == "" || strings.Trim(d.Access, "rwm") != "" {
+			errs = append(errs, fmt.Errorf("permissions of device %s are %q, want some of r, w and m", d.Destination, d.Access))
+		}
+		if _, _, err := d.find(); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if _, err := capabilities(s); err != nil {
 		errs = append(errs, err)
 	}
@@ -157,6 +195,7 @@ func (s *Spec) config(profile *Profile) (*configs.Config, error) {
 			NoNewPrivileges: s.NoNewPrivileges,
 			OOMScoreAdj:     &adj,
 			Capabilities:    caps,
+			ApparmorProfile: s.AppArmor,
 		},
 		Mounts: s.mounts(),
 		Linux: &specs.Linux{
@@ -191,9 +230,21 @@ func (s *Spec) config(profile *Profile) (*configs.Config, error) {
 		if s.ReadOnlyPaths == nil {
 			oci.Linux.ReadonlyPaths = defaultReadOnly()
 		}
-		if !s.Unconfined && profile != nil {
+		switch {
+		case s.Unconfined:
+		case s.Seccomp != nil:
+			oci.Linux.Seccomp = s.Seccomp
+		case profile != nil:
 			oci.Linux.Seccomp = profile.seccomp(caps.Bounding, s.Compat32)
 		}
+	}
+	for i := range s.Devices {
+		device, rule, err := s.Devices[i].find()
+		if err != nil {
+			return nil, err
+		}
+		oci.Linux.Devices = append(slices.DeleteFunc(oci.Linux.Devices, func(o specs.LinuxDevice) bool { return o.Path == device.Path }), device)
+		oci.Linux.Resources.Devices = append(oci.Linux.Resources.Devices, rule)
 	}
 	c, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{Spec: oci, NoNewKeyring: true})
 	if err != nil {
@@ -227,6 +278,7 @@ func (s *Spec) namespaces() []specs.LinuxNamespace {
 		ns = append(ns, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: s.PIDNS})
 	}
 	for _, shared := range []specs.LinuxNamespace{
+		{Type: specs.UserNamespace, Path: s.UserNS},
 		{Type: specs.NetworkNamespace, Path: s.NetNS},
 		{Type: specs.IPCNamespace, Path: s.IPCNS},
 		{Type: specs.UTSNamespace, Path: s.UTSNS},
@@ -248,6 +300,9 @@ func (s *Spec) mounts() []specs.Mount {
 	mounts := slices.DeleteFunc(defaultMounts(s.Privileged), func(m specs.Mount) bool { return own[m.Destination] })
 	for _, m := range s.Mounts {
 		options := []string{"rbind", cmp.Or(m.Propagation, "rprivate")}
+		if m.Mapped && s.UserNS != "" {
+			options = append(options, "idmap")
+		}
 		switch {
 		case m.RecursiveReadOnly:
 			options = append(options, "rro")

@@ -14,6 +14,7 @@ import (
 	_ "github.com/opencontainers/cgroups/devices" // teaches the cgroup manager to restrict devices
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // enters the namespaces before Go's runtime starts, when executed as "init"
 	"golang.org/x/sys/unix"
 )
@@ -75,7 +76,7 @@ func (k *Supervisor) launch(ctx context.Context, e *entry, r *Record) error {
 		return err
 	}
 	defer leave()
-	config, err := spec.config(k.profile)
+	config, err := k.config(spec)
 	if err != nil {
 		return err
 	}
@@ -144,6 +145,15 @@ func (k *Supervisor) launch(ctx context.Context, e *entry, r *Record) error {
 	k.opts.Changed(Change{ID: r.ID, Step: StepStarted, Record: now})
 	k.attend(e, held, w)
 	return nil
+}
+
+// config translates a spec. libcontainer reads the ids of a user namespace with a process in it.
+func (k *Supervisor) config(s *Spec) (*configs.Config, error) {
+	if s.UserNS != "" {
+		k.spawn.RLock()
+		defer k.spawn.RUnlock()
+	}
+	return s.config(k.profile)
 }
 
 // An execveWatch reports when a new process has executed the container's program.
@@ -285,7 +295,7 @@ func (k *Supervisor) applyLimits(r *Record, spec *Spec) error {
 	if err != nil {
 		return err
 	}
-	config, err := enforced.config(k.profile)
+	config, err := k.config(enforced)
 	if err != nil {
 		return err
 	}

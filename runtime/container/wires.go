@@ -51,6 +51,11 @@ func (w *wires) open(k *Supervisor, e *entry, r *Record, proc *libcontainer.Proc
 			return err
 		}
 		w.theirs = append(w.theirs, f)
+		if r.Spec.UserNS != "" { // so that a program can open /dev/stdout
+			if err := f.Chown(int(r.Spec.Users.Host), int(r.Spec.Users.Host)); err != nil {
+				return err
+			}
+		}
 	}
 	proc.Stdout, proc.Stderr = w.theirs[0], w.theirs[1]
 	if !r.Spec.Stdin {
