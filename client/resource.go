@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -74,6 +75,7 @@ var (
 	PodDisruptionBudgets   = Resource[*policyv1.PodDisruptionBudget]{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "PodDisruptionBudget", true}
 	Leases                 = Resource[*coordinationv1.Lease]{coordinationv1.SchemeGroupVersion.WithResource("leases"), "Lease", true}
 	PersistentVolumes      = core[*corev1.PersistentVolume]("persistentvolumes", "PersistentVolume", false)
+	RuntimeClasses         = Resource[*nodev1.RuntimeClass]{nodev1.SchemeGroupVersion.WithResource("runtimeclasses"), "RuntimeClass", false}
 	StorageClasses         = Resource[*storagev1.StorageClass]{storagev1.SchemeGroupVersion.WithResource("storageclasses"), "StorageClass", false}
 	CSIDrivers             = Resource[*storagev1.CSIDriver]{storagev1.SchemeGroupVersion.WithResource("csidrivers"), "CSIDriver", false}
 	CSINodes               = Resource[*storagev1.CSINode]{storagev1.SchemeGroupVersion.WithResource("csinodes"), "CSINode", false}

@@ -302,6 +302,9 @@ func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
 	o.PodCIDRs = texts(nodeNetworks(c.Settings.Pods, 0))
 	o.RootDir = filepath.Join(c.Profile.DataDir, "pods")
 	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")
+	o.CgroupRoot = c.Profile.Cgroup()
+	o.DevicePluginDir = filepath.Join(c.Profile.DataDir, "device-plugins")
+	o.Seccomp.Root = filepath.Join(c.Profile.DataDir, "seccomp")
 	o.Handlers = map[string]http.Handler{"GET " + trace.AgentPath: c.tracer}
 	if i := c.Settings.Images; i.CredentialConfig != "" {
 		if o.Images.Plugins, err = imagecredentials.Load(i.CredentialConfig, i.CredentialPrograms, c.Log); err != nil {

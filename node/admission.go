@@ -99,6 +99,9 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 		if rejection := lifecycle.Supported(pod); rejection != nil {
 			return rejection
 		}
+		if rejection := n.isolated(pod); rejection != nil {
+			return rejection
+		}
 	}
 	if rejection := lifecycle.Pressed(pod, n.pressure.conditions); rejection != nil && !eviction.Critical(pod) {
 		return rejection
@@ -138,7 +141,8 @@ func (n *Node) withCapacity(node *corev1.Node) *corev1.Node {
 	if current.Status.Allocatable == nil {
 		current.Status.Allocatable = corev1.ResourceList{}
 	}
-	maps.Copy(current.Status.Allocatable, n.machine.allocatable)
+	_, allocatable := n.withDevices(n.machine.capacity, n.machine.allocatable)
+	maps.Copy(current.Status.Allocatable, allocatable)
 	return &current
 }
 

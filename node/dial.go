@@ -77,15 +77,14 @@ func (c *CRI) Version(ctx context.Context) (*cri.VersionResponse, error) {
 	return c.runtime.Version(ctx, &cri.VersionRequest{})
 }
 
-// Status returns the runtime's own conditions.
-func (c *CRI) Status(ctx context.Context) (*cri.RuntimeStatus, error) {
-	r, err := c.runtime.Status(ctx, &cri.StatusRequest{})
-	return r.GetStatus(), err
+// Status returns the runtime's own conditions and features.
+func (c *CRI) Status(ctx context.Context) (*cri.StatusResponse, error) {
+	return c.runtime.Status(ctx, &cri.StatusRequest{})
 }
 
 // RunPodSandbox makes a sandbox.
-func (c *CRI) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig) (string, error) {
-	r, err := c.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config})
+func (c *CRI) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
+	r, err := c.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 	return r.GetPodSandboxId(), err
 }
 

@@ -132,7 +132,7 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 	}
 	dir := f.path(pod, v)
 	if v.EmptyDir != nil {
-		return time.Time{}, f.emptyDir(dir, f.memorySize(pod, v.EmptyDir), v.EmptyDir, gid)
+		return time.Time{}, f.emptyDir(pod, dir, v.EmptyDir, gid)
 	}
 	if !readOnly(v) {
 		if f.root == "" {
@@ -156,7 +156,7 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 // containers together, or what the node has, whichever is least.
 func (f *files) memorySize(pod *corev1.Pod, e *corev1.EmptyDirVolumeSource) int64 {
 	size := f.n.machine.capacity.Memory().Value()
-	if limit := crispec.PodResources(pod).GetMemoryLimitInBytes(); limit > 0 {
+	if limit := crispec.PodResources(pod, qosOf(pod)).GetMemoryLimitInBytes(); limit > 0 {
 		size = min(size, limit)
 	}
 	if e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
@@ -165,12 +165,30 @@ func (f *files) memorySize(pod *corev1.Pod, e *corev1.EmptyDirVolumeSource) int6
 	return size
 }
 
-// emptyDir makes an empty directory, once. One in memory has the given size.
-func (f *files) emptyDir(dir string, size int64, e *corev1.EmptyDirVolumeSource, gid int) error {
+// medium returns the file system of an empty directory and the options of its mount; "" means a directory on disk.
+func (f *files) medium(pod *corev1.Pod, e *corev1.EmptyDirVolumeSource) (fileSystem, options string, err error) {
+	switch {
+	case e.Medium == corev1.StorageMediumDefault:
+		return "", "", nil
+	case e.Medium == corev1.StorageMediumMemory:
+		return "tmpfs", "size=" + strconv.FormatInt(f.memorySize(pod, e), 10), nil
+	case e.Medium == corev1.StorageMediumHugePages, strings.HasPrefix(string(e.Medium), string(corev1.StorageMediumHugePagesPrefix)):
+		size, err := volume.PageSize(pod, e.Medium)
+		return "hugetlbfs", "pagesize=" + strconv.FormatInt(size, 10), err
+	}
+	return "", "", fmt.Errorf("unknown storage medium %q", e.Medium)
+}
+
+// emptyDir makes an empty directory, once.
+func (f *files) emptyDir(pod *corev1.Pod, dir string, e *corev1.EmptyDirVolumeSource, gid int) error {
 	if f.root == "" {
 		return nil
 	}
-	_, err := os.Stat(dir)
+	fileSystem, options, err := f.medium(pod, e)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stat(dir)
 	fresh := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !fresh {
 		return err
@@ -183,7 +201,7 @@ func (f *files) emptyDir(dir string, size int64, e *corev1.EmptyDirVolumeSource,
 			return err
 		}
 	}
-	if e.Medium == corev1.StorageMediumMemory {
+	if fileSystem != "" {
 		// The directory may be there and the file system not: the machine was
 		// restarted, or the agent ended right here.
 		mounted, err := mountinfo.Mounted(dir)
@@ -192,9 +210,8 @@ func (f *files) emptyDir(dir string, size int64, e *corev1.EmptyDirVolumeSource,
 		}
 		if !mounted {
 			fresh = true
-			options := "mode=0777,size=" + strconv.FormatInt(size, 10)
-			if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-				return fmt.Errorf("tmpfs at %s: %w", dir, err)
+			if err := unix.Mount(fileSystem, dir, fileSystem, unix.MS_NOSUID|unix.MS_NODEV, "mode=0777,"+options); err != nil {
+				return fmt.Errorf("%s at %s: %w", fileSystem, dir, err)
 			}
 		}
 	}
@@ -231,6 +248,10 @@ func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 			err = addSecret(p, pod, facts, s.Secret.Name, s.Secret.Items, m, s.Secret.Optional)
 		case s.DownwardAPI != nil:
 			err = p.AddFields(s.DownwardAPI.Items, pod, facts, m)
+		case s.ClusterTrustBundle != nil:
+			var b []byte
+			b, err = objects{ctx, f.n.objects}.TrustAnchors(s.ClusterTrustBundle)
+			p[s.ClusterTrustBundle.Path] = volume.File{Data: b, Mode: m}
 		case s.ServiceAccountToken != nil:
 			var refresh time.Time
 			refresh, err = f.token(ctx, pod, filepath.Join(f.path(pod, v), s.ServiceAccountToken.Path), s.ServiceAccountToken, m, p)
@@ -374,9 +395,15 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 	if v == nil {
 		return nil, fmt.Errorf("container %q mounts volume %q, which the pod does not have", c.Name, vm.Name)
 	}
+	recursive, err := recursiveReadOnly(vm, f.n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts))
+	if err != nil {
+		return nil, err
+	}
 	m := &cri.Mount{
-		ContainerPath: vm.MountPath, HostPath: f.path(pod, v), Readonly: vm.ReadOnly || readOnly(v),
-		RecursiveReadOnly: vm.RecursiveReadOnly != nil && *vm.RecursiveReadOnly == corev1.RecursiveReadOnlyEnabled,
+		ContainerPath: vm.MountPath, HostPath: f.path(pod, v), Readonly: vm.ReadOnly || readOnly(v), RecursiveReadOnly: recursive,
+	}
+	if u := f.n.users.get(pod); u.GetMode() == cri.NamespaceMode_POD {
+		m.UidMappings, m.GidMappings = u.GetUids(), u.GetGids()
 	}
 	if vm.MountPropagation != nil {
 		switch *vm.MountPropagation {
@@ -388,7 +415,6 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 		}
 	}
 	if isHosted(v) {
-		var err error
 		if m.HostPath, err = os.Readlink(m.HostPath); err != nil {
 			return nil, err
 		}
@@ -422,6 +448,25 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 	}
 	m.HostPath = target
 	return m, nil
+}
+
+// recursiveReadOnly reports whether everything mounted below a mount is read-only as well. Errors are in kubelet's words.
+func recursiveReadOnly(vm corev1.VolumeMount, able bool) (bool, error) {
+	switch {
+	case vm.RecursiveReadOnly == nil, *vm.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled:
+		return false, nil
+	case !vm.ReadOnly:
+		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not read-only", vm.Name)
+	case vm.MountPropagation != nil && *vm.MountPropagation != corev1.MountPropagationNone:
+		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not compatible with propagation %q", vm.Name, *vm.MountPropagation)
+	case *vm.RecursiveReadOnly == corev1.RecursiveReadOnlyIfPossible:
+		return able, nil
+	case *vm.RecursiveReadOnly != corev1.RecursiveReadOnlyEnabled:
+		return false, fmt.Errorf("unknown recursive read-only mode %q", *vm.RecursiveReadOnly)
+	case !able:
+		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime", vm.Name)
+	}
+	return true, nil
 }
 
 // part returns where the part of a volume is mounted for one attempt at a container.

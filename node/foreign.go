@@ -18,10 +18,6 @@ import (
 
 // Calls of CRI that a [Runtime] may lack.
 type (
-	// describer returns the whole status, with runtime handlers and features.
-	describer interface {
-		Describe(ctx context.Context) (*cri.StatusResponse, error)
-	}
 	// configurable takes the pod network, and returns which cgroup driver the runtime uses.
 	configurable interface {
 		RuntimeConfig(ctx context.Context) (*cri.LinuxRuntimeConfiguration, error)
@@ -36,11 +32,6 @@ type (
 		ReopenContainerLog(ctx context.Context, id string) error
 	}
 )
-
-// Describe returns the status with the runtime's handlers and features.
-func (c *CRI) Describe(ctx context.Context) (*cri.StatusResponse, error) {
-	return c.runtime.Status(ctx, &cri.StatusRequest{})
-}
 
 // RuntimeConfig returns the settings of the runtime that its clients follow. The error of a runtime before CRI 1.28 has
 // the code Unimplemented.

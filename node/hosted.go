@@ -17,7 +17,7 @@ import (
 
 // isHosted reports whether a volume is a directory of the node outside of the pod's files.
 func isHosted(v *corev1.Volume) bool {
-	return v.HostPath != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+	return v.HostPath != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.NFS != nil
 }
 
 // hosted makes the link to a volume that lies elsewhere in the node's file system, for [files.mount] to find. Only the link
@@ -30,6 +30,11 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 		if err := findHostPath(v.HostPath); err != nil {
 			return err
 		}
+	case v.NFS != nil:
+		path = f.path(pod, v) + mountSuffix
+		if err := mountNFS(ctx, v.NFS, nil, path); err != nil {
+			return err
+		}
 	case isHosted(v):
 		name, _ := volumefit.Named(pod, v)
 		var err error
@@ -37,10 +42,14 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 			return fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
 		}
 	default:
-		return errors.New("unsupported volume type: want emptyDir, configMap, secret, projected, downwardAPI, hostPath or persistentVolumeClaim")
+		return errors.New("unsupported volume type: want emptyDir, configMap, secret, projected, downwardAPI, hostPath, nfs, ephemeral or persistentVolumeClaim")
 	}
 	return link(filepath.Clean(path), f.path(pod, v))
 }
+
+// mountSuffix is the end of the directories at which file systems of other machines are mounted; no volume has a dot in its
+// name. They are unmounted with the pod.
+const mountSuffix = ".mount"
 
 // claimed returns the path of the volume of a claim.
 func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, gid int) (string, error) {
@@ -66,8 +75,11 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		return "", fmt.Errorf("PV %s has the unsupported volumeMode Block: want Filesystem", pv.Name)
 	case pv.Spec.HostPath != nil:
 		return pv.Spec.HostPath.Path, findHostPath(pv.Spec.HostPath)
+	case pv.Spec.NFS != nil:
+		path := f.path(pod, v) + mountSuffix
+		return path, mountNFS(ctx, pv.Spec.NFS, pv.Spec.MountOptions, path)
 	case pv.Spec.Local == nil:
-		return "", fmt.Errorf("PV %s has an unsupported volume type: want hostPath or local", pv.Name)
+		return "", fmt.Errorf("PV %s has an unsupported volume type: want hostPath, local or nfs", pv.Name)
 	}
 	info, err := os.Stat(pv.Spec.Local.Path)
 	switch {
@@ -78,7 +90,11 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 	case !info.IsDir():
 		return "", fmt.Errorf("path %q is not a directory", pv.Spec.Local.Path)
 	}
-	if gid >= 0 {
+	if pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.FSGroupChangePolicy != nil &&
+		*pod.Spec.SecurityContext.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch && volume.Owned(pv.Spec.Local.Path, gid) {
+		return pv.Spec.Local.Path, nil
+	}
+	if gid >= 0 && !(v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly) {
 		return pv.Spec.Local.Path, volume.Own(pv.Spec.Local.Path, gid)
 	}
 	return pv.Spec.Local.Path, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -44,6 +45,9 @@ func inspect(o Options, version versionResponse) (machine, error) {
 	if err := statfs(dir, &fs); err == nil {
 		m.capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(fs.Blocks)*fs.Bsize, resource.BinarySI)
 	}
+	if o.RootDir != "" {
+		maps.Copy(m.capacity, hugePages("/sys/kernel/mm/hugepages"))
+	}
 	maps.Copy(m.capacity, o.Capacity)
 	m.allocatable = m.capacity
 	if o.Config != nil {
@@ -59,6 +63,25 @@ func inspect(o Options, version versionResponse) (machine, error) {
 		m.info.Swap = &corev1.NodeSwapStatus{Capacity: new(int64(swap))}
 	}
 	return m, nil
+}
+
+// hugePages returns how much memory, in bytes, the kernel has set aside for pages of each size that it supports.
+func hugePages(dir string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	entries, _ := os.ReadDir(dir) // not there: none
+	for _, e := range entries {
+		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(e.Name(), "hugepages-"), "kB"), 10, 64)
+		if err != nil {
+			continue
+		}
+		count, err := strconv.ParseInt(oneOf(filepath.Join(dir, e.Name(), "nr_hugepages")), 10, 64)
+		if err != nil {
+			continue
+		}
+		size := resource.NewQuantity(kb*1024, resource.BinarySI)
+		list[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size.String())] = *resource.NewQuantity(count*kb*1024, resource.BinarySI)
+	}
+	return list
 }
 
 // statfs returns the state of the file system that dir is or will be on.

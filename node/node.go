@@ -22,9 +22,11 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/deviceplugin"
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/podcgroup"
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -58,9 +60,18 @@ type Options struct {
 	// LogDir is where the runtime writes the containers' output; empty means
 	// nowhere.
 	LogDir string
-	// CgroupRoot is the cgroup under which each pod gets its own; empty leaves
-	// that to the runtime.
+	// CgroupRoot is the name of the runtime's cgroup, under which each pod gets its own, as package podcgroup
+	// has it; empty leaves that to the runtime.
 	CgroupRoot string
+
+	// DevicePluginDir is where device plug-ins have their sockets, kubelet.sock among them; empty means that there are
+	// none. It needs RootDir.
+	DevicePluginDir string
+
+	// Seccomp is what containers without a seccomp profile get, and where the profiles of type Localhost are.
+	Seccomp crispec.Seccomp
+	// AllowedUnsafeSysctls are the kernel parameters that pods may set in addition to the safe ones. A name may end in "*".
+	AllowedUnsafeSysctls []string
 
 	ClusterDNS    []string // servers; empty means that there is no cluster DNS
 	ClusterDomain string   // "" means "cluster.local"
@@ -193,6 +204,12 @@ type Node struct {
 	objects    *references
 	files      *files
 	pulls      *pulls
+	users      *users
+	cgroups    *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
+	devices    *deviceplugin.Manager // nil: there are no device plug-ins
+	handlers   handlers              // of the runtime; written before any worker starts
+	features   *corev1.NodeFeatures
+	appArmor   bool          // the kernel has it; written before any worker starts
 	slots      chan struct{} // one per pod that may be starting
 	// probeSlots holds one per probe that is running.
 	probeSlots chan struct{}
@@ -255,6 +272,12 @@ func New(opts Options) (*Node, error) {
 	n.objects = newReferences(opts.Client, opts.Log, n.referenceChanged)
 	n.files = newFiles(n)
 	n.pulls = newPulls(opts)
+	n.users = newUsers(n.files, opts.MaxPods)
+	if opts.RootDir != "" && opts.DevicePluginDir != "" {
+		n.devices = deviceplugin.New(deviceplugin.Options{
+			Dir: opts.DevicePluginDir, State: filepath.Join(opts.RootDir, "devices.json"), Changed: func() { n.health.notify(true) }, Log: n.log,
+		})
+	}
 	return n, nil
 }
 
@@ -275,7 +298,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.machine, err = inspect(n.opts, version); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
-	if err := n.files.open(); err != nil {
+	if err := errors.Join(n.files.open(), n.openIsolation(ctx)); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
 	if err := n.openRecords(ctx); err != nil {
@@ -305,6 +328,9 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	if n.servesHealth() {
 		first = append(first, run.Task{Name: "health check port", Run: n.serveHealth})
+	}
+	if n.devices != nil {
+		first = append(first, run.Task{Name: "device plug-ins", Run: n.devices.Run})
 	}
 	if n.opts.DrainPause >= 0 {
 		first = append(first, run.Task{Name: "departures", Run: n.followDepartures})

@@ -127,7 +127,14 @@ func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action)
 	if err != nil {
 		return w.setUpFailed(ctx, "FailedMount", err)
 	}
-	id, err := w.n.opts.Runtime.RunPodSandbox(ctx, w.n.sandboxConfig(pod, a.Attempt))
+	var id string
+	handler, err := w.n.isolate(ctx, pod)
+	if err == nil {
+		id, err = w.n.opts.Runtime.RunPodSandbox(ctx, w.n.sandboxConfig(pod, a.Attempt), handler)
+	}
+	if refused := (*unexpected)(nil); errors.As(err, &refused) {
+		return w.refuse(refused.Rejection)
+	}
 	if err != nil {
 		return w.setUpFailed(ctx, "FailedCreatePodSandBox", fmt.Errorf("Failed to create pod sandbox: %s", sentence(err))) //nolint:staticcheck // an event's text
 	}

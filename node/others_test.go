@@ -79,7 +79,7 @@ func (m *mute) isSilent() bool {
 	return m.silent
 }
 
-func (m *mute) Status(ctx context.Context) (*cri.RuntimeStatus, error) {
+func (m *mute) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	if m.isSilent() {
 		return nil, errSilent
 	}
@@ -138,13 +138,13 @@ func TestNodeStaysReadyDuringShortRuntimeOutage(t *testing.T) {
 // poor is a runtime on a machine that lacks something.
 type poor struct{ node.Runtime }
 
-func (p poor) Status(ctx context.Context) (*cri.RuntimeStatus, error) {
+func (p poor) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	s, err := p.Runtime.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s = proto.Clone(s).(*cri.RuntimeStatus)
-	s.Conditions = append(s.Conditions, &cri.RuntimeCondition{Type: "NothingMissing", Reason: "MachineLacksSomething", Message: "no memory controller"})
+	s = proto.Clone(s).(*cri.StatusResponse)
+	s.Status.Conditions = append(s.GetStatus().GetConditions(), &cri.RuntimeCondition{Type: "NothingMissing", Reason: "MachineLacksSomething", Message: "no memory controller"})
 	return s, nil
 }
 

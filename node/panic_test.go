@@ -20,11 +20,11 @@ type mined struct {
 	starts, see atomic.Int32 // panics that are left
 }
 
-func (m *mined) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig) (string, error) {
+func (m *mined) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	if config.GetMetadata().GetName() == "mine" && m.starts.Add(-1) >= 0 {
 		panic("stepped on a mine")
 	}
-	id, err := m.Runtime.RunPodSandbox(ctx, config)
+	id, err := m.Runtime.RunPodSandbox(ctx, config, handler)
 	if config.GetMetadata().GetName() == "mine" {
 		m.id.Store(&id)
 	}

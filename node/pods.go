@@ -178,6 +178,9 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 	n.group.Go(func(ctx context.Context) {
 		run.Shield(w.log, func() {
 			n.objects.hold(pod)
+			if f != nil {
+				n.adoptCgroup(w.log, pod)
+			}
 			w.decide(ctx, rejection)
 		})
 		if w.run(ctx) {
@@ -291,6 +294,9 @@ func (n *Node) cleanUp(pod *corev1.Pod) error {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
+	}
+	if err := n.unisolate(pod); err != nil {
+		return err
 	}
 	return n.files.remove(pod.UID)
 }

@@ -70,7 +70,13 @@ func (n *Node) resolver() resolvconf.Config {
 
 func (n *Node) sandboxConfig(pod *corev1.Pod, attempt int32) *cri.PodSandboxConfig {
 	dns, _, _ := n.dns(pod)
-	config := crispec.Sandbox(pod, attempt, n.logs(pod), n.podCgroup(pod), n.opts.ClusterDomain, dns)
+	at := crispec.Place{Logs: n.logs(pod), Domain: n.opts.ClusterDomain, DNS: dns, QOS: qosOf(pod), Users: n.users.get(pod)}
+	if n.cgroups != nil {
+		at.Cgroup = n.cgroups.Path(pod.UID, at.QOS)
+	} else if n.opts.Owner != "" {
+		at.Cgroup = n.podCgroup(pod)
+	}
+	config := crispec.Sandbox(pod, attempt, at)
 	if n.opts.Owner != "" {
 		config.Labels[names.Cluster] = n.opts.Owner
 	}
@@ -99,14 +105,15 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image, v
 	if err != nil {
 		return nil, err
 	}
-	qos := o.pod.Status.QOSClass
-	if qos == "" {
-		qos = lifecycle.QOS(o.pod)
-	}
-	return crispec.Attempt{
-		Facts: facts, Container: o.container, Attempt: o.attempt, Hash: lifecycle.Hash(o.container), QOS: qos,
+	config, err := crispec.Attempt{
+		Facts: facts, Container: o.container, Attempt: o.attempt, Hash: lifecycle.Hash(o.container), QOS: qosOf(o.pod),
 		Node: n.machine.spec(), Image: image, Mounts: mounts, TerminationFile: last,
+		Seccomp: n.opts.Seccomp, Users: n.users.get(o.pod), Unified: n.unified(),
 	}.Config()
+	if err != nil {
+		return nil, err
+	}
+	return config, n.addDevices(ctx, o, config)
 }
 
 // logDirectory makes the directory of a container's logs.

@@ -32,6 +32,7 @@ type references struct {
 	mu    sync.Mutex
 	start func(work func(ctx context.Context) error) context.CancelFunc // guarded by mu; nil outside of Run
 	held  map[reference]*follow                                         // guarded by mu
+	trust *trust                                                        // guarded by mu; nil while no pod needs it
 }
 
 // follow is one object that is being followed.
@@ -79,12 +80,14 @@ func (r *references) hold(pod *corev1.Pod) {
 		}
 		f.users = append(f.users, pod.UID)
 	}
+	r.holdTrust(pod)
 }
 
 // release ends watching the objects that no other pod names.
 func (r *references) release(pod *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.releaseTrust(pod)
 	for _, ref := range named(pod) {
 		f := r.held[ref]
 		if f == nil {

@@ -39,12 +39,11 @@ type health struct {
 	changed chan struct{} // holds one
 
 	mu     sync.Mutex
-	known  bool                // guarded by mu; the runtime has said how it is, or cannot
-	fault  string              // guarded by mu; what it said; empty: none
-	notes  []note              // guarded by mu; what it said that doesn't keep the node from being Ready
-	silent time.Time           // guarded by mu; since when it says nothing; zero: it does
-	full   *cri.StatusResponse // guarded by mu; with handlers and features; nil if the runtime does not say
-	why    string              // guarded by mu; it is silent
+	known  bool      // guarded by mu; the runtime has said how it is, or cannot
+	fault  string    // guarded by mu; what it said; empty: none
+	notes  []note    // guarded by mu; what it said that doesn't keep the node from being Ready
+	silent time.Time // guarded by mu; since when it says nothing; zero: it does
+	why    string    // guarded by mu; it is silent
 }
 
 func (h *health) runtimeDown(why string) {
@@ -98,11 +97,12 @@ func (h *health) notify(changed bool) {
 
 // set reads the status of the runtime.
 func (h *health) set(ctx context.Context, rt Runtime) {
-	s, err := h.describe(ctx, rt)
+	full, err := rt.Status(ctx)
 	if err != nil {
 		h.runtimeDown(sentence(err))
 		return
 	}
+	s := full.GetStatus()
 	var notes []note
 	for _, c := range s.GetConditions() {
 		if !c.GetStatus() && c.GetType() != cri.RuntimeReady && c.GetType() != cri.NetworkReady {
@@ -122,41 +122,6 @@ func (h *health) set(ctx context.Context, rt Runtime) {
 		faults = []string{"[" + strings.Join(faults, ", ") + "]"} // as Kubernetes joins errors
 	}
 	h.put(strings.Join(faults, ""))
-}
-
-// describe reads the status of the runtime, and keeps the rest of its answer.
-func (h *health) describe(ctx context.Context, rt Runtime) (*cri.RuntimeStatus, error) {
-	d, ok := rt.(describer)
-	if !ok {
-		return rt.Status(ctx)
-	}
-	full, err := d.Describe(ctx)
-	if err != nil {
-		return nil, err
-	}
-	h.mu.Lock()
-	h.full = full
-	h.mu.Unlock()
-	return full.GetStatus(), nil
-}
-
-// handlers returns the handlers of the runtime, by name, and its features.
-func (h *health) handlers() ([]corev1.NodeRuntimeHandler, *corev1.NodeFeatures) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var all []corev1.NodeRuntimeHandler
-	for _, one := range h.full.GetRuntimeHandlers() {
-		handler := corev1.NodeRuntimeHandler{Name: one.GetName()}
-		if f := one.GetFeatures(); f != nil {
-			handler.Features = &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &f.RecursiveReadOnlyMounts, UserNamespaces: &f.UserNamespaces}
-		}
-		all = append(all, handler)
-	}
-	slices.SortFunc(all, func(a, b corev1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
-	if f := h.full.GetFeatures(); f != nil {
-		return all, &corev1.NodeFeatures{SupplementalGroupsPolicy: &f.SupplementalGroupsPolicy}
-	}
-	return all, nil
 }
 
 func (h *health) get() (known bool, fault string) {
@@ -373,11 +338,11 @@ func (n *Node) metadata(node *corev1.Node) []byte {
 // status brings s up to date. Its conditions get a new heartbeat only together
 // with another change or when the last one is old.
 func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) {
-	s.Capacity, s.Allocatable = n.machine.capacity, n.machine.allocatable
+	s.Capacity, s.Allocatable = n.withDevices(n.machine.capacity, n.machine.allocatable)
 	s.Addresses = n.opts.Addresses
 	s.NodeInfo = n.machine.info
 	s.DaemonEndpoints.KubeletEndpoint.Port = n.port()
-	s.RuntimeHandlers, s.Features = n.health.handlers()
+	s.RuntimeHandlers, s.Features = n.handlers.status(), n.features
 	if images, err := n.opts.Runtime.ListImages(ctx); err == nil {
 		s.Images = imageList(images, int(*n.config().NodeStatusMaxImages))
 	}

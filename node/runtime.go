@@ -18,9 +18,10 @@ import (
 // containers.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
-	Status(ctx context.Context) (*cri.RuntimeStatus, error)
+	Status(ctx context.Context) (*cri.StatusResponse, error)
 
-	RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig) (id string, err error)
+	// RunPodSandbox runs the pod with one of the handlers that Status names; "" is the default one.
+	RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (id string, err error)
 	StopPodSandbox(ctx context.Context, id string) error
 	RemovePodSandbox(ctx context.Context, id string) error
 	// PodSandboxStatus may or may not include the containers in the sandbox.

@@ -35,16 +35,17 @@ func rejects(t *testing.T, edit func(*corev1.Pod), check func(r *rig, p *corev1.
 }
 
 func TestPodWithUnsupportedFeatureIsRejected(t *testing.T) {
-	no := false
 	for _, tt := range []struct {
 		name           string
 		edit           func(*corev1.PodSpec)
 		reason, prefix string
 	}{
-		{"users of its own", func(s *corev1.PodSpec) { s.HostUsers = &no }, podfeature.Unsupported, "spec.hostUsers: false is not supported"},
-		{"nfs", func(s *corev1.PodSpec) {
-			s.Volumes = []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "x", Path: "/"}}}}
-		}, podfeature.Unsupported, "spec.volumes[0].nfs: is not supported"},
+		{"csi", func(s *corev1.PodSpec) {
+			s.Volumes = []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "x"}}}}
+		}, podfeature.Unsupported, "spec.volumes[0].csi: is not supported"},
+		{"unsafe sysctl", func(s *corev1.PodSpec) {
+			s.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel/msgmax", Value: "1"}}}
+		}, "SysctlForbidden", `forbidden sysctl: "kernel.msgmax" not allowlisted`},
 		{"windows", func(s *corev1.PodSpec) { s.OS = &corev1.PodOS{Name: corev1.Windows} }, "PodOSNotSupported", "Failed to admit pod as the OS field"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -51,6 +51,7 @@ var nodeRules = []rbacv1.PolicyRule{
 	{Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}},
 	{Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews", "localsubjectaccessreviews"}},
 	{Verbs: []string{"create", "get", "list", "watch"}, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}},
+	{Verbs: read, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"clustertrustbundles"}},
 }
 
 func yes() Decision { return Decision{Allowed: true} }

@@ -64,14 +64,6 @@ func NoEffect(path, instead string) string {
 func Check(spec *corev1.PodSpec, at *field.Path) []Finding {
 	w := walk{base: at}
 	apply(&w, podRules, spec)
-	if spec.SecurityContext != nil {
-		for i := range spec.SecurityContext.Sysctls {
-			w.enter("securityContext.sysctls", i)
-			name := dotted(spec.SecurityContext.Sysctls[i].Name)
-			apply(&w, sysctlRules, &sysctl{spec, name, safeSysctls[name]})
-			w.leave()
-		}
-	}
 	for i := range spec.InitContainers {
 		w.container("initContainers", i, container{&spec.InitContainers[i], true})
 	}
@@ -110,13 +102,6 @@ type rule[T any] struct {
 type container struct {
 	*corev1.Container
 	init bool
-}
-
-// A sysctl is a kernel parameter that a pod sets.
-type sysctl struct {
-	pod       *corev1.PodSpec
-	name      string // with dots
-	namespace string // that it belongs to; "" if it is not a safe sysctl
 }
 
 // A walk goes through a specification. It keeps the present place as a stack, because most pods have nothing to find and

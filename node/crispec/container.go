@@ -22,6 +22,12 @@ type Attempt struct {
 	Node      Capacity
 	Image     *cri.Image // from the runtime
 	Mounts    []*cri.Mount
+	// Seccomp is where profiles of the type Localhost are, and what a container without a profile gets.
+	Seccomp Seccomp
+	// Users are the pod's own users; nil means that it has those of the node.
+	Users *cri.UserNamespace
+	// Unified are files of the container's cgroup in cgroup v2, in addition to those for its limits.
+	Unified map[string]string
 	// TerminationFile is the host's end of the container's termination message;
 	// empty if there is none.
 	TerminationFile string
@@ -47,7 +53,7 @@ func (m Attempt) Config() (*cri.ContainerConfig, error) {
 		TerminationPath: c.TerminationMessagePath,
 		TerminationUse:  string(c.TerminationMessagePolicy),
 	}
-	if slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name && !sidecar(c) }) {
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name }) && !sidecar(pod, c) {
 		annotations[InitContainer] = "true"
 	}
 	mounts := m.Mounts
@@ -74,15 +80,10 @@ func (m Attempt) Config() (*cri.ContainerConfig, error) {
 		Tty:         c.TTY,
 		StopSignal:  stopSignal(c),
 		Linux: &cri.LinuxContainerConfig{
-			Resources:       Resources(pod, m.QOS, c, m.Node),
+			Resources:       m.resources(),
 			SecurityContext: security,
 		},
 	}, nil
-}
-
-// sidecar reports whether an init container keeps running.
-func sidecar(c *corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 func expandAll(list []string, lookup func(string) (string, bool)) []string {
@@ -99,6 +100,12 @@ func stopSignal(c *corev1.Container) cri.Signal {
 	}
 	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*c.Lifecycle.StopSignal))
 	return cri.Signal(cri.Signal_value["SIGNAL_"+name])
+}
+
+func (m Attempt) resources() *cri.LinuxContainerResources {
+	r := Resources(m.Pod, m.QOS, m.Container, m.Node)
+	r.Unified = m.Unified
+	return r
 }
 
 // masked returns the parts of /proc and /sys that show too much about the host or allow
@@ -124,18 +131,21 @@ func (m Attempt) security() (*cri.LinuxContainerSecurityContext, error) {
 		pod = &corev1.PodSecurityContext{}
 	}
 	s := &cri.LinuxContainerSecurityContext{
-		NamespaceOptions: namespaces(m.Pod),
+		NamespaceOptions: namespaces(m.Pod, m.Users),
 		Privileged:       deref(own.Privileged),
 		ReadonlyRootfs:   deref(own.ReadOnlyRootFilesystem),
 		NoNewPrivs:       own.AllowPrivilegeEscalation != nil && !*own.AllowPrivilegeEscalation,
 		SelinuxOptions:   selinux(either(own.SELinuxOptions, pod.SELinuxOptions)),
-		Seccomp:          seccomp(either(own.SeccompProfile, pod.SeccompProfile)),
 		Apparmor:         apparmor(either(own.AppArmorProfile, pod.AppArmorProfile)),
 		MaskedPaths:      masked(),
 		ReadonlyPaths:    readOnly(),
 	}
 	if own.ProcMount != nil && *own.ProcMount == corev1.UnmaskedProcMount {
-		s.MaskedPaths, s.ReadonlyPaths = nil, nil
+		s.MaskedPaths, s.ReadonlyPaths = []string{}, []string{}
+	}
+	var err error
+	if s.Seccomp, err = m.Seccomp.profile(either(own.SeccompProfile, pod.SeccompProfile)); err != nil {
+		return nil, err
 	}
 	s.SupplementalGroups, s.SupplementalGroupsPolicy = groups(pod)
 	if own.Capabilities != nil {
@@ -182,17 +192,6 @@ func capabilities(list []corev1.Capability) []string {
 		out[i] = string(c)
 	}
 	return out
-}
-
-// seccomp returns the profile; the default is the runtime's.
-func seccomp(p *corev1.SeccompProfile) *cri.SecurityProfile {
-	switch {
-	case p != nil && p.Type == corev1.SeccompProfileTypeUnconfined:
-		return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Unconfined}
-	case p != nil && p.Type == corev1.SeccompProfileTypeLocalhost && p.LocalhostProfile != nil:
-		return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Localhost, LocalhostRef: *p.LocalhostProfile}
-	}
-	return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault}
 }
 
 func apparmor(p *corev1.AppArmorProfile) *cri.SecurityProfile {

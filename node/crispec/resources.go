@@ -1,8 +1,14 @@
 package crispec
 
 import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	resources "k8s.io/component-helpers/resource"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -31,44 +37,109 @@ type Capacity struct {
 
 // Resources translates the resources of one container.
 func Resources(pod *corev1.Pod, qos corev1.PodQOSClass, c *corev1.Container, node Capacity) *cri.LinuxContainerResources {
-	r := linux(c.Resources.Requests, c.Resources.Limits)
+	limits := effectiveLimits(pod, c)
+	r := linux(c.Resources.Requests, limits)
+	r.HugepageLimits = hugepages(limits)
 	r.OomScoreAdj = OOMScore(pod, qos, c, node.Memory)
 	return r
 }
 
-// PodResources translates the sum of the containers' resources. The pod has a limit only
-// if every container has one.
-func PodResources(pod *corev1.Pod) *cri.LinuxContainerResources {
-	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if q, _ := total(pod, name, func(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Requests }); !q.IsZero() {
-			requests[name] = q
-		}
-		if q, all := total(pod, name, func(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Limits }); all {
+// effectiveLimits returns the limits of a container. Where it has none of its own, those of the pod hold.
+func effectiveLimits(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
+	if pod.Spec.Resources == nil {
+		return c.Resources.Limits
+	}
+	limits := maps.Clone(c.Resources.Limits)
+	for name, q := range pod.Spec.Resources.Limits {
+		if own := limits[name]; own.IsZero() {
+			if limits == nil {
+				limits = corev1.ResourceList{}
+			}
 			limits[name] = q
 		}
 	}
-	return linux(requests, limits)
+	return limits
 }
 
-// total adds a resource up over the containers, or takes the largest init
-// container's if that is more, and reports whether each of them names it.
-func total(pod *corev1.Pod, name corev1.ResourceName, of func(*corev1.ResourceRequirements) corev1.ResourceList) (resource.Quantity, bool) {
-	var sum resource.Quantity
-	all := true
-	for i := range pod.Spec.Containers {
-		q, ok := of(&pod.Spec.Containers[i].Resources)[name]
-		all = all && ok
-		sum.Add(q)
+// NodeResources translates what the pods of a node may use together.
+func NodeResources(capacity corev1.ResourceList) *cri.LinuxContainerResources {
+	return &cri.LinuxContainerResources{
+		CpuShares:          min(max(capacity.Cpu().MilliValue()*sharesPerCPU/1000, minShares), maxShares),
+		MemoryLimitInBytes: capacity.Memory().Value(),
 	}
-	for i := range pod.Spec.InitContainers {
-		q, ok := of(&pod.Spec.InitContainers[i].Resources)[name]
-		all = all && ok
-		if q.Cmp(sum) > 0 {
-			sum = q.DeepCopy()
+}
+
+// PodResources translates the resources of the whole pod, with its overhead, as kubelet limits the cgroup of a pod: by the
+// resources of the pod where it has them, otherwise by the sum of the containers', of which each must have a limit. A pod of
+// the class BestEffort has none.
+func PodResources(pod *corev1.Pod, qos corev1.PodQOSClass) *cri.LinuxContainerResources {
+	if qos == corev1.PodQOSBestEffort {
+		return &cri.LinuxContainerResources{CpuShares: minShares}
+	}
+	requests := resources.PodRequests(pod, resources.PodResourcesOptions{})
+	limits := resources.PodLimits(pod, resources.PodResourcesOptions{})
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if !limited(pod, name) {
+			delete(limits, name)
 		}
 	}
-	return sum, all
+	r := linux(requests, limits)
+	r.HugepageLimits = hugepages(requests)
+	return r
+}
+
+// limited reports whether the pod as a whole has a limit: its own, or one for each container.
+func limited(pod *corev1.Pod, name corev1.ResourceName) bool {
+	if own := pod.Spec.Resources; own != nil {
+		if q, ok := own.Limits[name]; ok && !q.IsZero() {
+			return true
+		}
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if q := list[i].Resources.Limits[name]; q.IsZero() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// overhead translates what the pod needs besides its containers.
+func overhead(pod *corev1.Pod) *cri.LinuxContainerResources {
+	if len(pod.Spec.Overhead) == 0 {
+		return &cri.LinuxContainerResources{}
+	}
+	return linux(pod.Spec.Overhead, pod.Spec.Overhead)
+}
+
+// hugepages returns the limits of pages of each size that the list names.
+func hugepages(list corev1.ResourceList) []*cri.HugepageLimit {
+	var limits []*cri.HugepageLimit
+	for name, q := range list {
+		text, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+		if !ok {
+			continue
+		}
+		size, err := resource.ParseQuantity(text)
+		if err != nil {
+			continue // the API server refuses such names
+		}
+		limits = append(limits, &cri.HugepageLimit{PageSize: pageSize(size.Value()), Limit: uint64(max(0, q.Value()))})
+	}
+	slices.SortFunc(limits, func(a, b *cri.HugepageLimit) int { return strings.Compare(a.GetPageSize(), b.GetPageSize()) })
+	return limits
+}
+
+// pageSize returns the name of a size of pages, in bytes, as the kernel's cgroups have it.
+func pageSize(bytes int64) string {
+	units := []string{"B", "KB", "MB", "GB"}
+	i := 0
+	for bytes >= 1024 && bytes%1024 == 0 && i < len(units)-1 {
+		bytes /= 1024
+		i++
+	}
+	return strconv.FormatInt(bytes, 10) + units[i]
 }
 
 func linux(requests, limits corev1.ResourceList) *cri.LinuxContainerResources {
@@ -100,11 +171,42 @@ func OOMScore(pod *corev1.Pod, qos corev1.PodQOSClass, c *corev1.Container, memo
 	case qos == corev1.PodQOSBestEffort:
 		return bestEffortOOMScore
 	}
+	var least int64
 	if memory <= 0 {
 		return bestEffortOOMScore - 1
 	}
-	request := c.Resources.Requests.Memory().Value()
+	request := c.Resources.Requests.Memory().Value() + shareOfPod(pod)
+	if sidecar(pod, c) { // it goes no sooner than the containers that it serves
+		for i := range pod.Spec.Containers {
+			own := pod.Spec.Containers[i].Resources.Requests.Memory().Value() + shareOfPod(pod)
+			if i == 0 || own < least {
+				least = own
+			}
+		}
+		request = max(request, least)
+	}
 	// Never as safe as a guaranteed pod, never as exposed as one that asks for
 	// nothing.
 	return min(max(1000-1000*request/memory, 1000+guaranteedOOMScore), bestEffortOOMScore-1)
+}
+
+// sidecar reports whether c is an init container that runs beside the others.
+func sidecar(pod *corev1.Pod, c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways &&
+		slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name })
+}
+
+// shareOfPod returns one container's share of the memory, in bytes, that the pod requests beyond its containers.
+func shareOfPod(pod *corev1.Pod) int64 {
+	own := pod.Spec.Resources
+	if own == nil || len(pod.Spec.Containers) == 0 {
+		return 0
+	}
+	q, asked := own.Requests[corev1.ResourceMemory]
+	if !asked {
+		return 0
+	}
+	sum := resources.AggregateContainerRequests(pod, resources.PodResourcesOptions{})
+	count := len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
+	return max(0, q.Value()-sum.Memory().Value()) / int64(count)
 }

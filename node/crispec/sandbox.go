@@ -19,24 +19,34 @@ func LogPath(container string, attempt int32) string {
 	return filepath.Join(container, strconv.Itoa(int(attempt))+".log")
 }
 
+// A Place is where a pod runs: what its sandbox depends on, in addition to the pod.
+type Place struct {
+	Logs   string // directory of the logs of its containers
+	Cgroup string // of the pod; "" leaves that to the runtime
+	Domain string // of the cluster
+	QOS    corev1.PodQOSClass
+	DNS    *cri.DNSConfig
+	Users  *cri.UserNamespace // of its own; nil means those of the node
+}
+
 // Sandbox returns the configuration of the pod's sandbox.
-func Sandbox(pod *corev1.Pod, attempt int32, logs, cgroup, domain string, dns *cri.DNSConfig) *cri.PodSandboxConfig {
+func Sandbox(pod *corev1.Pod, attempt int32, at Place) *cri.PodSandboxConfig {
 	c := &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: uint32(attempt)},
-		LogDirectory: logs,
-		DnsConfig:    dns,
+		LogDirectory: at.Logs,
+		DnsConfig:    at.DNS,
 		Labels:       podLabels(pod),
 		Annotations:  pod.Annotations,
 		Linux: &cri.LinuxPodSandboxConfig{
-			CgroupParent:    cgroup,
-			SecurityContext: sandboxSecurity(pod),
+			CgroupParent:    at.Cgroup,
+			SecurityContext: sandboxSecurity(pod, at.Users),
 			Sysctls:         sysctls(pod),
-			Overhead:        &cri.LinuxContainerResources{},
-			Resources:       PodResources(pod),
+			Overhead:        overhead(pod),
+			Resources:       PodResources(pod, at.QOS),
 		},
 	}
 	if !pod.Spec.HostNetwork {
-		c.Hostname, _ = Hostname(pod, domain)
+		c.Hostname, _ = Hostname(pod, at.Domain)
 		c.PortMappings = ports(pod)
 	}
 	return c
@@ -76,8 +86,8 @@ func sysctls(pod *corev1.Pod) map[string]string {
 	return m
 }
 
-func namespaces(pod *corev1.Pod) *cri.NamespaceOption {
-	n := &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}
+func namespaces(pod *corev1.Pod, users *cri.UserNamespace) *cri.NamespaceOption {
+	n := &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER, UsernsOptions: users}
 	if pod.Spec.HostNetwork {
 		n.Network = cri.NamespaceMode_NODE
 	}
@@ -93,9 +103,9 @@ func namespaces(pod *corev1.Pod) *cri.NamespaceOption {
 	return n
 }
 
-func sandboxSecurity(pod *corev1.Pod) *cri.LinuxSandboxSecurityContext {
+func sandboxSecurity(pod *corev1.Pod, users *cri.UserNamespace) *cri.LinuxSandboxSecurityContext {
 	s := &cri.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(pod),
+		NamespaceOptions: namespaces(pod, users),
 		Seccomp:          &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault},
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

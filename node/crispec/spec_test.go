@@ -254,7 +254,7 @@ func TestPodLimitsNeedLimitsOfEveryContainer(t *testing.T) {
 	p := pod(func(p *corev1.Pod) {
 		p.Spec.Containers = []corev1.Container{{Resources: resources("1", "", "1", "1Gi")}, {Resources: resources("1", "", "", "2Gi")}}
 	})
-	r := crispec.PodResources(p)
+	r := crispec.PodResources(p, corev1.PodQOSBurstable)
 	if r.GetCpuShares() != 2048 || r.GetCpuQuota() != 0 || r.GetMemoryLimitInBytes() != 3<<30 {
 		t.Errorf("PodResources = %v", r)
 	}
@@ -359,7 +359,7 @@ func TestSandbox(t *testing.T) {
 		p.Spec.ShareProcessNamespace = &share
 		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 53, HostPort: 5353, Protocol: corev1.ProtocolUDP, HostIP: "127.0.0.1"}}
 	})
-	c := crispec.Sandbox(p, 2, "/logs", "/c/pods/u1", "cluster.local", nil)
+	c := crispec.Sandbox(p, 2, crispec.Place{Logs: "/logs", Cgroup: "/c/pods/u1", Domain: "cluster.local"})
 	if c.GetHostname() != "front" || c.GetMetadata().GetAttempt() != 2 || c.GetLabels()[crispec.PodUID] != "u1" || c.GetLabels()["app"] != "web" || c.GetLinux().GetCgroupParent() != "/c/pods/u1" {
 		t.Errorf("sandbox is %v", c)
 	}
@@ -371,7 +371,7 @@ func TestSandbox(t *testing.T) {
 		t.Errorf("namespaces are %v", ns)
 	}
 	p.Spec.HostNetwork = true
-	if c := crispec.Sandbox(p, 0, "", "", "", nil); c.GetHostname() != "" || c.GetPortMappings() != nil || c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != cri.NamespaceMode_NODE {
+	if c := crispec.Sandbox(p, 0, crispec.Place{}); c.GetHostname() != "" || c.GetPortMappings() != nil || c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != cri.NamespaceMode_NODE {
 		t.Errorf("sandbox in the host's network is %v", c)
 	}
 }
@@ -413,7 +413,7 @@ func TestContainerConfig(t *testing.T) {
 	}
 	s := c.GetLinux().GetSecurityContext()
 	if s.GetRunAsUser().GetValue() != 1000 || !s.GetNoNewPrivs() || !slices.Equal(s.GetSupplementalGroups(), []int64{7, 1000}) ||
-		!slices.Equal(s.GetCapabilities().GetAddCapabilities(), []string{"NET_ADMIN"}) || s.GetSeccomp().GetProfileType() != cri.SecurityProfile_RuntimeDefault || len(s.GetMaskedPaths()) == 0 {
+		!slices.Equal(s.GetCapabilities().GetAddCapabilities(), []string{"NET_ADMIN"}) || s.GetSeccomp().GetProfileType() != cri.SecurityProfile_Unconfined || len(s.GetMaskedPaths()) == 0 {
 		t.Errorf("security is %v", s)
 	}
 }

@@ -115,10 +115,10 @@ func (r *Runtime) Version(context.Context) (*cri.VersionResponse, error) {
 }
 
 // Status is always ready.
-func (r *Runtime) Status(context.Context) (*cri.RuntimeStatus, error) {
-	return &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
+func (r *Runtime) Status(context.Context) (*cri.StatusResponse, error) {
+	return &cri.StatusResponse{Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
 		{Type: cri.RuntimeReady, Status: true}, {Type: cri.NetworkReady, Status: true},
-	}}, nil
+	}}}, nil
 }
 
 // id returns a new ID as long as those of real runtimes. The caller holds mu.
@@ -132,7 +132,7 @@ func (r *Runtime) id() string {
 }
 
 // RunPodSandbox makes a sandbox with an address that no other has.
-func (r *Runtime) RunPodSandbox(_ context.Context, config *cri.PodSandboxConfig) (string, error) {
+func (r *Runtime) RunPodSandbox(_ context.Context, config *cri.PodSandboxConfig, _ string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &sandbox{id: r.id(), config: config, created: time.Now().UnixNano(), ready: true}

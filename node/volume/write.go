@@ -140,6 +140,16 @@ func link(dir string, p Payload) error {
 // well.
 func Own(dir string, gid int) error { return give(dir, gid, 0o660) }
 
+// Owned reports whether the directory itself belongs to the group with the rights that [Own] gives it.
+func Owned(dir string, gid int) bool {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return false
+	}
+	const rights = unix.S_ISGID | 0o770
+	return int(st.Gid) == gid && st.Mode&rights == rights
+}
+
 // give gives dir and everything in it to a group, with these rights; what is made in its directories later belongs to the
 // group as well. It does nothing for a negative gid. Containers may change the volume meanwhile: no link that they put in the
 // place of a file or directory leads out of it.

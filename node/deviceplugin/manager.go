@@ -1,0 +1,470 @@
+package deviceplugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// Options configures a [Manager].
+type Options struct {
+	Dir string // of the sockets; created if missing
+	// State is the file in which the devices of containers are kept; its directory exists when Run is called.
+	State string
+	// Changed is called when capacities have changed. It must not block.
+	Changed func()
+	Log     *slog.Logger
+}
+
+// The limits of what plug-ins may do.
+const (
+	maxPlugins = 256
+	maxDevices = 16384
+	callLimit  = 30 * time.Second // of each call of a plug-in; kubelet's for PreStartContainer
+)
+
+// A Manager knows the plug-ins of a node and what they have given to containers. It is safe for concurrent use.
+type Manager struct {
+	api.UnimplementedRegistrationServer
+	opts Options
+
+	mu        sync.Mutex
+	group     *run.Group         // guarded by mu; nil outside of Run
+	resources map[string]*supply // guarded by mu; by name of the resource
+	grants    map[owner]grant    // guarded by mu
+	closed    bool               // guarded by mu
+}
+
+// A supply is the devices of one resource.
+type supply struct {
+	plugin  *plugin                // nil: it has ended
+	devices map[string]*api.Device // by id; the last that were reported
+}
+
+// A plugin is a connection to a running plug-in.
+type plugin struct {
+	client  api.DevicePluginClient
+	options *api.DevicePluginOptions
+	cancel  context.CancelFunc
+}
+
+// An owner is a container that has devices of a resource.
+type owner struct {
+	Pod       types.UID
+	Container string
+	Resource  string
+}
+
+// A grant is what an owner has.
+type grant struct {
+	Devices  []string
+	Response json.RawMessage `json:",omitempty"` // what the plug-in said about them; empty until it has
+}
+
+// New returns a manager that has not started.
+func New(opts Options) *Manager {
+	return &Manager{opts: opts, resources: map[string]*supply{}, grants: map[owner]grant{}}
+}
+
+// Run serves the registration socket until ctx is cancelled.
+func (m *Manager) Run(ctx context.Context) error {
+	if err := m.load(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(m.opts.Dir, 0o750); err != nil {
+		return fmt.Errorf("device plug-ins: %w", err)
+	}
+	// Plug-ins watch the directory: they register again when the socket is made anew.
+	socket := filepath.Join(m.opts.Dir, filepath.Base(api.KubeletSocket))
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("device plug-ins: %w", err)
+	}
+	listener, err := net.Listen("unix", socket) //nolint:noctx // it blocks for nothing
+	if err != nil {
+		return fmt.Errorf("device plug-ins: %w", err)
+	}
+	group := run.NewGroup(ctx, 0)
+	defer group.Stop()
+	m.mu.Lock()
+	m.group = group
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.group = nil
+	}()
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 10))
+	api.RegisterRegistrationServer(server, m)
+	ended := make(chan error, 1)
+	group.Go(func(context.Context) { ended <- server.Serve(listener) })
+	defer server.Stop()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("device plug-ins: %w", err)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// Register implements the API of kubelet: a plug-in announces itself.
+func (m *Manager) Register(ctx context.Context, r *api.RegisterRequest) (*api.Empty, error) {
+	switch {
+	case !slices.Contains(api.SupportedVersions[:], r.GetVersion()):
+		return nil, fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", r.GetVersion(), api.SupportedVersions)
+	case !extended(r.GetResourceName()):
+		return nil, fmt.Errorf("the ResourceName %q is invalid", r.GetResourceName())
+	case r.GetEndpoint() == "" || r.GetEndpoint() != filepath.Base(r.GetEndpoint()) || r.GetEndpoint() == "..":
+		return nil, fmt.Errorf("endpoint %q is not the name of a socket in %s", r.GetEndpoint(), m.opts.Dir)
+	}
+	conn, err := grpc.NewClient("unix://"+filepath.Join(m.opts.Dir, r.GetEndpoint()), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.resources[r.GetResourceName()]
+	if s == nil {
+		if len(m.resources) >= maxPlugins {
+			_ = conn.Close()
+			return nil, fmt.Errorf("there are %d resources of device plug-ins already", maxPlugins)
+		}
+		s = &supply{devices: map[string]*api.Device{}}
+		m.resources[r.GetResourceName()] = s
+	}
+	if s.plugin != nil {
+		s.plugin.cancel()
+	}
+	p := &plugin{client: api.NewDevicePluginClient(conn), options: r.GetOptions(), cancel: func() {}}
+	if m.group == nil || !m.group.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		m.mu.Lock()
+		p.cancel = cancel
+		m.mu.Unlock()
+		defer conn.Close()
+		m.follow(ctx, r.GetResourceName(), p)
+	}) {
+		_ = conn.Close()
+		return nil, errors.New("the node agent is ending")
+	}
+	s.plugin = p
+	m.opts.Log.InfoContext(ctx, "device plug-in registered", "resource", r.GetResourceName(), "socket", r.GetEndpoint())
+	return &api.Empty{}, nil
+}
+
+// extended reports whether a plug-in may offer a resource of this name.
+func extended(name string) bool {
+	domain, rest, ok := strings.Cut(name, "/")
+	return ok && domain != "" && rest != "" && !strings.Contains(rest, "/") && !strings.HasSuffix(domain, "kubernetes.io") &&
+		!strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) && len(name) < 317
+}
+
+// follow keeps the devices of a resource up to date until its plug-in ends.
+func (m *Manager) follow(ctx context.Context, name string, p *plugin) {
+	err := m.receive(ctx, name, p)
+	m.mu.Lock()
+	if s := m.resources[name]; s.plugin == p {
+		s.plugin = nil
+	}
+	m.mu.Unlock()
+	m.opts.Changed()
+	if ctx.Err() == nil {
+		m.opts.Log.Warn("device plug-in ended; its devices stay with their containers", "resource", name, "err", err)
+	}
+}
+
+func (m *Manager) receive(ctx context.Context, name string, p *plugin) error {
+	stream, err := p.client.ListAndWatch(ctx, &api.Empty{}, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if len(r.GetDevices()) > maxDevices {
+			return fmt.Errorf("it has %d devices, want at most %d", len(r.GetDevices()), maxDevices)
+		}
+		devices := make(map[string]*api.Device, len(r.GetDevices()))
+		for _, d := range r.GetDevices() {
+			devices[d.GetID()] = d
+		}
+		m.mu.Lock()
+		s := m.resources[name]
+		current := s.plugin == p
+		if current {
+			s.devices = devices
+		}
+		m.mu.Unlock()
+		if !current {
+			return errors.New("another plug-in has registered the resource")
+		}
+		m.opts.Changed()
+	}
+}
+
+// Resources returns how many devices of each resource the node has, and how many of them can be used.
+func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	capacity, allocatable = corev1.ResourceList{}, corev1.ResourceList{}
+	for name, s := range m.resources {
+		healthy := 0
+		for _, d := range s.devices {
+			if s.plugin != nil && d.GetHealth() == api.Healthy {
+				healthy++
+			}
+		}
+		capacity[corev1.ResourceName(name)] = *resource.NewQuantity(int64(len(s.devices)), resource.DecimalSI)
+		allocatable[corev1.ResourceName(name)] = *resource.NewQuantity(int64(healthy), resource.DecimalSI)
+	}
+	return capacity, allocatable
+}
+
+// Allocate gives each container of the pod the devices that it asks for, unless it has them. An error is final: the pod
+// can't run on this node. Resources that no plug-in has registered are somebody else's.
+func (m *Manager) Allocate(ctx context.Context, pod *corev1.Pod) error {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, name := range slices.Sorted(maps.Keys(list[i].Resources.Limits)) {
+				q := list[i].Resources.Limits[name]
+				if q.IsZero() {
+					continue
+				}
+				if err := m.allocate(ctx, owner{pod.UID, list[i].Name, string(name)}, int(q.Value())); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// allocate gives a container n devices of a resource.
+func (m *Manager) allocate(ctx context.Context, o owner, n int) error {
+	p, available, err := m.available(o, n)
+	if err != nil || p == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	var preferred []string
+	if p.options.GetGetPreferredAllocationAvailable() {
+		r, err := p.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{
+			{AvailableDeviceIDs: available, AllocationSize: int32(n)},
+		}})
+		if err == nil && len(r.GetContainerResponses()) == 1 {
+			preferred = r.GetContainerResponses()[0].GetDeviceIDs()
+		}
+	}
+	ids, err := m.reserve(o, n, preferred)
+	if err != nil {
+		return err
+	}
+	r, err := p.client.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
+	if err == nil && len(r.GetContainerResponses()) != 1 {
+		err = fmt.Errorf("the plug-in answered for %d containers, want 1", len(r.GetContainerResponses()))
+	}
+	if err != nil {
+		m.give(o)
+		return fmt.Errorf("Allocate failed due to rpc error: %w, which is unexpected", err) //nolint:staticcheck // kubelet's words
+	}
+	said, err := json.Marshal(r.GetContainerResponses()[0])
+	if err != nil {
+		return err
+	}
+	return m.keep(o, grant{ids, said})
+}
+
+// available returns the plug-in of a resource and its free devices; nil if there is nothing to do.
+func (m *Manager) available(o owner, n int) (*plugin, []string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.resources[o.Resource]
+	if g, has := m.grants[o]; has && g.Response != nil {
+		return nil, nil, nil // given before
+	}
+	if s == nil {
+		return nil, nil, nil
+	}
+	free := m.free(o.Resource)
+	if s.plugin == nil || len(free) < n {
+		return nil, nil, unavailable(o.Resource, n, len(free))
+	}
+	return s.plugin, free, nil
+}
+
+func unavailable(resource string, asked, free int) error {
+	return fmt.Errorf("Allocate failed due to requested number of devices unavailable for %s. Requested: %d, Available: %d, which is unexpected", //nolint:staticcheck // kubelet's words
+		resource, asked, free)
+}
+
+// free returns the healthy devices that no container has, sorted. The caller holds mu.
+func (m *Manager) free(name string) []string {
+	taken := map[string]bool{}
+	for o, g := range m.grants {
+		if o.Resource == name {
+			for _, id := range g.Devices {
+				taken[id] = true
+			}
+		}
+	}
+	var ids []string
+	for id, d := range m.resources[name].devices {
+		if !taken[id] && d.GetHealth() == api.Healthy {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// reserve takes n free devices, the preferred ones first.
+func (m *Manager) reserve(o owner, n int, preferred []string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.grants, o) // of a start that was cut off
+	free := m.free(o.Resource)
+	var ids []string
+	for _, id := range slices.Concat(preferred, free) {
+		if len(ids) < n && slices.Contains(free, id) && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) < n {
+		return nil, unavailable(o.Resource, n, len(free))
+	}
+	m.grants[o] = grant{Devices: ids}
+	return ids, m.save()
+}
+
+func (m *Manager) keep(o owner, g grant) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.grants[o] = g
+	return m.save()
+}
+
+// give takes the devices of a container back.
+func (m *Manager) give(o owner) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.grants, o)
+	if err := m.save(); err != nil {
+		m.opts.Log.Warn("devices of containers not written", "err", err)
+	}
+}
+
+// Release takes back the devices of a pod that is gone.
+func (m *Manager) Release(pod types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := len(m.grants)
+	maps.DeleteFunc(m.grants, func(o owner, _ grant) bool { return o.Pod == pod })
+	if len(m.grants) == before {
+		return
+	}
+	if err := m.save(); err != nil {
+		m.opts.Log.Warn("devices of containers not written", "err", err)
+	}
+}
+
+// Container returns what plug-ins say that the container gets with its devices; nil if it has none. It calls
+// PreStartContainer of the plug-ins that want that.
+func (m *Manager) Container(ctx context.Context, pod types.UID, container string) ([]*api.ContainerAllocateResponse, error) {
+	type start struct {
+		p   *plugin
+		ids []string
+	}
+	var all []*api.ContainerAllocateResponse
+	var starts []start
+	m.mu.Lock()
+	for o, g := range m.grants {
+		if o.Pod != pod || o.Container != container || g.Response == nil {
+			continue
+		}
+		r := &api.ContainerAllocateResponse{}
+		if err := json.Unmarshal(g.Response, r); err != nil {
+			m.mu.Unlock()
+			return nil, fmt.Errorf("devices of the container: %w", err)
+		}
+		all = append(all, r)
+		if s := m.resources[o.Resource]; s != nil && s.plugin != nil && s.plugin.options.GetPreStartRequired() {
+			starts = append(starts, start{s.plugin, g.Devices})
+		}
+	}
+	m.mu.Unlock()
+	for _, s := range starts {
+		limited, cancel := context.WithTimeout(ctx, callLimit)
+		_, err := s.p.client.PreStartContainer(limited, &api.PreStartContainerRequest{DevicesIds: s.ids})
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
+		}
+	}
+	return all, nil
+}
+
+// An entry is a grant in the state file.
+type entry struct {
+	Owner owner
+	Grant grant
+}
+
+// save writes all grants. The caller holds mu.
+func (m *Manager) save() error {
+	var all []entry
+	for o, g := range m.grants {
+		all = append(all, entry{o, g})
+	}
+	b, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	fresh := m.opts.State + ".new"
+	if err := os.WriteFile(fresh, b, 0o600); err != nil {
+		return fmt.Errorf("devices of containers: %w", err)
+	}
+	return os.Rename(fresh, m.opts.State)
+}
+
+func (m *Manager) load() error {
+	b, err := os.ReadFile(m.opts.State)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var all []entry
+	if err == nil {
+		err = json.Unmarshal(b, &all)
+	}
+	if err != nil {
+		return fmt.Errorf("devices of containers: %s: %w", m.opts.State, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range all {
+		m.grants[e.Owner] = e.Grant
+	}
+	return nil
+}

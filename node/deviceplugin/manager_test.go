@@ -1,0 +1,188 @@
+package deviceplugin
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+const gpu = "example.com/gpu"
+
+// fakePlugin is a plug-in whose devices a test sets.
+type fakePlugin struct {
+	api.UnimplementedDevicePluginServer
+	lists chan []*api.Device
+}
+
+func (p *fakePlugin) ListAndWatch(_ *api.Empty, s grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
+	for {
+		select {
+		case list := <-p.lists:
+			if err := s.Send(&api.ListAndWatchResponse{Devices: list}); err != nil {
+				return err
+			}
+		case <-s.Context().Done():
+			return nil
+		}
+	}
+}
+
+func (p *fakePlugin) Allocate(_ context.Context, r *api.AllocateRequest) (*api.AllocateResponse, error) {
+	ids := r.GetContainerRequests()[0].GetDevicesIds()
+	return &api.AllocateResponse{ContainerResponses: []*api.ContainerAllocateResponse{{
+		Envs:    map[string]string{"GPUS": strings.Join(ids, ",")},
+		Devices: []*api.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "/dev/gpu", Permissions: "rw"}},
+	}}}, nil
+}
+
+// rig is a manager with one plug-in.
+type rig struct {
+	t       *testing.T
+	dir     string
+	changed chan struct{}
+	manager *Manager
+	plugin  *fakePlugin
+	server  *grpc.Server
+	group   *run.Group
+}
+
+func newRig(t *testing.T, dir string) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: dir, changed: make(chan struct{}, 100), plugin: &fakePlugin{lists: make(chan []*api.Device)}}
+	r.manager = New(Options{
+		Dir: filepath.Join(dir, "plugins"), State: filepath.Join(dir, "devices.json"),
+		Changed: func() { r.changed <- struct{}{} }, Log: slog.New(slog.DiscardHandler),
+	})
+	r.group = run.NewGroup(t.Context(), 0)
+	t.Cleanup(r.group.Stop)
+	r.group.Go(func(ctx context.Context) {
+		if err := r.manager.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// register starts the plug-in and announces it. The call waits for the manager's socket.
+func (r *rig) register() {
+	r.t.Helper()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(r.dir, "plugins", "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer conn.Close()
+	announce := func(endpoint string) error {
+		_, err := api.NewRegistrationClient(conn).Register(r.t.Context(),
+			&api.RegisterRequest{Version: api.Version, Endpoint: endpoint, ResourceName: gpu}, grpc.WaitForReady(true))
+		return err
+	}
+	if err := announce("../gpu.sock"); err == nil {
+		r.t.Fatal("a socket outside of the directory was accepted")
+	}
+	l, err := net.Listen("unix", filepath.Join(r.dir, "plugins", "gpu.sock")) //nolint:noctx // it blocks for nothing
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.server = grpc.NewServer()
+	api.RegisterDevicePluginServer(r.server, r.plugin)
+	r.group.Go(func(context.Context) { _ = r.server.Serve(l) })
+	r.t.Cleanup(r.server.Stop)
+	if err := announce("gpu.sock"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// report has the plug-in report devices, and waits until the manager knows them.
+func (r *rig) report(health ...string) {
+	r.t.Helper()
+	var list []*api.Device
+	for i, h := range health {
+		list = append(list, &api.Device{ID: string(rune('a' + i)), Health: h})
+	}
+	r.plugin.lists <- list
+	<-r.changed
+}
+
+func (r *rig) wantResources(capacity, allocatable int64) {
+	r.t.Helper()
+	all, usable := r.manager.Resources()
+	if c, a := all[gpu], usable[gpu]; c.Value() != capacity || a.Value() != allocatable {
+		r.t.Errorf("capacity %v and allocatable %v, want %d and %d", &c, &a, capacity, allocatable)
+	}
+}
+
+func asking(uid types.UID, n int64) *corev1.Pod {
+	limits := corev1.ResourceList{gpu: *resource.NewQuantity(n, resource.DecimalSI), corev1.ResourceCPU: resource.MustParse("1")}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: uid},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Limits: limits}}}},
+	}
+}
+
+// devices returns which devices the container of a pod has.
+func (r *rig) devices(uid types.UID) string {
+	r.t.Helper()
+	given, err := r.manager.Container(r.t.Context(), uid, "c")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if len(given) == 0 {
+		return ""
+	}
+	return given[0].GetEnvs()["GPUS"] + " " + given[0].GetDevices()[0].GetContainerPath()
+}
+
+func TestDevicesBelongToOneContainer(t *testing.T) {
+	dir := t.TempDir()
+	r := newRig(t, dir)
+	r.register()
+	r.report(api.Healthy, api.Unhealthy, api.Healthy, api.Healthy)
+	r.wantResources(4, 3)
+	if err := r.manager.Allocate(t.Context(), asking("p", 2)); err != nil {
+		t.Fatal(err)
+	}
+	err := r.manager.Allocate(t.Context(), asking("q", 2))
+	if want := "Allocate failed due to requested number of devices unavailable for example.com/gpu. Requested: 2, Available: 1, which is unexpected"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if err := r.manager.Allocate(t.Context(), asking("q", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.devices("p") + "; " + r.devices("q"); got != "a,c /dev/gpu; d /dev/gpu" {
+		t.Errorf("devices %s", got)
+	}
+
+	// A restarted agent knows what containers have, before the plug-in is back.
+	r.server.Stop()
+	r.group.Stop()
+	r = newRig(t, dir)
+	r.register()
+	r.report(api.Healthy, api.Healthy, api.Healthy, api.Healthy)
+	if got := r.devices("p"); got != "a,c /dev/gpu" {
+		t.Errorf("after a restart the devices are %s", got)
+	}
+	r.manager.Release("p")
+	if err := r.manager.Allocate(t.Context(), asking("r", 3)); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.devices("r"); got != "a,b,c /dev/gpu" {
+		t.Errorf("devices %s", got)
+	}
+
+	r.server.Stop()
+	<-r.changed
+	r.wantResources(4, 0)
+}

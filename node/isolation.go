@@ -1,0 +1,233 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/podcgroup"
+)
+
+// openIsolation finds out what pods can be isolated with: which users they may have, and their cgroups.
+func (n *Node) openIsolation(ctx context.Context) error {
+	if n.opts.RootDir == "" {
+		return nil // a simulated runtime has no processes
+	}
+	status, err := n.opts.Runtime.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("features of the container runtime: %w", err)
+	}
+	policy := status.GetFeatures().GetSupplementalGroupsPolicy()
+	n.handlers, n.features = status.GetRuntimeHandlers(), &corev1.NodeFeatures{SupplementalGroupsPolicy: &policy}
+	if err := n.users.open(); err != nil {
+		return err
+	}
+	n.appArmor = appArmorEnabled()
+	if n.opts.CgroupRoot == "" {
+		return nil
+	}
+	root := podcgroup.Find(n.opts.CgroupRoot)
+	if root == "" {
+		n.log.Warn("the runtime has no cgroup of this name: it limits each container, and nothing limits pods as a whole", "cgroup", n.opts.CgroupRoot)
+		return nil
+	}
+	cgroups, err := podcgroup.Open(root, crispec.NodeResources(n.machine.capacity))
+	if err != nil {
+		// Pods run, as on a machine that lacks a controller.
+		n.log.Warn("cgroups of pods can't be made: nothing limits pods as a whole", "err", err)
+		return nil
+	}
+	n.cgroups = cgroups
+	return nil
+}
+
+// appArmorEnabled reports whether the kernel enforces AppArmor profiles.
+func appArmorEnabled() bool {
+	b, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && strings.HasPrefix(string(b), "Y")
+}
+
+// isolated returns why this node cannot give a pod the isolation that it asks for, in kubelet's words; nil if it can.
+func (n *Node) isolated(pod *corev1.Pod) *lifecycle.Rejection {
+	if err := lifecycle.Sysctls(pod, n.opts.AllowedUnsafeSysctls); err != nil {
+		return &lifecycle.Rejection{Reason: "SysctlForbidden", Message: "forbidden sysctl: " + err.Error()}
+	}
+	if !n.appArmor && lifecycle.NeedsAppArmor(&pod.Spec) {
+		return &lifecycle.Rejection{Reason: "AppArmor", Message: "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+	}
+	return nil
+}
+
+// isolate gives the pod what its sandbox needs, and returns the runtime's handler for it.
+func (n *Node) isolate(ctx context.Context, pod *corev1.Pod) (handler string, err error) {
+	if handler, err = n.handler(ctx, pod); err != nil || n.opts.RootDir == "" {
+		return handler, err
+	}
+	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		if !n.handlers.feature(handler, (*cri.RuntimeHandlerFeatures).GetUserNamespaces) {
+			if handler != "" {
+				return "", fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+			}
+			return "", errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+		}
+		if err := n.users.allocate(pod.UID); err != nil {
+			return "", err
+		}
+	}
+	if n.devices != nil {
+		if err := n.devices.Allocate(ctx, pod); err != nil {
+			return "", &unexpected{lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}}
+		}
+	}
+	if n.cgroups != nil {
+		qos := qosOf(pod)
+		if err := n.cgroups.Set(pod.UID, qos, crispec.PodResources(pod, qos)); err != nil {
+			return "", err
+		}
+	}
+	return handler, nil
+}
+
+// unexpected is the error of a pod that this node will never run.
+type unexpected struct{ lifecycle.Rejection }
+
+func (r *unexpected) Error() string { return r.Message }
+
+// refuse ends a pod that was admitted, and that the node turned out to be unable to run.
+func (w *worker) refuse(r lifecycle.Rejection) func() {
+	w.event(corev1.EventTypeWarning, r.Reason, "%s", r.Message)
+	return func() { w.view.Memory.Failed = r.Verdict() }
+}
+
+// addDevices adds to the configuration of a container what device plug-ins gave it.
+func (n *Node) addDevices(ctx context.Context, o order, c *cri.ContainerConfig) error {
+	if n.devices == nil {
+		return nil
+	}
+	given, err := n.devices.Container(ctx, o.pod.UID, o.container.Name)
+	if err != nil {
+		return err
+	}
+	for _, g := range given {
+		for _, d := range g.GetDevices() {
+			c.Devices = append(c.Devices, &cri.Device{HostPath: d.GetHostPath(), ContainerPath: d.GetContainerPath(), Permissions: d.GetPermissions()})
+		}
+		for _, m := range g.GetMounts() {
+			c.Mounts = append(c.Mounts, &cri.Mount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Readonly: m.GetReadOnly()})
+		}
+		for _, d := range g.GetCdiDevices() {
+			c.CDIDevices = append(c.CDIDevices, &cri.CDIDevice{Name: d.GetName()})
+		}
+		for _, name := range slices.Sorted(maps.Keys(g.GetEnvs())) {
+			c.Envs = append(c.Envs, &cri.KeyValue{Key: name, Value: []byte(g.GetEnvs()[name])})
+		}
+		maps.Copy(c.Annotations, g.GetAnnotations())
+	}
+	return nil
+}
+
+// withDevices adds the resources of device plug-ins to lists of resources.
+func (n *Node) withDevices(capacity, allocatable corev1.ResourceList) (corev1.ResourceList, corev1.ResourceList) {
+	if n.devices == nil {
+		return capacity, allocatable
+	}
+	all, usable := n.devices.Resources()
+	if len(all) == 0 {
+		return capacity, allocatable
+	}
+	capacity, allocatable = maps.Clone(capacity), maps.Clone(allocatable)
+	maps.Copy(capacity, all)
+	maps.Copy(allocatable, usable)
+	return capacity, allocatable
+}
+
+// handler returns the runtime's handler for the pod's RuntimeClass.
+func (n *Node) handler(ctx context.Context, pod *corev1.Pod) (string, error) {
+	name := pod.Spec.RuntimeClassName
+	if name == nil || *name == "" {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookup)
+	defer cancel()
+	class, err := client.RuntimeClasses.Get(ctx, n.opts.Client, "", *name)
+	if apierrors.IsNotFound(err) {
+		return "", err
+	}
+	if err != nil {
+		return "", fmt.Errorf("failed to get RuntimeClass %q: %w", *name, err)
+	}
+	return class.Handler, nil
+}
+
+// unisolate takes back what isolate gave to a pod. Its processes are gone.
+func (n *Node) unisolate(pod *corev1.Pod) error {
+	n.users.release(pod.UID)
+	if n.devices != nil {
+		n.devices.Release(pod.UID)
+	}
+	if n.cgroups == nil {
+		return nil
+	}
+	return n.cgroups.Remove(pod.UID)
+}
+
+func qosOf(pod *corev1.Pod) corev1.PodQOSClass {
+	if pod.Status.QOSClass != "" {
+		return pod.Status.QOSClass
+	}
+	return lifecycle.QOS(pod)
+}
+
+// unified returns the files in the cgroups of containers, beside those of their limits.
+func (n *Node) unified() map[string]string {
+	if n.cgroups == nil || !podcgroup.Unified() {
+		return nil
+	}
+	return map[string]string{"memory.oom.group": "1"} // all processes of a container end together
+}
+
+// handlers are the runtime's handlers, as its status names them.
+type handlers []*cri.RuntimeHandler
+
+// feature reports whether a handler has a feature.
+func (h handlers) feature(name string, has func(*cri.RuntimeHandlerFeatures) bool) bool {
+	i := slices.IndexFunc(h, func(r *cri.RuntimeHandler) bool { return r.GetName() == name })
+	return i >= 0 && has(h[i].GetFeatures())
+}
+
+// status describes the handlers in the status of the node.
+func (h handlers) status() []corev1.NodeRuntimeHandler {
+	var list []corev1.NodeRuntimeHandler
+	for _, r := range h {
+		readOnly, users := r.GetFeatures().GetRecursiveReadOnlyMounts(), r.GetFeatures().GetUserNamespaces()
+		list = append(list, corev1.NodeRuntimeHandler{
+			Name:     r.GetName(),
+			Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &readOnly, UserNamespaces: &users},
+		})
+	}
+	slices.SortFunc(list, func(a, b corev1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// adoptCgroup counts the cgroup of a pod that ran before the agent started.
+func (n *Node) adoptCgroup(log *slog.Logger, pod *corev1.Pod) {
+	if n.cgroups == nil || pod.Spec.Containers == nil { // the API server has deleted it
+		return
+	}
+	qos := qosOf(pod)
+	if err := n.cgroups.Set(pod.UID, qos, crispec.PodResources(pod, qos)); err != nil {
+		log.Warn("the limits of a pod could not be set again", "err", err)
+	}
+}

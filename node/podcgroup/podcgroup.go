@@ -1,0 +1,237 @@
+package podcgroup
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The least share of CPU time that the kernel gives, and the most.
+const (
+	minShares = 2
+	maxShares = 262144
+)
+
+// unlimited is more than any machine has, and less than what overflows in the kernel.
+const unlimited = 1 << 62
+
+// A Tree is the cgroups of the pods of one node. It is safe for concurrent use.
+type Tree struct {
+	root string // of the node's cgroups, below the mount points of the hierarchies
+	make func(path string, r *cgroups.Resources) error
+	drop func(path string) error
+
+	mu        sync.Mutex
+	burstable map[types.UID]uint64 // guarded by mu; CPU shares of the pods of that class
+}
+
+// Open makes the cgroups above those of pods, below the cgroup at the path root, which must exist. Node is what the pods
+// of the node may use together.
+func Open(root string, node *cri.LinuxContainerResources) (*Tree, error) {
+	t := newTree(root, set, remove)
+	return t, t.open(node)
+}
+
+func newTree(root string, create func(path string, r *cgroups.Resources) error, drop func(path string) error) *Tree {
+	return &Tree{root: root, make: create, drop: drop, burstable: map[types.UID]uint64{}}
+}
+
+func (t *Tree) open(node *cri.LinuxContainerResources) error {
+	for _, c := range []struct {
+		path   string
+		limits *cri.LinuxContainerResources
+	}{
+		{t.top(), node},
+		{t.class(corev1.PodQOSBurstable), &cri.LinuxContainerResources{CpuShares: minShares}},
+		{t.class(corev1.PodQOSBestEffort), &cri.LinuxContainerResources{CpuShares: minShares}},
+	} {
+		r := resources(c.limits)
+		for _, size := range cgroups.HugePageSizes() { // pods are limited one by one
+			r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: size, Limit: unlimited})
+		}
+		if err := t.make(c.path, r); err != nil {
+			return fmt.Errorf("cgroup %s: %w", c.path, err)
+		}
+	}
+	return nil
+}
+
+// Find returns the path of the cgroup with the given name: at the root of the hierarchies, or below the cgroup of this
+// process. It returns "" if there is none.
+func Find(name string) string {
+	mount, err := members()
+	if err != nil {
+		return ""
+	}
+	places := []string{filepath.Join("/", name)}
+	if own, err := cgroups.ParseCgroupFile("/proc/self/cgroup"); err == nil {
+		places = append(places, filepath.Join("/", cmp.Or(own[""], own["memory"], own["devices"]), name))
+	}
+	for _, p := range places {
+		if info, err := os.Stat(filepath.Join(mount, p)); err == nil && info.IsDir() {
+			return p
+		}
+	}
+	return ""
+}
+
+// members returns the mount point of a hierarchy in which every container has its cgroup.
+func members() (string, error) {
+	const unified = "/sys/fs/cgroup"
+	if cgroups.IsCgroup2UnifiedMode() {
+		return unified, nil
+	}
+	mounts, err := cgroups.GetCgroupMounts(false)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range mounts {
+		if slices.Contains(m.Subsystems, "devices") {
+			return m.Mountpoint, nil
+		}
+	}
+	return "", errors.New("no hierarchy of cgroups has the devices controller")
+}
+
+// Unified reports whether the machine has cgroup v2 alone.
+func Unified() bool { return cgroups.IsCgroup2UnifiedMode() }
+
+func (t *Tree) top() string { return filepath.Join(t.root, "kubepods") }
+
+// class returns the cgroup of the pods of a class.
+func (t *Tree) class(qos corev1.PodQOSClass) string {
+	if qos == corev1.PodQOSGuaranteed {
+		return t.top()
+	}
+	return filepath.Join(t.top(), strings.ToLower(string(qos)))
+}
+
+// Path returns the path of a pod's cgroup, below the mount points of the hierarchies.
+func (t *Tree) Path(uid types.UID, qos corev1.PodQOSClass) string {
+	return filepath.Join(t.class(qos), "pod"+string(uid))
+}
+
+// Set makes the cgroup of a pod, or changes its limits.
+func (t *Tree) Set(uid types.UID, qos corev1.PodQOSClass, limits *cri.LinuxContainerResources) error {
+	path := t.Path(uid, qos)
+	if err := t.make(path, resources(limits)); err != nil {
+		return fmt.Errorf("cgroup %s: %w", path, err)
+	}
+	if qos != corev1.PodQOSBurstable {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.burstable[uid] = uint64(max(0, limits.GetCpuShares()))
+	return t.balance()
+}
+
+// Remove removes the cgroup of a pod. One that is not there is no error; processes in it are.
+func (t *Tree) Remove(uid types.UID) error {
+	var errs []error
+	for _, qos := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort} {
+		errs = append(errs, t.drop(t.Path(uid, qos)))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, counted := t.burstable[uid]; counted {
+		delete(t.burstable, uid)
+		errs = append(errs, t.balance())
+	}
+	return errors.Join(errs...)
+}
+
+// balance gives all burstable pods together the CPU time that they request. The caller holds mu.
+func (t *Tree) balance() error {
+	var sum uint64
+	for _, shares := range t.burstable {
+		sum += shares
+	}
+	path := t.class(corev1.PodQOSBurstable)
+	if err := t.make(path, resources(&cri.LinuxContainerResources{CpuShares: int64(min(max(sum, minShares), maxShares))})); err != nil {
+		return fmt.Errorf("cgroup %s: %w", path, err)
+	}
+	return nil
+}
+
+// resources translates limits. The use of devices is not limited here: containers have rules of their own.
+func resources(l *cri.LinuxContainerResources) *cgroups.Resources {
+	r := &cgroups.Resources{
+		CpuShares: uint64(max(0, l.GetCpuShares())), CpuQuota: l.GetCpuQuota(), CpuPeriod: uint64(max(0, l.GetCpuPeriod())),
+		Memory: l.GetMemoryLimitInBytes(), Unified: l.GetUnified(), SkipDevices: true, SkipFreezeOnSet: true,
+	}
+	if Unified() {
+		r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares)
+	}
+	for _, h := range l.GetHugepageLimits() {
+		r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: h.GetPageSize(), Limit: h.GetLimit()})
+	}
+	return r
+}
+
+// set makes the cgroup at path in every hierarchy, and limits it.
+func set(path string, r *cgroups.Resources) error {
+	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: r})
+	if err != nil {
+		return err
+	}
+	if err := m.Apply(-1); err != nil { // no process is put there
+		return err
+	}
+	return m.Set(within(r, func(controller string) bool { return enforces(m, controller) }))
+}
+
+// enforces reports whether a controller limits the processes of a cgroup.
+func enforces(m cgroups.Manager, controller string) bool {
+	if !Unified() {
+		return m.Path(controller) != ""
+	}
+	b, err := os.ReadFile(filepath.Join(m.Path(""), "cgroup.controllers"))
+	return err == nil && slices.Contains(strings.Fields(string(b)), controller)
+}
+
+// within returns those of the limits that controllers of the machine enforce.
+func within(r *cgroups.Resources, enforces func(controller string) bool) *cgroups.Resources {
+	out := *r
+	if !enforces("cpu") {
+		out.CpuShares, out.CpuWeight, out.CpuQuota, out.CpuPeriod = 0, 0, 0, 0
+	}
+	if !enforces("memory") {
+		out.Memory = 0
+	}
+	if !enforces("hugetlb") {
+		out.HugetlbLimit = nil
+	}
+	return &out
+}
+
+// remove removes the cgroup at path and those below it from every hierarchy.
+func remove(path string) error {
+	mount, err := members()
+	if err != nil {
+		return nil //nolint:nilerr // then nothing was made
+	}
+	if _, err := os.Stat(filepath.Join(mount, path)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})
+	if err != nil {
+		return err
+	}
+	if err := m.Destroy(); err != nil {
+		return fmt.Errorf("cgroup %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package podcgroup
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/cgroups"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// fake returns a tree whose cgroups are in a map.
+func fake(t *testing.T) (*Tree, map[string]*cgroups.Resources) {
+	t.Helper()
+	made := map[string]*cgroups.Resources{}
+	tree := newTree("/node",
+		func(path string, r *cgroups.Resources) error { made[path] = r; return nil },
+		func(path string) error { delete(made, path); return nil },
+	)
+	if err := tree.open(&cri.LinuxContainerResources{CpuShares: 4096, MemoryLimitInBytes: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	return tree, made
+}
+
+func shares(made map[string]*cgroups.Resources) map[string]uint64 {
+	all := map[string]uint64{}
+	for path, r := range made {
+		all[path] = r.CpuShares
+	}
+	return all
+}
+
+func TestTreeIsArrangedLikeKubelets(t *testing.T) {
+	tree, made := fake(t)
+	for uid, one := range map[string]struct {
+		qos    corev1.PodQOSClass
+		shares int64
+	}{"g": {corev1.PodQOSGuaranteed, 1024}, "b": {corev1.PodQOSBurstable, 512}, "c": {corev1.PodQOSBurstable, 256}, "e": {corev1.PodQOSBestEffort, 2}} {
+		limits := &cri.LinuxContainerResources{CpuShares: one.shares, MemoryLimitInBytes: 1 << 20}
+		if err := tree.Set(types.UID(uid), one.qos, limits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]uint64{
+		"/node/kubepods": 4096, "/node/kubepods/podg": 1024,
+		"/node/kubepods/burstable": 768, "/node/kubepods/burstable/podb": 512, "/node/kubepods/burstable/podc": 256,
+		"/node/kubepods/besteffort": 2, "/node/kubepods/besteffort/pode": 2,
+	}
+	if d := cmp.Diff(want, shares(made)); d != "" {
+		t.Errorf("CPU shares (-want +got):\n%s", d)
+	}
+	if made["/node/kubepods/podg"].Memory != 1<<20 || !made["/node/kubepods/podg"].SkipDevices {
+		t.Errorf("resources of a pod are %+v", made["/node/kubepods/podg"])
+	}
+	if err := tree.Remove("b"); err != nil {
+		t.Fatal(err)
+	}
+	if got := made["/node/kubepods/burstable"].CpuShares; got != 256 {
+		t.Errorf("burstable pods have %d shares after one has left, want 256", got)
+	}
+}
+
+func TestTreeReportsWhichCgroupFails(t *testing.T) {
+	tree, _ := fake(t)
+	no := errors.New("no space")
+	tree.make = func(string, *cgroups.Resources) error { return no }
+	err := tree.Set("x", corev1.PodQOSGuaranteed, &cri.LinuxContainerResources{})
+	if !errors.Is(err, no) || err.Error() != "cgroup /node/kubepods/podx: no space" {
+		t.Errorf("error %v", err)
+	}
+}

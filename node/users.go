@@ -1,0 +1,139 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// idsPerPod is how many user ids, and as many group ids, a pod with users of its own has, as kubelet has it.
+const idsPerPod = 65536
+
+// users gives pods with "hostUsers: false" ranges of the node's user and group ids: range i has the ids from i*idsPerPod on.
+// Range 0 is the node's own. No two pods have the same one. The range of a pod is in the file userns of its directory, in
+// kubelet's format, so that a restarted agent gives it to no other pod.
+type users struct {
+	files *files
+	count int // of ranges
+
+	mu    sync.Mutex
+	of    map[types.UID]uint32 // guarded by mu; the range of a pod
+	taken map[uint32]types.UID // guarded by mu
+}
+
+// A usersFile is the content of the file userns.
+type usersFile struct {
+	UIDs []idRange `json:"uidMappings"`
+	GIDs []idRange `json:"gidMappings"`
+}
+
+type idRange struct {
+	HostID      uint32 `json:"hostId"`
+	ContainerID uint32 `json:"containerId"`
+	Length      uint32 `json:"length"`
+}
+
+func newUsers(f *files, pods int) *users {
+	const ranges = 1<<16 - 2 // ids have 32 bits; the last one means none
+	return &users{files: f, count: min(pods, ranges), of: map[types.UID]uint32{}, taken: map[uint32]types.UID{}}
+}
+
+func (u *users) file(uid types.UID) string { return filepath.Join(u.files.pod(uid), "userns") }
+
+// open reads which pods have ranges. A file that this agent could not have written is an error.
+func (u *users) open() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, uid := range u.files.pods() {
+		b, err := os.ReadFile(u.file(uid))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("users of pod %s: %w", uid, err)
+		}
+		var f usersFile
+		if err := json.Unmarshal(b, &f); err != nil || len(f.UIDs) != 1 || len(f.GIDs) != 1 || f.UIDs[0] != f.GIDs[0] ||
+			f.UIDs[0].ContainerID != 0 || f.UIDs[0].Length != idsPerPod || f.UIDs[0].HostID%idsPerPod != 0 || f.UIDs[0].HostID == 0 {
+			return fmt.Errorf("users of pod %s: %s: want one range of %d ids from a multiple of that on", uid, u.file(uid), idsPerPod)
+		}
+		i := f.UIDs[0].HostID / idsPerPod
+		if other, twice := u.taken[i]; twice {
+			return fmt.Errorf("users of pod %s: it has the ids of pod %s", uid, other)
+		}
+		u.of[uid], u.taken[i] = i, uid
+	}
+	return nil
+}
+
+// allocate gives the pod a range, unless it has one.
+func (u *users) allocate(uid types.UID) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, has := u.of[uid]; has {
+		return nil
+	}
+	for i := uint32(1); i <= uint32(u.count); i++ {
+		if _, taken := u.taken[i]; taken {
+			continue
+		}
+		if err := u.write(uid, i); err != nil {
+			return fmt.Errorf("users of the pod: %w", err)
+		}
+		u.of[uid], u.taken[i] = i, uid
+		return nil
+	}
+	return errors.New("could not find an empty slot to allocate a user namespace")
+}
+
+// write stores a range so that it is there after a crash.
+func (u *users) write(uid types.UID, i uint32) error {
+	ids := []idRange{{HostID: i * idsPerPod, Length: idsPerPod}}
+	b, err := json.Marshal(usersFile{UIDs: ids, GIDs: ids})
+	if err != nil {
+		return err
+	}
+	path := u.file(uid)
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
+		return err
+	}
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// get returns the users of a pod for the runtime: those of the node unless the pod has a range.
+func (u *users) get(pod *corev1.Pod) *cri.UserNamespace {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	i, own := u.of[pod.UID]
+	if !own {
+		return &cri.UserNamespace{Mode: cri.NamespaceMode_NODE}
+	}
+	ids := func() []*cri.IDMapping { return []*cri.IDMapping{{HostId: i * idsPerPod, Length: idsPerPod}} }
+	return &cri.UserNamespace{Mode: cri.NamespaceMode_POD, Uids: ids(), Gids: ids()}
+}
+
+// release takes the range of a pod back, whose processes and files are gone.
+func (u *users) release(uid types.UID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if i, has := u.of[uid]; has {
+		delete(u.of, uid)
+		delete(u.taken, i)
+	}
+}
