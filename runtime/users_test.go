@@ -11,7 +11,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestPodHasUsersOfItsOwn runs containers as root users that are nobody on the host.
+// TestPodHasUsersOfItsOwn runs containers as root users without rights on the host.
 func TestPodHasUsersOfItsOwn(t *testing.T) {
 	n := newNode(t)
 	for _, dir := range []string{n.dir, filepath.Dir(n.dir)} {
@@ -70,7 +70,7 @@ func TestPodHasUsersOfItsOwn(t *testing.T) {
 	if !strings.Contains(string(status), "\nUid:\t1048576\t") {
 		t.Errorf("on the host the process is\n%s", status)
 	}
-	// The kernel's settings belong to nobody in the pod.
+	// The pod has no rights on the kernel's settings.
 	id, _ := k.ContainerIn(pod, p, config("escape", "write", "/proc/sys/kernel/core_pattern", "x"))
 	if got := k.Ended(id); got.GetExitCode() == 0 {
 		t.Error("the pod could change the kernel's core pattern")

@@ -5,7 +5,7 @@
 // the number of its devices, and the allocatable part that of the healthy ones.
 //
 // A container that is limited to n of the resource gets n devices that no other container has (D1). Which ones is written to
-// disk before the plug-in is asked (D2), so that a restarted agent gives them to nobody else. They are free again when their
+// disk before the plug-in is asked (D2), so that a restarted agent gives them to no other container. They are free again when their
 // pod is gone. The devices of a plug-in that has ended stay with their containers (D3), and count as capacity, but not as
 // allocatable.
 package deviceplugin

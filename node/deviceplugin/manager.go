@@ -94,7 +94,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err := os.MkdirAll(m.opts.Dir, 0o750); err != nil {
 		return fmt.Errorf("device plug-ins: %w", err)
 	}
-	// Plug-ins watch the directory: they register again when the socket is made anew.
+	// Plug-ins watch the directory: they register again when the socket is made again.
 	socket := filepath.Join(m.opts.Dir, filepath.Base(api.KubeletSocket))
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("device plug-ins: %w", err)
@@ -243,7 +243,7 @@ func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
 }
 
 // Allocate gives each container of the pod the devices that it asks for, unless it has them. An error is final: the pod
-// can't run on this node. Resources that no plug-in has registered are somebody else's.
+// can't run on this node. Resources that no plug-in has registered are left alone.
 func (m *Manager) Allocate(ctx context.Context, pod *corev1.Pod) error {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {

@@ -44,7 +44,7 @@ func matches(name string, patterns []string) bool {
 	return false
 }
 
-// sysctlNamespace returns the namespace to which a kernel parameter belongs, "" if that is none of a pod's.
+// sysctlNamespace returns the namespace to which a kernel parameter belongs; "" if a pod can't have its own.
 func sysctlNamespace(name string) string {
 	for prefix, namespace := range map[string]string{"kernel.shm": "IPC", "kernel.msg": "IPC", "fs.mqueue.": "IPC", "net.": "Net"} {
 		if strings.HasPrefix(name, prefix) {

@@ -155,7 +155,7 @@ func Pin(dir string, spec PinSpec) (Pins, error) {
 	return pins, nil
 }
 
-// openNamespaces opens the namespaces in a directory of /proc. The caller closes the files, also if there is an error.
+// openNamespaces opens the namespaces in a directory of /proc. The caller closes the files, even if there is an error.
 func openNamespaces(dir string, names []string) (files []*os.File, err error) {
 	for _, name := range names {
 		f, err := os.Open(dir + name)
