@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -217,15 +216,8 @@ func within(r *cgroups.Resources, enforces func(controller string) bool) *cgroup
 	return &out
 }
 
-// remove removes the cgroup at path and those below it from every hierarchy.
+// remove removes the cgroup at path and those below it from every hierarchy; it may be in a few of them only.
 func remove(path string) error {
-	mount, err := members()
-	if err != nil {
-		return nil //nolint:nilerr // then nothing was made
-	}
-	if _, err := os.Stat(filepath.Join(mount, path)); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})
 	if err != nil {
 		return err
