@@ -40,7 +40,7 @@ type Runtime interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*cri.ExecSyncResponse, error)
 
 	// Exec, Attach and PortForward return the URL of an HTTP server that waits for one request for an upgrade, for about a
-	// minute. Whoever knows the URL may use it.
+	// minute. The URL is all that a client needs.
 	Exec(ctx context.Context, req *cri.ExecRequest) (url string, err error)
 	Attach(ctx context.Context, req *cri.AttachRequest) (url string, err error)
 	PortForward(ctx context.Context, req *cri.PortForwardRequest) (url string, err error)

@@ -40,7 +40,7 @@ func (n *Node) streamRoutes(mux *http.ServeMux) {
 	}
 }
 
-// streams are those that a client of exec or attach wants.
+// streams are the streams of exec or attach that a client wants.
 type streams struct{ stdin, stdout, stderr, tty bool }
 
 func streamsOf(q url.Values) (streams, error) {
@@ -237,7 +237,7 @@ func answerCRI(w http.ResponseWriter, err error) {
 	case s.Code() == codes.NotFound:
 		answer(w, refuse(http.StatusNotFound, "%s", s.Message()))
 	case s.Code() == codes.ResourceExhausted:
-		w.Header().Set("Retry-After", "60") // when the URLs that nobody has used end
+		w.Header().Set("Retry-After", "60") // after which unused URLs end
 		answer(w, refuse(http.StatusTooManyRequests, "%s", s.Message()))
 	default:
 		answer(w, refuse(http.StatusInternalServerError, "%s", s.Message()))

@@ -17,7 +17,7 @@ import (
 // idleLimit is how long a stream may be idle: upstream's streamingConnectionIdleTimeout.
 const idleLimit = 4 * time.Hour
 
-// streams are those that a client of exec or attach wants.
+// streams are the streams of exec or attach that a client wants.
 type streams struct{ stdin, stdout, stderr, tty bool }
 
 func streamsOf(asked url.Values) streams {

@@ -23,7 +23,7 @@ import (
 // bearerProtocol begins the WebSocket protocol in which browsers send their token.
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
-// upgradeHeaders are the headers of an upgrade that a node gets. It gets no others, so none that say who the user is.
+// upgradeHeaders are the headers of an upgrade that a node gets. It gets no others, so none that name the user.
 var upgradeHeaders = []string{ //nolint:gochecknoglobals // a constant
 	"Connection", "Upgrade", httpstream.HeaderProtocolVersion, httpstream.HeaderAcceptedProtocolVersions,
 	"Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Extensions", wsstream.WebSocketProtocolHeader, "Origin", "User-Agent",

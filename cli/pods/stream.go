@@ -86,7 +86,7 @@ func (k *streaming) connect(ctx context.Context, c *client.REST, to call) error 
 		defer sizes.stop()
 		opts.TerminalSizeQueue = sizes
 	}
-	// What goes wrong is returned as well; a connection that was interrupted is none of it.
+	// The library logs errors that it returns as well, and the end of a connection that was interrupted.
 	err = e.StreamWithContext(klog.NewContext(ctx, klog.New(nil)), opts)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
