@@ -118,7 +118,7 @@ const defaultPort = 10250
 // hostPort returns where the kubelet of a node listens. Its error is an API status error.
 func (c *Client) hostPort(node *corev1.Node) (string, error) {
 	if c.opts.Absent != nil && c.opts.Absent(node) {
-		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("node %q is simulated without a kubelet: simulations of a file, or of more than 100 nodes, have no logs, exec or proxy", node.Name))
+		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("node %q is simulated without a kubelet: simulations of a file, or of more than 100 nodes, have no logs, exec, attach, port-forward or proxy", node.Name))
 	}
 	port := int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)
 	if port == 0 {
