@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/runtime/container"
@@ -30,6 +31,10 @@ func (s *Server) pause(ctx context.Context, p *pod) error {
 	}
 	rootfs := p.file("pause")
 	if err := os.Mkdir(rootfs, 0o755); err != nil {
+		return fmt.Errorf("process namespace of the pod: %w", err)
+	}
+	// A file system of its own, because the one of the state directory may be mounted noexec, as /run often is.
+	if err := unix.Mount("pause", rootfs, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=64k"); err != nil {
 		return fmt.Errorf("process namespace of the pod: %w", err)
 	}
 	if err := p.own("pause"); err != nil { // directories to mount on are made in it
@@ -63,7 +68,12 @@ func (s *Server) removePause(ctx context.Context, r *podRecord, p *pod) error {
 	if r.Pause == "" {
 		return nil
 	}
-	return errors.Join(container.Unpin(container.Pins{PID: p.file("pid")}), s.supervisor.Remove(ctx, r.Pause))
+	errs := []error{container.Unpin(container.Pins{PID: p.file("pid")}), s.supervisor.Remove(ctx, r.Pause)}
+	err := unix.Unmount(p.file("pause"), unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		errs = append(errs, fmt.Errorf("process namespace of the pod: %w", err))
+	}
+	return errors.Join(errs...)
 }
 
 // pauses returns the pod whose PID namespace the container with this id holds, or

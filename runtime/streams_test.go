@@ -525,8 +525,8 @@ func TestAttachStdin(t *testing.T) {
 	}
 }
 
-// drained reports whether nothing waits in a FIFO.
-func drained(t *testing.T, path string) bool {
+// waiting returns how many bytes are in a FIFO.
+func waiting(t *testing.T, path string) int {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -537,11 +537,11 @@ func drained(t *testing.T, path string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waiting := 0
-	if err := rc.Control(func(fd uintptr) { waiting, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }); err != nil {
-		t.Fatal(err)
+	bytes, failed := 0, error(nil)
+	if err := rc.Control(func(fd uintptr) { bytes, failed = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }); err != nil || failed != nil {
+		t.Fatal(err, failed)
 	}
-	return err == nil && waiting == 0
+	return bytes
 }
 
 // TestExitCodeSurvivesTheRuntime checks what is known of containers that ended while no runtime was running.
@@ -566,7 +566,7 @@ func TestExitCodeSurvivesTheRuntime(t *testing.T) {
 	if err := os.WriteFile(n.path("state/containers/"+id+"/stdin"), []byte("last words\n"), 0); err != nil {
 		t.Fatal(err)
 	}
-	for !drained(t, n.path("state/containers/"+id+"/stdin")) {
+	for waiting(t, n.path("state/containers/"+id+"/stdout")) == 0 {
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

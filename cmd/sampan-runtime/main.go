@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -16,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/sampan-io/sampan/internal/run"
@@ -226,6 +228,12 @@ func (s *settings) report(o runtime.Options, serve func(runtime.Options, func())
 // package streaming logs.
 func silenceLibraries() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }
 
+// keepDescriptors prevents that descriptors which this process was started with get into the processes that it starts.
+func keepDescriptors() {
+	const first = 3
+	_ = unix.CloseRange(first, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) // Linux 5.11
+}
+
 // serve runs the server, calls ready when it serves, and executes this program again after SIGHUP.
 func serve(o runtime.Options, ready func()) error {
 	// Found out now: after the file was replaced the kernel calls it deleted.
@@ -246,6 +254,7 @@ func serve(o runtime.Options, ready func()) error {
 		o.Log.Info("this program was built without the demo images (build tag embed)")
 	}
 	silenceLibraries()
+	keepDescriptors()
 	server, err := runtime.New(o)
 	if err != nil {
 		return err

@@ -78,7 +78,7 @@ func TestFDStoreKeepsTheNewest(t *testing.T) {
 		t.Errorf("%d messages are in the queue, and none counts", s.queued)
 	}
 	s.close()
-	// Without its process a store is begun anew.
+	// Without its process a new store is started.
 	if err := EndStore(dir); err != nil {
 		t.Fatal(err)
 	}
