@@ -104,8 +104,8 @@ func (k *Supervisor) resume(e *entry, r *Record, handed, stored []int) error {
 // Handover prepares for replacing the program in this process by another one (execve),
 // and returns the descriptors that stay open over it: for each running container those
 // of its output, so that output which was written but not read yet isn't lost even if
-// the container ends meanwhile, and that of its standard input if it is open. It may be called only after Run has returned. The new
-// program passes them to [Supervisor.TakeOver].
+// the container ends meanwhile, and that of its standard input if it is open. It may be
+// called only after Run has returned. The new program passes them to [Supervisor.TakeOver].
 func (k *Supervisor) Handover() map[string][]int {
 	out := map[string][]int{}
 	k.mu.Lock()

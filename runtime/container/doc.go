@@ -11,10 +11,13 @@
 //	K1  An exit is written to its file before it is reported to any client.
 //	K2  An exit code is the one that the kernel reported, or unknown; it is never guessed.
 //	K3  A container's output descriptors are opened for reading and writing, so the death of the supervisor kills no
-//	    container with SIGPIPE: output that is written meanwhile waits in the FIFO.
+//	    container with SIGPIPE: output that is written meanwhile waits in the FIFO. Terminals, open standard inputs and
+//	    exit codes survive it by a second process, which keeps the descriptors (see fdStore).
 //	K4  A container that has ended has no process, and no cgroup, left.
 //	K5  A log has no more and no larger files than its limits allow, and each line is in one of them until the oldest
 //	    is removed.
+//	K6  A client of a stream is never missing output because it is slow; one that takes none for half a minute is
+//	    detached. The end of a client kills neither a container nor a command in it.
 //
 // Terms: a record is the stored specification of a container; its rootfs is mounted by package image before it is
 // created and unmounted after it is removed; a pin is a bind mount that keeps a pod's namespaces alive without a
