@@ -79,10 +79,10 @@ func (d *Device) find() (specs.LinuxDevice, specs.LinuxDeviceCgroup, error) {
 	}
 	mode := found.FileMode
 	return specs.LinuxDevice{
-		Path: d.Destination, Type: string(found.Type), Major: found.Major, Minor: found.Minor, FileMode: &mode, UID: &found.Uid, GID: &found.Gid,
-	}, specs.LinuxDeviceCgroup{
-		Allow: true, Type: string(found.Type), Major: &found.Major, Minor: &found.Minor, Access: d.Access,
-	}, nil
+			Path: d.Destination, Type: string(found.Type), Major: found.Major, Minor: found.Minor, FileMode: &mode, UID: &found.Uid, GID: &found.Gid,
+		}, specs.LinuxDeviceCgroup{
+			Allow: true, Type: string(found.Type), Major: &found.Major, Minor: &found.Minor, Access: d.Access,
+		}, nil
 }
 
 // A Mount binds a file or directory of the host into a container.
