@@ -11,6 +11,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
+	"github.com/sampan-io/sampan/node/pullrecord"
 )
 
 // configured returns the options with the values of the configuration file that they do not set themselves.
@@ -30,7 +31,45 @@ func (o Options) configured() Options {
 	if o.Taints == nil {
 		o.Taints = c.RegisterWithTaints
 	}
+	if o.StaticPodPath == "" {
+		o.StaticPodPath = c.StaticPodPath
+	}
+	o.Seccomp.Default = o.Seccomp.Default || *c.SeccompDefault
+	o.AllowedUnsafeSysctls = append(o.AllowedUnsafeSysctls, c.AllowedUnsafeSysctls...)
+	o.Images = configuredImages(o.Images, c)
+	if o.Owner != "" && !c.Has("imageGCHighThresholdPercent") {
+		o.Images.Collect.HighPercent = 100 // images are also those of others
+	}
 	return o
+}
+
+// configuredImages fills in what the configuration says of images.
+func configuredImages(o ImageOptions, c *kubeletconfig.Config) ImageOptions {
+	switch {
+	case o.ParallelPulls != 0:
+	case c.MaxParallelImagePulls != nil:
+		o.ParallelPulls = int(*c.MaxParallelImagePulls)
+	case c.Has("serializeImagePulls") && *c.SerializeImagePulls:
+		o.ParallelPulls = 1
+	}
+	if o.Verification == "" {
+		o.Verification, o.Allowed = pullrecord.Policy(c.ImagePullCredentialsVerificationPolicy), c.PreloadedImagesVerificationAllowlist
+	}
+	if o.Collect == (CollectOptions{}) {
+		o.Collect = CollectOptions{
+			HighPercent: int(*c.ImageGCHighThresholdPercent), LowPercent: int(*c.ImageGCLowThresholdPercent),
+			MinAge: c.ImageMinimumGCAge.Duration, MaxAge: c.ImageMaximumGCAge.Duration,
+		}
+	}
+	return o
+}
+
+// thresholds returns at what amounts of free resources pods are evicted.
+func (o Options) thresholds() map[string]string {
+	if o.Config != nil {
+		return o.Config.EvictionHard
+	}
+	return kubeletconfig.Default().EvictionHard
 }
 
 // config returns the configuration of the node.

@@ -111,6 +111,15 @@ func (w *worker) refuse(r lifecycle.Rejection) func() {
 	return func() { w.view.Memory.Failed = r.Verdict() }
 }
 
+// serveDevicePlugins serves device plug-ins until ctx is cancelled. Without them the node goes on.
+func (n *Node) serveDevicePlugins(ctx context.Context) error {
+	if err := n.devices.Run(ctx); err != nil {
+		n.log.Error("device plug-ins can't register at this node", "err", err)
+		<-ctx.Done()
+	}
+	return nil
+}
+
 // addDevices adds to the configuration of a container what device plug-ins gave it.
 func (n *Node) addDevices(ctx context.Context, o order, c *cri.ContainerConfig) error {
 	if n.devices == nil {

@@ -92,7 +92,7 @@ type Options struct {
 	StaticPodPath string
 	ReadPod       func(data []byte) (*corev1.Pod, error)
 
-	// Eviction are the thresholds below which the node evicts pods; nil means [eviction.Defaults]. A node without RootDir
+	// Eviction are the thresholds below which the node evicts pods; nil means those of Config. A node without RootDir
 	// evicts none.
 	Eviction []eviction.Threshold
 
@@ -156,7 +156,10 @@ func (o Options) check() (Options, error) {
 		o.MaxPods = defaultMaxPods
 	}
 	if o.Eviction == nil {
-		o.Eviction = eviction.Defaults()
+		var err error
+		if o.Eviction, err = eviction.Parse(o.thresholds()); err != nil {
+			errs = append(errs, fmt.Errorf("node: Options.Config: %w", err))
+		}
 	}
 	if o.Starts == 0 {
 		o.Starts = defaultStarts
@@ -330,7 +333,7 @@ func (n *Node) Run(ctx context.Context) error {
 		first = append(first, run.Task{Name: "health check port", Run: n.serveHealth})
 	}
 	if n.devices != nil {
-		first = append(first, run.Task{Name: "device plug-ins", Run: n.devices.Run})
+		first = append(first, run.Task{Name: "device plug-ins", Run: n.serveDevicePlugins})
 	}
 	if n.opts.DrainPause >= 0 {
 		first = append(first, run.Task{Name: "departures", Run: n.followDepartures})

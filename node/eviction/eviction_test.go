@@ -12,7 +12,7 @@ import (
 )
 
 func TestMonitorHoldsConditions(t *testing.T) {
-	m := eviction.Monitor{Thresholds: eviction.Defaults(), Transition: 5 * time.Minute}
+	m := eviction.Monitor{Thresholds: upstream(), Transition: 5 * time.Minute}
 	start := time.Unix(1000, 0)
 	full := map[eviction.Signal]eviction.Observation{
 		eviction.MemoryAvailable: {Available: 1 << 30, Capacity: 4 << 30},
@@ -125,5 +125,16 @@ func TestExceeded(t *testing.T) {
 				t.Errorf("Limited = %t, want %t", got, want)
 			}
 		})
+	}
+}
+
+// upstream returns the thresholds of upstream's kubelet without configuration.
+func upstream() []eviction.Threshold {
+	return []eviction.Threshold{
+		{Signal: eviction.MemoryAvailable, Value: 100 << 20},
+		{Signal: eviction.NodeFsAvailable, Percent: 10},
+		{Signal: eviction.NodeFsInodes, Percent: 5},
+		{Signal: eviction.ImageFsAvailable, Percent: 15},
+		{Signal: eviction.ImageFsInodes, Percent: 5},
 	}
 }

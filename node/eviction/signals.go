@@ -60,17 +60,6 @@ func (t Threshold) least(capacity int64) int64 {
 	return t.Value
 }
 
-// Defaults returns the thresholds of a kubelet without configuration.
-func Defaults() []Threshold {
-	return []Threshold{
-		{Signal: MemoryAvailable, Value: 100 << 20},
-		{Signal: NodeFsAvailable, Percent: 10},
-		{Signal: NodeFsInodes, Percent: 5},
-		{Signal: ImageFsAvailable, Percent: 15},
-		{Signal: ImageFsInodes, Percent: 5},
-	}
-}
-
 // Parse reads thresholds as the field evictionHard of a KubeletConfiguration has them: quantities or percentages by signal.
 // The result is sorted by signal, memory first.
 func Parse(values map[string]string) ([]Threshold, error) {

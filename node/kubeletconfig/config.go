@@ -114,8 +114,10 @@ func asMap(k *kubelet.KubeletConfiguration) map[string]any {
 // its default value, and with another one it causes a warning.
 func Effective() []string {
 	all := strings.Fields(`
-		clusterDNS clusterDomain containerLogMaxFiles containerLogMaxSize cgroupDriver containerLogMonitorInterval
-		enableProfilingHandler enableSystemLogHandler evictionHard healthzBindAddress healthzPort kubeReserved maxPods
+		allowedUnsafeSysctls clusterDNS clusterDomain containerLogMaxFiles containerLogMaxSize cgroupDriver containerLogMonitorInterval
+		enableProfilingHandler enableSystemLogHandler evictionHard healthzBindAddress healthzPort imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
+		imagePullCredentialsVerificationPolicy kubeReserved maxParallelImagePulls maxPods preloadedImagesVerificationAllowlist
+		seccompDefault serializeImagePulls staticPodPath
 		nodeLeaseDurationSeconds nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency podsPerCore
 		providerID registerWithTaints resolvConf systemReserved volumeStatsAggPeriod
 	`)

@@ -78,10 +78,10 @@ func TestAllocatable(t *testing.T) {
 		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), "hugepages-2Mi": resource.MustParse("100Mi"),
 	}
 	tests := []struct{ text, cpu, memory, disk string }{
-		{"", "2", "824Mi", "90Gi"},
-		{"kubeReserved: {cpu: 100m, memory: 24Mi}\nsystemReserved: {cpu: 400m}\n", "1500m", "800Mi", "90Gi"},
+		{"", "2", "824Mi", "95Gi"},
+		{"kubeReserved: {cpu: 100m, memory: 24Mi}\nsystemReserved: {cpu: 400m}\n", "1500m", "800Mi", "95Gi"},
 		{"evictionHard: {memory.available: 50%}\n", "2", "412Mi", "100Gi"},
-		{"systemReserved: {memory: 9Gi, cpu: \"3\"}\n", "0", "0", "90Gi"},
+		{"systemReserved: {memory: 9Gi, cpu: \"3\"}\n", "0", "0", "95Gi"},
 	}
 	for _, tt := range tests {
 		c, err := kubeletconfig.Parse("k.yaml", []byte(head+tt.text))
