@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
@@ -167,5 +170,30 @@ func TestNodeReportsLimitationsAsEvents(t *testing.T) {
 		if count != 1 {
 			t.Errorf("%d events tell what the machine lacks, want 1", count)
 		}
+	})
+}
+
+// TestNodeStartsAgainOnAFullDisk refuses updates of the node: its object says from before that it is ready.
+func TestNodeStartsAgainOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		stop := r.start()
+		<-r.node.Ready()
+		stop()
+		full := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Message: "no space left for the store"}}
+		r.api.Intercept(func(q clienttest.Request) error {
+			if q.Verb == "patch" && q.Resource == "nodes" {
+				return full
+			}
+			return nil
+		})
+		r.opts.Version = "v1.37.1" // so that there is something to write
+		stop = r.start()
+		select {
+		case <-r.node.Ready():
+		case <-time.After(time.Minute):
+			t.Error("the node is not ready after a minute")
+		}
+		stop()
 	})
 }

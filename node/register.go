@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -179,17 +181,18 @@ func (n *Node) register(ctx context.Context) error {
 			failures = 0
 			if !ready && isReady(node) {
 				ready = true
-				close(n.ready)
-				n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", n.opts.Name)
-				for _, note := range n.health.noted() {
-					n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, note.reason, "container runtime: %s", note.message)
-				}
+				n.announce()
 			}
 		case ctx.Err() != nil:
 			return nil
 		default:
 			if failures++; failures == 1 {
 				n.log.Warn("node not registered, will try again", "err", err)
+			}
+			// After a restart on a full disk the object is there, and only its update is refused.
+			if !ready && outOfSpace(err) && last != nil && isReady(last) {
+				ready = true
+				n.announce()
 			}
 			pause = pauseAfter(failures)
 		}
@@ -215,6 +218,21 @@ func (n *Node) register(ctx context.Context) error {
 		last, _ = n.self.Get("", n.opts.Name)
 	}
 	return nil
+}
+
+// announce says that the node is ready.
+func (n *Node) announce() {
+	close(n.ready)
+	n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", n.opts.Name)
+	for _, note := range n.health.noted() {
+		n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, note.reason, "container runtime: %s", note.message)
+	}
+}
+
+// outOfSpace reports whether the API server refused a write because its disk is full.
+func outOfSpace(err error) bool {
+	var s apierrors.APIStatus
+	return errors.As(err, &s) && s.Status().Code == http.StatusInsufficientStorage
 }
 
 func isReady(node *corev1.Node) bool {

@@ -11,7 +11,8 @@ import (
 	"sync"
 
 	"github.com/opencontainers/cgroups"
-	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/cgroups/fs"
+	"github.com/opencontainers/cgroups/fs2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -180,9 +181,18 @@ func resources(l *cri.LinuxContainerResources) *cgroups.Resources {
 	return r
 }
 
+// newManager returns what writes a cgroup itself. The library's own choice also knows cgroups that systemd writes, with a client
+// of D-Bus.
+func newManager(c *cgroups.Cgroup) (cgroups.Manager, error) {
+	if Unified() {
+		return fs2.NewManager(c, "")
+	}
+	return fs.NewManager(c, nil)
+}
+
 // set makes the cgroup at path in every hierarchy, and limits it.
 func set(path string, r *cgroups.Resources) error {
-	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: r})
+	m, err := newManager(&cgroups.Cgroup{Path: path, Resources: r})
 	if err != nil {
 		return err
 	}
@@ -218,7 +228,7 @@ func within(r *cgroups.Resources, enforces func(controller string) bool) *cgroup
 
 // remove removes the cgroup at path and those below it from every hierarchy; it may be in a few of them only.
 func remove(path string) error {
-	m, err := manager.New(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})
+	m, err := newManager(&cgroups.Cgroup{Path: path, Resources: &cgroups.Resources{SkipDevices: true}})
 	if err != nil {
 		return err
 	}
