@@ -1,7 +1,6 @@
 package podfeature
 
 import (
-
 	corev1 "k8s.io/api/core/v1"
 )
 

@@ -78,11 +78,11 @@ func (d *Device) find() (specs.LinuxDevice, specs.LinuxDeviceCgroup, error) {
 		return specs.LinuxDevice{}, specs.LinuxDeviceCgroup{}, fmt.Errorf("device %s: %w", d.Source, err)
 	}
 	mode := found.FileMode
-	return specs.LinuxDevice{
-			Path: d.Destination, Type: string(found.Type), Major: found.Major, Minor: found.Minor, FileMode: &mode, UID: &found.Uid, GID: &found.Gid,
-		}, specs.LinuxDeviceCgroup{
-			Allow: true, Type: string(found.Type), Major: &found.Major, Minor: &found.Minor, Access: d.Access,
-		}, nil
+	device := specs.LinuxDevice{
+		Path: d.Destination, Type: string(found.Type), Major: found.Major, Minor: found.Minor, FileMode: &mode, UID: &found.Uid, GID: &found.Gid,
+	}
+	access := specs.LinuxDeviceCgroup{Allow: true, Type: string(found.Type), Major: &found.Major, Minor: &found.Minor, Access: d.Access}
+	return device, access, nil
 }
 
 // A Mount binds a file or directory of the host into a container.
