@@ -91,13 +91,7 @@ func (n *Node) isolate(ctx context.Context, pod *corev1.Pod) (handler string, er
 			return "", &unexpected{lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}}
 		}
 	}
-	if n.cgroups != nil {
-		qos := qosOf(pod)
-		if err := n.cgroups.Set(pod.UID, qos, crispec.PodResources(pod, qos)); err != nil {
-			return "", err
-		}
-	}
-	return handler, nil
+	return handler, n.limit(pod, qosOf(pod))
 }
 
 // unexpected is the error of a pod that this node will never run.

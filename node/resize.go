@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -152,8 +153,15 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 		qos = lifecycle.QOS(w.view.Pod)
 	}
 	asked := crispec.Resources(w.view.Pod, qos, &c, w.n.machine.spec())
+	during, after := w.between(""), w.between(c.Name)
 	w.begin(a, now, false, func(ctx context.Context) func() {
-		err := w.n.opts.Runtime.UpdateContainerResources(ctx, a.ID, asked)
+		err := w.n.limit(during, qos)
+		if err == nil {
+			err = w.n.opts.Runtime.UpdateContainerResources(ctx, a.ID, asked)
+		}
+		if err == nil {
+			err = w.n.limit(after, qos)
+		}
 		return func() {
 			r := &w.view.Memory.Resize
 			switch {
@@ -166,4 +174,53 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 			}
 		}
 	})
+}
+
+// between returns the pod as its cgroup has to allow it in the middle of a resize: each container has the larger of the resources
+// that it has and of those that it gets. The container called done has got them.
+func (w *worker) between(done string) *corev1.Pod {
+	r, pod := &w.view.Memory.Resize, w.view.Pod.DeepCopy()
+	old := map[string]corev1.ResourceRequirements{}
+	for _, c := range w.view.Containers {
+		if have, ok := r.Applied[c.ID]; ok && c.State == lifecycle.Running && c.Name != done {
+			old[c.Name] = have
+		}
+	}
+	resizable(pod, func(c *corev1.Container) {
+		c.Resources = r.Allocated[c.Name]
+		if have, ok := old[c.Name]; ok {
+			c.Resources = larger(c.Resources, have)
+		}
+	})
+	return pod
+}
+
+// larger returns the larger of each request and limit. What one of the two does not limit is not limited.
+func larger(a, b corev1.ResourceRequirements) corev1.ResourceRequirements {
+	out := corev1.ResourceRequirements{Requests: maps.Clone(a.Requests), Limits: corev1.ResourceList{}}
+	for name, q := range b.Requests {
+		if mine, ok := out.Requests[name]; !ok || mine.Cmp(q) < 0 {
+			if out.Requests == nil {
+				out.Requests = corev1.ResourceList{}
+			}
+			out.Requests[name] = q
+		}
+	}
+	for name, q := range a.Limits {
+		if other, ok := b.Limits[name]; ok {
+			if q.Cmp(other) < 0 {
+				q = other
+			}
+			out.Limits[name] = q
+		}
+	}
+	return out
+}
+
+// limit sets the limits of a pod's cgroup, if the node has such.
+func (n *Node) limit(pod *corev1.Pod, qos corev1.PodQOSClass) error {
+	if n.cgroups == nil {
+		return nil
+	}
+	return n.cgroups.Set(pod.UID, qos, crispec.PodResources(pod, qos))
 }

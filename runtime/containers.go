@@ -215,8 +215,8 @@ func checkContainer(c *cri.ContainerConfig) error {
 	if ns := sc.GetNamespaceOptions(); ns.GetPid() == cri.NamespaceMode_TARGET && ns.GetTargetId() == "" {
 		fault("process namespace TARGET needs a target_id")
 	}
-	if p := sc.GetApparmor(); p.GetProfileType() == cri.SecurityProfile_Localhost && !container.AppArmor() {
-		fault("the AppArmor profile %q: the kernel does not enforce AppArmor", p.GetLocalhostRef())
+	if fault := appArmorFault(sc, container.AppArmor()); fault != "" {
+		faults = append(faults, fault)
 	}
 	if len(faults) > 0 {
 		return invalid("container %q: %s", c.GetMetadata().GetName(), strings.Join(faults, "; "))

@@ -51,6 +51,20 @@ func appArmorProfile(sc *cri.LinuxContainerSecurityContext) string {
 	return ""
 }
 
+// appArmorFault says why a container can't have the AppArmor profile that it asks for, or nothing. On a kernel that enforces
+// AppArmor a default profile would have to be loaded, and this runtime has none.
+func appArmorFault(sc *cri.LinuxContainerSecurityContext, enforced bool) string {
+	p := sc.GetApparmor()
+	switch {
+	case p == nil:
+	case p.GetProfileType() == cri.SecurityProfile_Localhost && !enforced:
+		return fmt.Sprintf("the AppArmor profile %q: the kernel does not enforce AppArmor", p.GetLocalhostRef())
+	case p.GetProfileType() == cri.SecurityProfile_RuntimeDefault && enforced && !sc.GetPrivileged():
+		return "the AppArmor profile RuntimeDefault: this runtime has no default profile; load one, and name it with the type Localhost"
+	}
+	return ""
+}
+
 // hiddenPaths returns the paths that a container can't read, or can't write. A request for none is one for the default ones
 // unless the pod has users of its own: over the wire, no list and an empty one are the same, and only such a pod can be without.
 func hiddenPaths(r *podRecord, paths []string) []string {
