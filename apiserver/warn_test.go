@@ -30,12 +30,12 @@ func TestFieldsWithoutEffectWarn(t *testing.T) {
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 	d.Spec.Template.Labels = d.Spec.Selector.MatchLabels
 	d.Spec.Template.Spec = pod("").Spec
-	d.Spec.Template.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
-	const deployments, probe = "/apis/apps/v1/namespaces/default/deployments", "spec.template.spec.containers[0].livenessProbe"
-	said(f.do("POST", deployments+"?dryRun=All", d), probe)
-	said(f.do("POST", deployments, d), probe)
+	d.Spec.Template.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0"}}
+	const deployments, label = "/apis/apps/v1/namespaces/default/deployments", "spec.template.spec.securityContext.seLinuxOptions"
+	said(f.do("POST", deployments+"?dryRun=All", d), label)
+	said(f.do("POST", deployments, d), label)
 	said(f.do("PATCH", deployments+"/d", `{"metadata":{"labels":{"a":"b"}}}`, merge))
-	said(f.do("PATCH", deployments+"/d", `{"spec":{"paused":true}}`, merge), probe)
+	said(f.do("PATCH", deployments+"/d", `{"spec":{"paused":true}}`, merge), label)
 	said(f.do("GET", deployments+"/d", nil))
 
 	p := pod("p")
@@ -45,9 +45,9 @@ func TestFieldsWithoutEffectWarn(t *testing.T) {
 	p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{}}}
 	said(f.do("POST", pods, p)) // the scheduler obeys this field
 	p.Name = "q"
-	p.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
-	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
-	said(f.do("POST", pods, p), "spec.containers[0].livenessProbe", "spec.containers[0].lifecycle")
+	p.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0"}}
+	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0"}}
+	said(f.do("POST", pods, p), "spec.securityContext.seLinuxOptions", "spec.containers[0].securityContext.seLinuxOptions")
 	p = pod("hp")
 	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: 8081}}
 	said(f.do("POST", pods, p)) // which leads to the pod

@@ -86,7 +86,7 @@ func (n *Node) relieve(ctx context.Context, now time.Time) {
 	pods := n.usage(ctx, s.Resource != corev1.ResourceMemory, func(*corev1.Pod) bool { return true })
 	victim, message := eviction.Victim(s, pods)
 	if victim == nil {
-		n.log.Warn("the node lacks a resource, and there is no pod to evict", "resource", s.Resource)
+		n.log.Warn("the node lacks a resource, and no pod can be evicted", "resource", s.Resource)
 		return
 	}
 	n.evict(ctx, victim.Pod, message, true)

@@ -27,7 +27,7 @@ func Controlling(t *testing.T, tasks Tasks, f func(t *testing.T, s *clienttest.S
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.New(t, objs...)
 		Live(t, tasks, s, func() {
-			Rest()
+			synctest.Wait()
 			f(t, s)
 		})
 	})

@@ -48,7 +48,7 @@ func PageSize(pod *corev1.Pod, medium corev1.StorageMedium) (int64, error) {
 		}
 	}
 	if found == 0 {
-		return 0, fmt.Errorf("medium %s: hugePages storage requested, but there is no resource request for huge pages", medium)
+		return 0, fmt.Errorf("medium %s: hugePages storage requested, but there is "+"no resource request for huge pages" /* upstream's words */, medium)
 	}
 	return found, nil
 }

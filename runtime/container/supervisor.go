@@ -147,7 +147,7 @@ func (k *Supervisor) Run(ctx context.Context) error {
 	group.Go(k.reapStrangers)
 	store, kept, err := openStore(k.opts.Dir, k.Spawning)
 	if err != nil {
-		k.opts.Log.Warn("if this process is killed, exit codes, output and terminals of containers will be lost: there is no process that keeps them", "err", err)
+		k.opts.Log.Warn("if this process is killed, exit codes, output and terminals of containers will be lost: the process that keeps them could not be started", "err", err)
 	}
 	defer store.close()
 	k.store = store
