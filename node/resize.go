@@ -176,8 +176,8 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 	})
 }
 
-// between returns the pod as its cgroup has to allow it in the middle of a resize: each container has the larger of the resources
-// that it has and of those that it gets. The container called done has got them.
+// between returns the pod as its cgroup has to allow it in the middle of a resize: each container has the larger of its old and
+// its new resources. The container called done has its new ones.
 func (w *worker) between(done string) *corev1.Pod {
 	r, pod := &w.view.Memory.Resize, w.view.Pod.DeepCopy()
 	old := map[string]corev1.ResourceRequirements{}
