@@ -21,6 +21,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/mounts"
+	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/volume"
 )
@@ -377,7 +378,10 @@ func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips 
 func imageMount(id string, vm corev1.VolumeMount, env func(string) (string, bool)) (*cri.Mount, error) {
 	part := vm.SubPath
 	if vm.SubPathExpr != "" {
-		part = crispec.Expand(vm.SubPathExpr, env)
+		var err error
+		if part, err = crispec.Expand(vm.SubPathExpr, env); err != nil {
+			return nil, fmt.Errorf("subPathExpr of volume %q %w", vm.Name, err)
+		}
 	}
 	if part != "" && !filepath.IsLocal(part) {
 		return nil, fmt.Errorf("subPath %q of volume %q leaves the volume", part, vm.Name)
@@ -422,7 +426,10 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 	}
 	part := vm.SubPath
 	if vm.SubPathExpr != "" {
-		part = crispec.Expand(vm.SubPathExpr, env)
+		var err error
+		if part, err = crispec.Expand(vm.SubPathExpr, env); err != nil {
+			return nil, fmt.Errorf("subPathExpr of volume %q %w", vm.Name, err)
+		}
 	}
 	if part == "" {
 		return m, nil
@@ -560,7 +567,7 @@ func (f *files) unmount(uid types.UID) error {
 	if err := mounts.UnmountBelow(dir); err != nil {
 		return err
 	}
-	return os.RemoveAll(f.memory(uid))
+	return removal.Tree(f.memory(uid))
 }
 
 // Clean removes what agents have left in the file system under Options.RootDir:
@@ -575,7 +582,7 @@ func Clean(rootDir string) error {
 		if err := mounts.UnmountBelow(dir); err != nil {
 			return err
 		}
-		if err := os.RemoveAll(dir); err != nil {
+		if err := removal.Tree(dir); err != nil {
 			return err
 		}
 	}
@@ -587,7 +594,7 @@ func (f *files) remove(uid types.UID) error {
 	if f.root == "" || !isDirectory(uid) {
 		return nil
 	}
-	return os.RemoveAll(f.pod(uid))
+	return removal.Tree(f.pod(uid))
 }
 
 // isDirectory reports whether a UID is the name of one directory, so that removing it removes only files of the pod.

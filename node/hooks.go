@@ -67,9 +67,9 @@ func (p prober) Probe(ctx context.Context, spec *corev1.Probe, c *corev1.Contain
 			known[e.Name] = e.Value
 		}
 	}
-	cmd := make([]string, len(spec.Exec.Command))
-	for i, word := range spec.Exec.Command {
-		cmd[i] = crispec.Expand(word, func(name string) (string, bool) { v, ok := known[name]; return v, ok })
+	cmd, err := crispec.ExpandAll(spec.Exec.Command, func(name string) (string, bool) { v, ok := known[name]; return v, ok })
+	if err != nil {
+		return fmt.Errorf("exec.command: %w", err)
 	}
 	out, err := p.n.exec(ctx, id, cmd, probe.Timeout(spec))
 	var exit *exitError

@@ -163,7 +163,7 @@ func (n *Node) find(r *http.Request) (*worker, observed, *corev1.ContainerStatus
 		return nil, observed{}, nil, refuse(http.StatusNotFound, "pod %q does not exist", name)
 	}
 	state, _ := w.status()
-	for _, list := range [][]corev1.ContainerStatus{state.pod.Status.ContainerStatuses, state.pod.Status.InitContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{state.pod.Status.ContainerStatuses, state.pod.Status.InitContainerStatuses, state.pod.Status.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == container {
 				return w, state, &list[i], nil

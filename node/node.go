@@ -254,7 +254,7 @@ func New(opts Options) (*Node, error) {
 		metrics:   newMetrics(),
 		health:    health{changed: make(chan struct{}, 1)},
 		transport: newStreamTransport(),
-		statics:   statics{running: map[types.NamespacedName]*worker{}, mirrors: map[types.UID]*corev1.Pod{}, wake: make(chan struct{}, 1)},
+		statics:   statics{running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: make(chan struct{}, 1)},
 		pressure:  pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction, Transition: transition}},
 		workers:   map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
 	}

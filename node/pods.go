@@ -136,6 +136,7 @@ func (n *Node) adoptOrphans() {
 
 // podChanged is called for each change of the node's pods, in order.
 func (n *Node) podChanged(old, pod *corev1.Pod) {
+	pod = fromAPI(pod)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.arrivals != nil {
@@ -207,7 +208,11 @@ func (n *Node) worker(namespace, name string) *worker {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if isMirror(pod) {
-		return n.workers[types.UID(pod.Annotations[configHash])]
+		w := n.statics.running[types.NamespacedName{Namespace: namespace, Name: name}]
+		if mirrorFor(w, pod) == nil {
+			return nil
+		}
+		return w
 	}
 	return n.workers[pod.UID]
 }

@@ -42,14 +42,25 @@ const maxManifest = 1 << 20
 type statics struct {
 	wanted  map[types.NamespacedName]*corev1.Pod
 	running map[types.NamespacedName]*worker
-	mirrors map[types.UID]*corev1.Pod // the mirror pods that there are, by the UID of the static pod
-	wake    chan struct{}             // holds one: mirror pods may have to be created or deleted
+	mirrors map[types.NamespacedName]*corev1.Pod // the mirror pods that there are
+	wake    chan struct{}                        // holds one: mirror pods may have to be created or deleted
 }
 
 // isMirror reports whether a pod of the API server is the copy of a static pod.
 func isMirror(pod *corev1.Pod) bool {
 	_, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return is
+}
+
+// fromAPI returns a pod of the API server without the annotation by which the agent knows static pods.
+func fromAPI(pod *corev1.Pod) *corev1.Pod {
+	if pod == nil || !isStatic(pod) || isMirror(pod) {
+		return pod
+	}
+	out := *pod
+	out.Annotations = maps.Clone(pod.Annotations)
+	delete(out.Annotations, configSource)
+	return &out
 }
 
 // isStatic reports whether a pod comes from a file.
@@ -160,7 +171,7 @@ func (n *Node) syncStatic() {
 		f := n.found[pod.UID]
 		delete(n.found, pod.UID)
 		w := n.startWorker(pod, f, rejection)
-		w.mirrored(s.mirrors[pod.UID])
+		w.mirrored(mirrorFor(w, s.mirrors[key]))
 		s.running[key] = w
 	}
 	select {
@@ -169,21 +180,26 @@ func (n *Node) syncStatic() {
 	}
 }
 
+// mirrorFor returns a mirror pod if it is the copy of the static pod of a worker, and otherwise nil. Whoever may create pods can
+// write the annotations of a mirror pod: it counts only with the name of the static pod as well.
+func mirrorFor(w *worker, pod *corev1.Pod) *corev1.Pod {
+	if w == nil || pod == nil || pod.Annotations[configHash] != string(w.uid) {
+		return nil
+	}
+	return pod
+}
+
 // mirrorChanged is called when a mirror pod has changed; pod is nil if it was deleted. The caller holds mu.
 func (n *Node) mirrorChanged(old, pod *corev1.Pod) {
-	if old != nil {
-		uid := types.UID(old.Annotations[configHash])
-		delete(n.statics.mirrors, uid)
-		if w := n.workers[uid]; w != nil && pod == nil {
-			w.mirrored(nil)
-		}
+	named := cmp.Or(pod, old)
+	key := types.NamespacedName{Namespace: named.Namespace, Name: named.Name}
+	if pod == nil {
+		delete(n.statics.mirrors, key)
+	} else {
+		n.statics.mirrors[key] = pod
 	}
-	if pod != nil {
-		uid := types.UID(pod.Annotations[configHash])
-		n.statics.mirrors[uid] = pod
-		if w := n.workers[uid]; w != nil {
-			w.mirrored(pod)
-		}
+	if w := n.statics.running[key]; w != nil {
+		w.mirrored(mirrorFor(w, pod))
 	}
 	select {
 	case n.statics.wake <- struct{}{}:

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/sampan-io/sampan/internal/mounts"
+	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/network"
 )
@@ -51,7 +52,7 @@ func Clean(opts Options) error {
 		errs = append(errs, container.RemoveCgroup(c))
 	}
 	for _, dir := range []string{"tmp", "containers"} {
-		errs = append(errs, os.RemoveAll(filepath.Join(opts.Root, dir)))
+		errs = append(errs, removal.Tree(filepath.Join(opts.Root, dir)))
 	}
 	return errors.Join(append(errs, s.vanish())...)
 }

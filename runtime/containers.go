@@ -21,6 +21,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/mounts"
+	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/image"
 )
@@ -599,7 +600,7 @@ func (s *Server) adoptContainers() error {
 	for _, e := range entries {
 		if s.containerConfig(e.Name()) == nil { // R2
 			dir := s.rootfsDir(e.Name())
-			if err := errors.Join(mounts.DetachBelow(dir), os.RemoveAll(dir)); err != nil {
+			if err := errors.Join(mounts.DetachBelow(dir), removal.Tree(dir)); err != nil {
 				return err
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -164,9 +165,11 @@ const ownRegistry = "sampan.local/"
 func (i *imageService) request(ref string, auth *cri.AuthConfig, platform string) (pullRequest, *image.Image, error) {
 	store := i.server.images.Load()
 	if hex := strings.TrimPrefix(ref, "sha256:"); len(hex) == 64 || hex != ref { // an id
-		if img, err := store.Get(ref); err == nil {
+		// An id names no registry that would ask for credentials, so only the images that everybody has are given out for it.
+		if img, err := store.Get(ref); err == nil && slices.ContainsFunc(img.Names, func(n string) bool { return strings.HasPrefix(n, ownRegistry) }) {
 			return pullRequest{}, &img, nil
 		}
+		return pullRequest{}, nil, status.Errorf(codes.NotFound, "image %q is an id, which no registry can be asked for", ref)
 	}
 	full, err := image.Normalize(ref)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/mounts"
+	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/wait"
 )
 
@@ -41,7 +42,7 @@ func (p Profile) Remove(ctx context.Context) (bool, error) {
 	if err := mounts.UnmountBelow(p.DataDir); err != nil {
 		return true, fmt.Errorf("removing the data directory: %w", err)
 	}
-	if err := os.RemoveAll(p.DataDir); err != nil {
+	if err := removal.Tree(p.DataDir); err != nil {
 		return true, fmt.Errorf("removing the data directory: %w", err)
 	}
 	return true, nil

@@ -64,11 +64,19 @@ func (m Attempt) Config() (*cri.ContainerConfig, error) {
 	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
 		annotations[TerminationGrace] = strconv.FormatInt(*g, 10)
 	}
+	command, err := ExpandAll(c.Command, lookup)
+	if err != nil {
+		return nil, fmt.Errorf("command: %w", err)
+	}
+	args, err := ExpandAll(c.Args, lookup)
+	if err != nil {
+		return nil, fmt.Errorf("args: %w", err)
+	}
 	return &cri.ContainerConfig{
 		Metadata:    &cri.ContainerMetadata{Name: c.Name, Attempt: uint32(m.Attempt)},
 		Image:       &cri.ImageSpec{Image: m.Image.GetId(), UserSpecifiedImage: c.Image},
-		Command:     expandAll(c.Command, lookup),
-		Args:        expandAll(c.Args, lookup),
+		Command:     command,
+		Args:        args,
 		WorkingDir:  c.WorkingDir,
 		Envs:        envs,
 		Mounts:      mounts,
@@ -86,12 +94,19 @@ func (m Attempt) Config() (*cri.ContainerConfig, error) {
 	}, nil
 }
 
-func expandAll(list []string, lookup func(string) (string, bool)) []string {
-	out := make([]string, len(list))
+// ExpandAll expands each of a list of arguments: see [Expand].
+func ExpandAll(list []string, lookup func(string) (string, bool)) ([]string, error) {
+	out, total := make([]string, len(list)), 0
 	for i, s := range list {
-		out[i] = Expand(s, lookup)
+		var err error
+		if out[i], err = Expand(s, lookup); err != nil {
+			return nil, fmt.Errorf("argument %d %w", i+1, err)
+		}
+		if total += len(out[i]); total > maxTotal {
+			return nil, fmt.Errorf("the arguments are longer than %d bytes", maxTotal)
+		}
 	}
-	return out
+	return out, nil
 }
 
 func stopSignal(c *corev1.Container) cri.Signal {

@@ -35,15 +35,21 @@ func (f Facts) Environment(c *corev1.Container) ([]*cri.KeyValue, map[string]str
 	services := f.serviceVariables()
 	known := map[string]string{}
 	var names []string
+	total := 0
+	tooLarge := fmt.Errorf("the environment is longer than %d bytes", maxTotal)
 	set := func(name, value string) {
 		if _, old := known[name]; !old {
 			names = append(names, name)
 		}
 		known[name] = value
+		total += len(name) + len(value)
 	}
 	for i := range c.EnvFrom {
 		if err := f.envFrom(&c.EnvFrom[i], set); err != nil {
 			return nil, nil, err
+		}
+		if total > maxTotal {
+			return nil, nil, tooLarge
 		}
 	}
 	lookup := func(name string) (string, bool) {
@@ -56,7 +62,14 @@ func (f Facts) Environment(c *corev1.Container) ([]*cri.KeyValue, map[string]str
 	for i := range c.Env {
 		e := &c.Env[i]
 		if e.ValueFrom == nil {
-			set(e.Name, Expand(e.Value, lookup))
+			value, err := Expand(e.Value, lookup)
+			if err != nil {
+				return nil, nil, fmt.Errorf("environment variable %s %w", e.Name, err)
+			}
+			set(e.Name, value)
+			if total > maxTotal {
+				return nil, nil, tooLarge
+			}
 			continue
 		}
 		value, found, err := f.value(e.ValueFrom, c)
@@ -65,6 +78,9 @@ func (f Facts) Environment(c *corev1.Container) ([]*cri.KeyValue, map[string]str
 		}
 		if found {
 			set(e.Name, value)
+		}
+		if total > maxTotal {
+			return nil, nil, tooLarge
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
@@ -291,15 +307,25 @@ func serviceVariables(vars map[string]string, s *corev1.Service) {
 
 func variable(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
 
+// maxExpanded is how long one variable or argument may be whose references are expanded, in bytes: the kernel executes no program
+// with a longer one (execve(2), MAX_ARG_STRLEN). All of a container together are at most maxTotal long.
+const (
+	maxExpanded = 128 << 10
+	maxTotal    = 4 << 20
+)
+
 // Expand replaces each $(NAME) by the result of lookup, and leaves unknown names as they
-// are. $$ is an escaped $.
-func Expand(text string, lookup func(name string) (string, bool)) string {
+// are. $$ is an escaped $. It is an error if the result becomes too long: values may refer to values, and grow exponentially.
+func Expand(text string, lookup func(name string) (string, bool)) (string, error) {
 	var b strings.Builder
 	for {
+		if b.Len() > maxExpanded {
+			return "", fmt.Errorf("is longer than %d bytes after its references were expanded", maxExpanded)
+		}
 		i := strings.IndexByte(text, '$')
 		if i < 0 || i+1 == len(text) {
 			b.WriteString(text)
-			return b.String()
+			return b.String(), nil
 		}
 		b.WriteString(text[:i])
 		switch rest := text[i+1:]; rest[0] {

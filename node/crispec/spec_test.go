@@ -47,9 +47,29 @@ func TestExpand(t *testing.T) {
 		"$($(A))":       "$($(A))",
 		"${A} $(A) $$x": "${A} 1 $x",
 	} {
-		if got := crispec.Expand(text, lookup); got != want {
-			t.Errorf("Expand(%q) = %q, want %q", text, got, want)
+		if got, err := crispec.Expand(text, lookup); got != want || err != nil {
+			t.Errorf("Expand(%q) = %q, %v, want %q", text, got, err, want)
 		}
+	}
+}
+
+// TestExpansionIsBounded lets variables refer to variables, so that each is eight times as long as the one before.
+func TestExpansionIsBounded(t *testing.T) {
+	c := &corev1.Container{Env: []corev1.EnvVar{{Name: "E0", Value: strings.Repeat("x", 64)}}}
+	for i := range 11 {
+		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("E%d", i+1), Value: strings.Repeat(fmt.Sprintf("$(E%d)", i), 8)})
+	}
+	const want = "environment variable E4 is longer than 131072 bytes after its references were expanded"
+	if _, _, err := (crispec.Facts{Pod: &corev1.Pod{}}).Environment(c); err == nil || err.Error() != want {
+		t.Errorf("the error is %v, want %s", err, want)
+	}
+	long := strings.Repeat("x", 100<<10)
+	lookup := func(string) (string, bool) { return long, true }
+	if _, err := crispec.ExpandAll(slices.Repeat([]string{"$(A)"}, 100), lookup); err == nil || err.Error() != "the arguments are longer than 4194304 bytes" {
+		t.Errorf("the error of long arguments is %v", err)
+	}
+	if got, err := crispec.ExpandAll([]string{"$(A)"}, lookup); err != nil || got[0] != long {
+		t.Errorf("one long argument: %v", err)
 	}
 }
 

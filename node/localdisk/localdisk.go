@@ -20,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/names"
+	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
@@ -247,7 +248,7 @@ func (p *provisioner) remove(ctx context.Context, v *corev1.PersistentVolume) er
 		// A privileged pod may have mounted something in the volume.
 		err := mounts.UnmountBelow(v.Spec.Local.Path)
 		if err == nil {
-			err = os.RemoveAll(v.Spec.Local.Path)
+			err = removal.Tree(v.Spec.Local.Path)
 		}
 		if err != nil {
 			p.events.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "%v", err)

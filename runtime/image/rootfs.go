@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/mounts"
+	"github.com/sampan-io/sampan/internal/removal"
 )
 
 // use lists the layers of a container's root file system.
@@ -209,7 +210,7 @@ func (s *Store) discard(container string) error {
 			return err
 		}
 	}
-	return os.RemoveAll(s.path("containers", container))
+	return removal.Tree(s.path("containers", container))
 }
 
 // lowerDir is where the layers of a container with users of its own are mounted, while its root file system is being made.

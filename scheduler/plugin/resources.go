@@ -17,25 +17,29 @@ type Resources struct {
 	Other map[corev1.ResourceName]int64
 }
 
+// most bounds each amount of a list, so that the sums of the containers of a pod, and of the pods of a node, do not overflow. No node
+// has as much: as bytes it is 256 TiB.
+const most = 1 << 48
+
 // NewResources reads a list of the API. CPU is rounded up to thousandths,
-// everything else to whole units, as the API says.
+// everything else to whole units, as the API says. Larger amounts than 2^48 count as so much.
 func NewResources(l corev1.ResourceList) Resources {
 	var r Resources
 	for name, q := range l {
 		switch name {
 		case corev1.ResourceCPU:
-			r.MilliCPU = q.MilliValue()
+			r.MilliCPU = min(q.MilliValue(), most)
 		case corev1.ResourceMemory:
-			r.Memory = q.Value()
+			r.Memory = min(q.Value(), most)
 		case corev1.ResourceEphemeralStorage:
-			r.Ephemeral = q.Value()
+			r.Ephemeral = min(q.Value(), most)
 		case corev1.ResourcePods:
-			r.Pods = q.Value()
+			r.Pods = min(q.Value(), most)
 		default:
 			if r.Other == nil {
 				r.Other = map[corev1.ResourceName]int64{}
 			}
-			r.Other[name] = q.Value()
+			r.Other[name] = min(q.Value(), most)
 		}
 	}
 	return r
