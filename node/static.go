@@ -180,7 +180,7 @@ func (n *Node) syncStatic() {
 	}
 }
 
-// mirrorFor returns a mirror pod if it is the copy of the static pod of a worker, and otherwise nil. Whoever may create pods can
+// mirrorFor returns a mirror pod if it is the copy of the static pod of a worker, and otherwise nil. Any user who may create pods can
 // write the annotations of a mirror pod: it counts only with the name of the static pod as well.
 func mirrorFor(w *worker, pod *corev1.Pod) *corev1.Pod {
 	if w == nil || pod == nil || pod.Annotations[configHash] != string(w.uid) {

@@ -165,7 +165,7 @@ const ownRegistry = "sampan.local/"
 func (i *imageService) request(ref string, auth *cri.AuthConfig, platform string) (pullRequest, *image.Image, error) {
 	store := i.server.images.Load()
 	if hex := strings.TrimPrefix(ref, "sha256:"); len(hex) == 64 || hex != ref { // an id
-		// An id names no registry that would ask for credentials, so only the images that everybody has are given out for it.
+		// An id names no registry that would ask for credentials, so only the built-in images are returned for one.
 		if img, err := store.Get(ref); err == nil && slices.ContainsFunc(img.Names, func(n string) bool { return strings.HasPrefix(n, ownRegistry) }) {
 			return pullRequest{}, &img, nil
 		}
