@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -146,15 +147,25 @@ func start(cmd *exec.Cmd) error {
 	return <-l.done
 }
 
+// Servers get ports below those that the kernel gives to clients (net.ipv4.ip_local_port_range), so that no connection
+// takes one before its server listens.
+const (
+	firstPort = 20000
+	ports     = 10000
+)
+
 // freePort returns a port of loopback that is free now.
 func (p *Plane) freePort() int {
 	p.t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0") // it blocks for nothing
-	if err != nil {
-		p.t.Fatal(err)
+	for range 100 {
+		l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(firstPort+rand.IntN(ports))) // it does not block
+		if err == nil {
+			defer func() { _ = l.Close() }()
+			return l.Addr().(*net.TCPAddr).Port
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	p.t.Fatalf("none of 100 ports from %d on is free", firstPort)
+	return 0
 }
 
 func (p *Plane) startEtcd() {
