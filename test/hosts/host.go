@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -25,6 +26,8 @@ type Host struct {
 	first chan func() // run by the thread that made the namespace
 	jobs  chan func() // run by any of its others
 	done  sync.WaitGroup
+
+	udpFlows atomic.Uint32 // that its clients have had: see nextPort
 }
 
 // NewHost returns a host with nothing but loopback.

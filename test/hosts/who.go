@@ -196,11 +196,29 @@ func outcome(err error) error {
 func (h *Host) Dial(network string, to netip.AddrPort, patience time.Duration) (c net.Conn, err error) {
 	err = h.Do(func() error {
 		d := net.Dialer{Timeout: patience}
-		c, err = d.Dial(network, to.String())
+		if network != "udp" {
+			c, err = d.Dial(network, to.String())
+			return err
+		}
+		for range udpPorts {
+			d.LocalAddr = &net.UDPAddr{Port: h.nextPort()}
+			if c, err = d.Dial(network, to.String()); !errors.Is(err, syscall.EADDRINUSE) {
+				break
+			}
+		}
 		return err
 	})
 	return c, outcome(err)
 }
+
+// The ports that UDP clients use, one after the other. The kernel would choose at random, and a flow of a port that was
+// used within half a minute is to conntrack a part of the earlier one.
+const (
+	firstUDPPort = 33000
+	udpPorts     = 27000
+)
+
+func (h *Host) nextPort() int { return firstUDPPort + int(h.udpFlows.Add(1)%udpPorts) }
 
 // Ask asks the server behind an address who it is, on a connection or flow of its own.
 func (h *Host) Ask(network string, to netip.AddrPort, patience time.Duration) (Answer, error) {
