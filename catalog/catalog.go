@@ -136,9 +136,11 @@ func (s *Snapshot) Replaced() <-chan struct{} { return s.replaced }
 func (s *Snapshot) Kinds() []*Kind { return s.kinds }
 
 func (s *Snapshot) hubs() (hubs []*Kind) {
+	seen := map[*Kind]bool{}
 	for _, k := range s.kinds {
-		if k.Hub() == k {
-			hubs = append(hubs, k)
+		if hub := k.Hub(); !seen[hub] {
+			seen[hub] = true
+			hubs = append(hubs, hub)
 		}
 	}
 	return hubs

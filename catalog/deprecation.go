@@ -18,6 +18,9 @@ func (k *Kind) Deprecation() string { return k.deprecation }
 
 // deprecationOf returns what the Go type of a kind says of its life.
 func deprecationOf(k *Kind) string {
+	if k.Deprecated != "" {
+		return k.Deprecated
+	}
 	obj := k.New()
 	life, ok := obj.(interface{ APILifecycleDeprecated() (major, minor int) })
 	if !ok {

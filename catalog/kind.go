@@ -57,6 +57,12 @@ type Kind struct {
 	// --event-ttl. Event alone has it.
 	Expires bool
 
+	// Coerce makes of obj, which was just decoded, what the schema of its kind can hold: it drops unknown fields and
+	// malformed ones. Strict asks for the paths of the unknown fields; stored says that obj comes from the store, where
+	// an older definition may have admitted it: then malformed metadata is dropped, and is no error otherwise the client's
+	// fault. It runs before Default. Nil means that decoding has done it, as for Go types: only custom resources have it.
+	Coerce func(obj Object, strict, stored bool) (unknown []string, err error)
+
 	// Default fills in the fields that were left out. It runs on every object
 	// that comes in, and is idempotent, so that it can run once more after
 	// admission has changed the object. What lies behind the pointers, maps and
@@ -134,6 +140,12 @@ type Kind struct {
 	// Versions are further versions in which the objects are served. The kind itself is the
 	// version in which they are stored.
 	Versions []Version
+
+	// Unserved says that the version in which the objects are stored is not served: only Versions are.
+	Unserved bool
+
+	// Deprecated is the warning that every request for the kind gets. Empty means what the Go type says of its life.
+	Deprecated string
 
 	hub     *Kind    // of which this is a further version, or nil
 	version *Version // that this is

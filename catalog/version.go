@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,6 +31,27 @@ type Version struct {
 	// what [Kind.Validate] says. Both objects are of the hub. Nil means nothing.
 	Validate func(obj, old Object) field.ErrorList
 
+	// Whole says that Validate returns everything that is wrong, instead of what [Kind.Validate] does not say.
+	Whole bool
+
+	// Coerce is as in Kind, for an object of this version.
+	Coerce func(obj Object, strict, stored bool) (unknown []string, err error)
+
+	// Prepare, Warn and Subresources replace those of the kind in this version unless they are nil. Their objects are of
+	// the hub.
+	Prepare      func(obj, old Object)
+	Warn         func(obj, old Object) []string
+	Subresources []Subresource
+
+	// Columns replace those of the kind unless they are nil. Their cells get objects of this version.
+	Columns []Column
+
+	// Selectable replaces [Kind.Fields] unless it is nil. Its functions get objects of the hub.
+	Selectable map[string]func(obj Object) string
+
+	// Deprecated is as in Kind.
+	Deprecated string
+
 	// Fields maps the names that field selectors use in this version to those of
 	// [Kind.Fields]; nil means the same names.
 	Fields map[string]string
@@ -56,7 +78,11 @@ func (k *Kind) in(v *Version) *Kind {
 	served.GroupVersionKind = v.WithKind(k.Kind)
 	served.New, served.NewList = v.New, v.NewList
 	served.hub, served.version, served.Versions = k, v, nil
-	if v.Validate != nil {
+	served.Coerce, served.Unserved, served.Deprecated = v.Coerce, false, v.Deprecated
+	v.replace(&served)
+	if v.Whole {
+		served.Validate = v.Validate
+	} else if v.Validate != nil {
 		served.Validate = func(obj, old Object) field.ErrorList {
 			var errs field.ErrorList
 			if k.Validate != nil {
@@ -74,6 +100,25 @@ func (k *Kind) in(v *Version) *Kind {
 	return &served
 }
 
+// replace puts into served what v has of its own.
+func (v *Version) replace(served *Kind) {
+	if v.Prepare != nil {
+		served.Prepare = v.Prepare
+	}
+	if v.Warn != nil {
+		served.Warn = v.Warn
+	}
+	if v.Subresources != nil {
+		served.Subresources = v.Subresources
+	}
+	if v.Columns != nil {
+		served.Columns = v.Columns
+	}
+	if v.Selectable != nil {
+		served.Fields, served.Indexed = v.Selectable, nil
+	}
+}
+
 // Hub returns the kind in the version in which its objects are stored: k itself, unless k is one
 // of the [Kind.Versions] of another.
 func (k *Kind) Hub() *Kind {
@@ -83,9 +128,12 @@ func (k *Kind) Hub() *Kind {
 	return k
 }
 
-// Served returns the kind in all versions that a catalog serves it in, the hub first.
+// Served returns the kind in all versions that a catalog serves it in, the hub first if it is served.
 func (k *Kind) Served() []*Kind {
 	hub := k.Hub()
+	if hub.Unserved {
+		return slices.Clone(hub.further)
+	}
 	return append([]*Kind{hub}, hub.further...)
 }
 
