@@ -90,6 +90,9 @@ type Kind struct {
 	// generateName; nil means a DNS subdomain (RFC 1123).
 	ValidateName func(name string, prefix bool) []string
 
+	// AnyFinalizer says that finalizers need no domain. It holds for custom resources and their definitions.
+	AnyFinalizer bool
+
 	// Generation says that the kind counts metadata.generation: it starts at 1
 	// and rises with each change outside metadata and status.
 	Generation bool

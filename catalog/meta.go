@@ -24,10 +24,10 @@ func ValidateMeta(kind *Kind, obj, old Object) field.ErrorList {
 			return nil
 		}
 		at := field.NewPath("metadata")
-		return append(checkFinalizers(obj.GetFinalizers(), at.Child("finalizers")), checkRest(obj, at)...)
+		return append(kind.checkFinalizers(obj.GetFinalizers(), at.Child("finalizers")), checkRest(obj, at)...)
 	}
 	at := field.NewPath("metadata")
-	errs := checkFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
+	errs := kind.checkFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
 	if old == nil {
 		return append(errs, validation.ValidateObjectMetaAccessor(obj, kind.Namespaced, kind.checkName, at)...)
 	}
@@ -37,7 +37,10 @@ func ValidateMeta(kind *Kind, obj, old Object) field.ErrorList {
 
 // checkFinalizers refuses finalizers without a domain, by which their controller could not be
 // found, except those of Kubernetes itself.
-func checkFinalizers(names []string, at *field.Path) (errs field.ErrorList) {
+func (k *Kind) checkFinalizers(names []string, at *field.Path) (errs field.ErrorList) {
+	if k.AnyFinalizer {
+		return nil
+	}
 	for i, name := range names {
 		switch name {
 		case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:

@@ -5,16 +5,12 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/catalog"
 )
 
-type (
-	definition = apiextensionsv1.CustomResourceDefinition
-	schema     = apiextensionsv1.JSONSchemaProps
-)
+type definition = apiextensionsv1.CustomResourceDefinition
 
 // Finalizer keeps a definition until the objects of its resource are deleted.
 const Finalizer = apiextensionsv1.CustomResourceCleanupFinalizer
@@ -31,6 +27,7 @@ func Kinds() []*catalog.Kind {
 		NewList:          func() runtime.Object { return &apiextensionsv1.CustomResourceDefinitionList{} },
 		Conditional:      true,
 		Generation:       true,
+		AnyFinalizer:     true,
 		Default:          catalog.Default(setDefaults),
 		Prepare:          catalog.Prepare(prepare),
 		Validate:         catalog.Validate(validate),
@@ -90,5 +87,3 @@ func addStored(d *definition) {
 		}
 	}
 }
-
-var _ metav1.Object = &definition{}

@@ -1,0 +1,146 @@
+package apiextensions
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/transport"
+)
+
+// conversion checks how objects are converted between versions.
+func (r rules) conversion(c *apiextensions.CustomResourceConversion, at *field.Path) (errs field.ErrorList) {
+	if c == nil {
+		return nil
+	}
+	errs = oneOf(at.Child("strategy"), c.Strategy, apiextensions.NoneConverter, apiextensions.WebhookConverter)
+	client, versions := at.Child("webhookClientConfig"), at.Child("conversionReviewVersions")
+	if c.Strategy != apiextensions.WebhookConverter {
+		const unused = "should not be set when strategy is not set to Webhook"
+		if c.WebhookClientConfig != nil {
+			errs = append(errs, field.Forbidden(client, unused))
+		}
+		if len(c.ConversionReviewVersions) > 0 {
+			errs = append(errs, field.Forbidden(versions, unused))
+		}
+		return errs
+	}
+	switch config := c.WebhookClientConfig; {
+	case config == nil:
+		errs = append(errs, field.Required(client, "required when strategy is set to Webhook"))
+	default:
+		errs = append(errs, checkClient(config, client)...)
+		if r.bundle && len(config.CABundle) > 0 {
+			if err := bundleError(config.CABundle); err != nil {
+				errs = append(errs, field.Invalid(client.Child("caBundle"), config.CABundle, err.Error()))
+			}
+		}
+	}
+	return append(errs, r.reviews(c.ConversionReviewVersions, versions)...)
+}
+
+func checkClient(config *apiextensions.WebhookClientConfig, at *field.Path) field.ErrorList {
+	switch {
+	case (config.URL == nil) == (config.Service == nil):
+		return field.ErrorList{field.Required(at, "exactly one of url or service is required")}
+	case config.URL != nil:
+		return checkURL(*config.URL, at.Child("url"))
+	}
+	return checkService(config.Service, at.Child("service"))
+}
+
+func checkURL(text string, at *field.Path) (errs field.ErrorList) {
+	const form = "; desired format: https://host[/path]"
+	u, err := url.Parse(text)
+	if err != nil {
+		return field.ErrorList{field.Required(at, "url must be a valid URL: "+err.Error()+form)}
+	}
+	if u.Scheme != "https" {
+		errs = append(errs, field.Invalid(at, u.Scheme, "'https' is the only allowed URL scheme"+form))
+	}
+	if u.Host == "" {
+		errs = append(errs, field.Invalid(at, u.Host, "host must be specified"+form))
+	}
+	if u.User != nil {
+		errs = append(errs, field.Invalid(at, u.User.String(), "user information is not permitted in the URL"))
+	}
+	if u.Fragment != "" {
+		errs = append(errs, field.Invalid(at, u.Fragment, "fragments are not permitted in the URL"))
+	}
+	if u.RawQuery != "" {
+		errs = append(errs, field.Invalid(at, u.RawQuery, "query parameters are not permitted in the URL"))
+	}
+	return errs
+}
+
+// checkService checks the service of a webhook. Kubernetes takes its name for its namespace in errors, and so do we.
+func checkService(s *apiextensions.ServiceReference, at *field.Path) (errs field.ErrorList) {
+	if s.Namespace == "" {
+		errs = append(errs, field.Required(at.Child("name"), ""))
+	}
+	if s.Name == "" {
+		errs = append(errs, field.Required(at.Child("namespace"), ""))
+	}
+	if faults := validation.IsValidPortNum(int(s.Port)); len(faults) > 0 {
+		errs = append(errs, field.Invalid(at.Child("port"), s.Port, "port is not valid: "+strings.Join(faults, ", ")))
+	}
+	if s.Path == nil || *s.Path == "" || *s.Path == "/" {
+		return errs
+	}
+	path, at := *s.Path, at.Child("path")
+	if path == "//" {
+		return append(errs, field.Invalid(at, path, "segment[0] may not be empty"))
+	}
+	if path[0] != '/' {
+		errs = append(errs, field.Invalid(at, path, "must start with a '/'"))
+	}
+	for i, segment := range strings.Split(strings.TrimSuffix(path[1:], "/"), "/") {
+		if segment == "" {
+			errs = append(errs, field.Invalid(at, path, fmt.Sprintf("segment[%d] may not be empty", i)))
+			continue
+		}
+		for _, fault := range validation.IsDNS1123Subdomain(segment) {
+			errs = append(errs, field.Invalid(at, path, fmt.Sprintf("segment[%d]: %v", i, fault)))
+		}
+	}
+	return errs
+}
+
+func bundleError(bundle []byte) error {
+	_, err := transport.TLSConfigFor(&transport.Config{TLS: transport.TLSConfig{CAData: bundle}})
+	return err
+}
+
+func hasInvalidBundle(c *apiextensions.CustomResourceConversion) bool {
+	return c != nil && c.WebhookClientConfig != nil && len(c.WebhookClientConfig.CABundle) > 0 && bundleError(c.WebhookClientConfig.CABundle) != nil
+}
+
+// reviewed reports whether ConversionReviews of a version are sent.
+func reviewed(version string) bool { return version == "v1" || version == "v1beta1" }
+
+// reviews checks the versions of ConversionReview that a webhook accepts.
+func (r rules) reviews(versions []string, at *field.Path) (errs field.ErrorList) {
+	if len(versions) == 0 {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	seen := sets.New[string]()
+	for i, v := range versions {
+		if seen.Has(v) {
+			errs = append(errs, field.Invalid(at.Index(i), v, "duplicate version"))
+			continue
+		}
+		seen.Insert(v)
+		for _, fault := range validation.IsDNS1035Label(v) {
+			errs = append(errs, field.Invalid(at.Index(i), v, fault))
+		}
+	}
+	if r.reviewVersions && !slices.ContainsFunc(versions, reviewed) {
+		errs = append(errs, field.Invalid(at, versions, "must include at least one of v1, v1beta1"))
+	}
+	return errs
+}
