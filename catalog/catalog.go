@@ -21,7 +21,7 @@ type Catalog struct {
 // New returns a catalog of the given kinds. A duplicate kind, or one that lacks its names, is an
 // error.
 func New(groups ...[]*Kind) (*Catalog, error) {
-	s, err := newSnapshot(slices.Concat(groups...), 1)
+	s, err := newSnapshot(slices.Concat(groups...), &Snapshot{})
 	if err != nil {
 		return nil, err
 	}
@@ -40,13 +40,22 @@ func (c *Catalog) Replace(out, add []*Kind) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.current.Load()
-	hubs := slices.DeleteFunc(old.hubs(), func(k *Kind) bool { return slices.Contains(out, k) })
-	s, err := newSnapshot(append(hubs, add...), old.generation+1)
+	leaving := make(map[*Kind]bool, len(out))
+	for _, k := range out {
+		leaving[k] = true
+	}
+	hubs := slices.DeleteFunc(slices.Clone(old.hubs), func(k *Kind) bool { return leaving[k] })
+	s, err := newSnapshot(append(hubs, add...), old)
 	if err != nil {
 		return err
 	}
 	c.current.Store(s)
 	close(old.replaced)
+	for _, k := range out {
+		if k.retired != nil {
+			close(k.retired)
+		}
+	}
 	return nil
 }
 
@@ -66,20 +75,21 @@ func (c *Catalog) Scheme() *runtime.Scheme { return c.Snapshot().Scheme() }
 type Snapshot struct {
 	generation uint64
 	replaced   chan struct{}
+	hubs       []*Kind
 	kinds      []*Kind
 	byGVR      map[schema.GroupVersionResource]*Kind
 	byGVK      map[schema.GroupVersionKind]*Kind
 	scheme     *runtime.Scheme
 }
 
-// newSnapshot returns the snapshot of hubs and their further versions.
-func newSnapshot(hubs []*Kind, generation uint64) (*Snapshot, error) {
+// newSnapshot returns the snapshot of hubs and their further versions, which follows another.
+func newSnapshot(hubs []*Kind, old *Snapshot) (*Snapshot, error) {
 	s := &Snapshot{
-		generation: generation,
+		generation: old.generation + 1,
 		replaced:   make(chan struct{}),
-		byGVR:      map[schema.GroupVersionResource]*Kind{},
-		byGVK:      map[schema.GroupVersionKind]*Kind{},
-		scheme:     runtime.NewScheme(),
+		hubs:       hubs,
+		byGVR:      make(map[schema.GroupVersionResource]*Kind, len(old.byGVR)+1),
+		byGVK:      make(map[schema.GroupVersionKind]*Kind, len(old.byGVK)+1),
 	}
 	for _, k := range hubs {
 		if k.further == nil {
@@ -87,42 +97,77 @@ func newSnapshot(hubs []*Kind, generation uint64) (*Snapshot, error) {
 				k.further = append(k.further, k.in(&k.Versions[i]))
 			}
 		}
+		if k.Unserved {
+			if err := k.check(); err != nil {
+				return nil, err
+			}
+		}
 		for _, served := range k.Served() {
-			if err := s.add(served); err != nil {
+			if err := s.add(served, old); err != nil {
 				return nil, err
 			}
 		}
 	}
-	utilruntime.Must(metav1.AddMetaToScheme(s.scheme))
+	for _, k := range hubs {
+		if k.Untyped() && k.retired == nil {
+			k.retired = make(chan struct{})
+		}
+	}
+	if s.scheme = old.scheme; s.scheme == nil || !slices.Equal(typed(s.kinds), typed(old.kinds)) {
+		s.scheme = schemeOf(s.kinds)
+	}
 	return s, nil
 }
 
-func (s *Snapshot) add(k *Kind) error {
-	if k.Resource == "" || k.Singular == "" || k.Kind == "" || k.Version == "" || k.New == nil || (k.NewList == nil) != (k.Answer != "") {
+// check returns an error if the kind lacks what every kind has.
+func (k *Kind) check() error {
+	switch {
+	case k.Resource == "" || k.Singular == "" || k.Kind == "" || k.Version == "" || k.New == nil || (k.NewList == nil) != (k.Answer != ""):
 		return fmt.Errorf("catalog: kind %v lacks a name or a constructor", k.GroupVersionKind)
-	}
-	if k.version != nil && (k.version.ToHub == nil || k.version.FromHub == nil) {
+	case k.version != nil && (k.version.ToHub == nil || k.version.FromHub == nil):
 		return fmt.Errorf("catalog: kind %v lacks a conversion", k.GroupVersionKind)
+	}
+	return nil
+}
+
+func (s *Snapshot) add(k *Kind, old *Snapshot) error {
+	if err := k.check(); err != nil {
+		return err
 	}
 	if s.byGVR[k.GVR()] != nil || s.byGVK[k.GroupVersionKind] != nil {
 		return fmt.Errorf("catalog: duplicate kind %v", k.GroupVersionKind)
 	}
-	k.deprecation = deprecationOf(k)
+	if old.byGVK[k.GroupVersionKind] != k { // otherwise it is in use
+		k.deprecation = deprecationOf(k)
+	}
 	s.kinds = append(s.kinds, k)
 	s.byGVR[k.GVR()] = k
 	s.byGVK[k.GroupVersionKind] = k
-	gv := k.GroupVersion()
-	s.scheme.AddKnownTypeWithName(k.GroupVersionKind, k.New())
-	if k.NewList != nil {
-		s.scheme.AddKnownTypeWithName(gv.WithKind(k.Kind+"List"), k.NewList())
-	}
-	for _, sub := range k.Subresources {
-		if b := sub.Body(); b != nil {
-			s.scheme.AddKnownTypeWithName(b.Kind, b.New())
-		}
-	}
-	metav1.AddToGroupVersion(s.scheme, gv)
 	return nil
+}
+
+// typed returns the kinds that have Go types.
+func typed(kinds []*Kind) []*Kind {
+	return slices.DeleteFunc(slices.Clone(kinds), (*Kind).Untyped)
+}
+
+// schemeOf returns the Go types of those kinds that have some.
+func schemeOf(kinds []*Kind) *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, k := range typed(kinds) {
+		scheme.AddKnownTypeWithName(k.GroupVersionKind, k.New())
+		if k.NewList != nil {
+			scheme.AddKnownTypeWithName(k.GroupVersion().WithKind(k.Kind+"List"), k.NewList())
+		}
+		for _, sub := range k.Subresources {
+			if b := sub.Body(); b != nil {
+				scheme.AddKnownTypeWithName(b.Kind, b.New())
+			}
+		}
+		metav1.AddToGroupVersion(scheme, k.GroupVersion())
+	}
+	utilruntime.Must(metav1.AddMetaToScheme(scheme))
+	return scheme
 }
 
 // Generation is 1 for the first snapshot of a catalog, and one more for each that replaces another.
@@ -135,16 +180,9 @@ func (s *Snapshot) Replaced() <-chan struct{} { return s.replaced }
 // not be changed.
 func (s *Snapshot) Kinds() []*Kind { return s.kinds }
 
-func (s *Snapshot) hubs() (hubs []*Kind) {
-	seen := map[*Kind]bool{}
-	for _, k := range s.kinds {
-		if hub := k.Hub(); !seen[hub] {
-			seen[hub] = true
-			hubs = append(hubs, hub)
-		}
-	}
-	return hubs
-}
+// Hubs returns the kinds in the versions in which their objects are stored, even if these are not served. The slice must
+// not be changed.
+func (s *Snapshot) Hubs() []*Kind { return s.hubs }
 
 // Resource returns the kind that serves a resource, or nil.
 func (s *Snapshot) Resource(gvr schema.GroupVersionResource) *Kind { return s.byGVR[gvr] }
@@ -152,8 +190,8 @@ func (s *Snapshot) Resource(gvr schema.GroupVersionResource) *Kind { return s.by
 // Kind returns the kind of a body, or nil.
 func (s *Snapshot) Kind(gvk schema.GroupVersionKind) *Kind { return s.byGVK[gvk] }
 
-// Scheme maps the kinds, their lists, the bodies of their subresources and the
-// meta kinds to Go types. It must not be changed.
+// Scheme maps the kinds that have Go types, their lists, the bodies of their subresources and the
+// meta kinds to these types. It must not be changed.
 func (s *Snapshot) Scheme() *runtime.Scheme { return s.scheme }
 
 // Subresource returns the subresource of that name, or nil.

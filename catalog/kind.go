@@ -1,12 +1,14 @@
 package catalog
 
 import (
+	"context"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 // An Object is an API object with metadata.
@@ -147,12 +149,25 @@ type Kind struct {
 	// Unserved says that the version in which the objects are stored is not served: only Versions are.
 	Unserved bool
 
+	// Convert returns objs, which may be of several versions of the kind, in version to and in their order. It may call a
+	// webhook. It does not change objs; the results may share what they refer to. Kinds without a Go type, and only these,
+	// have it: their objects are *unstructured.Unstructured, and are stored in the version in which they were written.
+	Convert func(ctx context.Context, objs []Object, to schema.GroupVersion) ([]Object, error)
+
+	// Schema returns the OpenAPI schema of the objects in this version. The caller may change it. Nil means that it follows
+	// from the Go type, or that the kind has none.
+	Schema func() *spec.Schema
+
+	// Ending says that no objects can be created any more, because the definition of the kind is being deleted.
+	Ending bool
+
 	// Deprecated is the warning that every request for the kind gets. Empty means what the Go type says of its life.
 	Deprecated string
 
-	hub     *Kind    // of which this is a further version, or nil
-	version *Version // that this is
-	further []*Kind  // the kind in its Versions; set by [New]
+	hub     *Kind         // of which this is a further version, or nil
+	version *Version      // that this is
+	further []*Kind       // the kind in its Versions; set by [New]
+	retired chan struct{} // closed when the catalog does not have the kind any more; nil if it always has
 
 	deprecation string // set by [New]
 }
@@ -207,6 +222,13 @@ type Computed struct {
 
 // Answered reports whether objects of the kind are not stored: see Answer and Computed.
 func (k *Kind) Answered() bool { return k.Answer != "" || k.Computed != nil }
+
+// Untyped reports whether objects of the kind have no Go type, as those of custom resources: see Convert.
+func (k *Kind) Untyped() bool { return k.Hub().Convert != nil }
+
+// Retired returns a channel that is closed when the catalog does not have the kind any more: another has replaced it, or
+// none. It is nil for a kind that always stays.
+func (k *Kind) Retired() <-chan struct{} { return k.Hub().retired }
 
 // StandardVerbs are the verbs of a kind that says nothing else.
 var StandardVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}

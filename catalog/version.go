@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 // A Version is a further version, of the same or of another group, in which the objects of a kind
@@ -52,6 +53,9 @@ type Version struct {
 	// Deprecated is as in Kind.
 	Deprecated string
 
+	// Schema is as in Kind.
+	Schema func() *spec.Schema
+
 	// Fields maps the names that field selectors use in this version to those of
 	// [Kind.Fields]; nil means the same names.
 	Fields map[string]string
@@ -78,7 +82,7 @@ func (k *Kind) in(v *Version) *Kind {
 	served.GroupVersionKind = v.WithKind(k.Kind)
 	served.New, served.NewList = v.New, v.NewList
 	served.hub, served.version, served.Versions = k, v, nil
-	served.Coerce, served.Unserved, served.Deprecated = v.Coerce, false, v.Deprecated
+	served.Coerce, served.Schema, served.Unserved, served.Deprecated = v.Coerce, v.Schema, false, v.Deprecated
 	v.replace(&served)
 	if v.Whole {
 		served.Validate = v.Validate
@@ -173,4 +177,36 @@ func (k *Kind) Accept(obj Object) (Object, error) {
 		k.version.Default(obj)
 	}
 	return k.ToHub(obj)
+}
+
+// Restore makes of obj, which was read from the store in the version of k, what the definition of that version says now.
+// It is for kinds without a Go type.
+func (k *Kind) Restore(obj Object) error {
+	if k.Coerce != nil {
+		if _, err := k.Coerce(obj, false, true); err != nil {
+			return err
+		}
+	}
+	complete := k.Default
+	if k.version != nil {
+		complete = k.version.Default
+	}
+	if complete != nil {
+		complete(obj)
+	}
+	return nil
+}
+
+// In returns the kind in another of its versions, the hub even if it is not served, or nil.
+func (k *Kind) In(gv schema.GroupVersion) *Kind {
+	hub := k.Hub()
+	if hub.GroupVersion() == gv {
+		return hub
+	}
+	for _, other := range hub.further {
+		if other.GroupVersion() == gv {
+			return other
+		}
+	}
+	return nil
 }

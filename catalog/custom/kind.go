@@ -38,6 +38,7 @@ func Kind(crd *apiextensionsv1.CustomResourceDefinition, convert Converter) (*ca
 				Namespaced:       crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
 				Generation:       true,
 				Unserved:         !v.Served,
+				Convert:          conversion(convert),
 				New:              func() catalog.Object { return newObject(gvk) },
 				NewList:          func() runtime.Object { return newList(gvk.GroupVersion(), names.ListKind) },
 				Columns:          []catalog.Column{catalog.Age()},
@@ -83,4 +84,27 @@ func converted(convert Converter, to schema.GroupVersion) func(catalog.Object) (
 		}
 		return out[0], nil
 	})
+}
+
+// conversion makes a [catalog.Kind.Convert] of convert.
+func conversion(convert Converter) func(context.Context, []catalog.Object, schema.GroupVersion) ([]catalog.Object, error) {
+	return func(ctx context.Context, objs []catalog.Object, to schema.GroupVersion) ([]catalog.Object, error) {
+		in := make([]*unstructured.Unstructured, len(objs))
+		for i, obj := range objs {
+			u, ok := obj.(*unstructured.Unstructured)
+			if !ok {
+				return nil, fmt.Errorf("custom: cannot convert a %T", obj)
+			}
+			in[i] = u
+		}
+		converted, err := convert.Convert(ctx, in, to)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]catalog.Object, len(converted))
+		for i, u := range converted {
+			out[i] = u
+		}
+		return out, nil
+	}
 }
