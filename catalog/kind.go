@@ -176,7 +176,8 @@ type Kind struct {
 type Column struct {
 	metav1.TableColumnDefinition
 
-	// Cell returns a string, an int64 or a bool.
+	// Cell returns a string, an int64 or a bool; columns of custom resources also a float64, or nil for a value that is
+	// missing.
 	Cell func(obj Object, now time.Time) any
 }
 

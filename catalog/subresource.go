@@ -65,6 +65,8 @@ func (Part) body() *Body { return nil }
 type View struct {
 	*Body
 	Get func(parent Object) runtime.Object
+	// Absent returns why Get cannot show parent, as an API status error, or nil. Nil means that it always can.
+	Absent func(parent Object) error
 	// Apply changes parent (a copy) to what body says. Its errors are API status errors.
 	Apply func(parent Object, body runtime.Object) error
 	// Validate checks the changed parent.

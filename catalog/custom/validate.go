@@ -1,0 +1,148 @@
+package custom
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/common"
+)
+
+// validate returns what is wrong with obj, which is of this version as old is; old is nil in a creation. What was wrong
+// with old already, and has not changed, is not (KEP-4008).
+func (v *version) validate(obj, old *unstructured.Unstructured) field.ErrorList {
+	return v.check(obj, old, func(s *schemas, correlated *common.CorrelatedObject) (errs field.ErrorList) {
+		if old == nil {
+			errs = validation.ValidateCustomResource(nil, obj.Object, s.validator)
+		} else {
+			errs = validation.ValidateCustomResourceUpdate(nil, obj.Object, old.Object, s.validator, validation.WithRatcheting(correlated))
+		}
+		errs = append(errs, v.scale.validateSpec(obj)...)
+		errs = append(errs, v.scale.validateStatus(obj)...)
+		return append(errs, objectmeta.Validate(context.Background(), nil, obj.Object, s.structural, false)...)
+	})
+}
+
+// validateStatus returns what is wrong with obj, whose status alone differs from that of old.
+func (v *version) validateStatus(obj, old *unstructured.Unstructured) field.ErrorList {
+	return v.check(obj, old, func(s *schemas, correlated *common.CorrelatedObject) (errs field.ErrorList) {
+		if status, found := obj.Object["status"]; found && s.status != nil {
+			var options []validation.ValidationOption
+			if s.structural != nil {
+				options = append(options, validation.WithRatcheting(correlated.Key("status")))
+			}
+			errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, old.Object["status"], s.status, options...)
+		}
+		return append(errs, v.scale.validateStatus(obj)...)
+	})
+}
+
+// check runs the checks that all writes have, after those of fields.
+func (v *version) check(obj, old *unstructured.Unstructured, fields func(*schemas, *common.CorrelatedObject) field.ErrorList) field.ErrorList {
+	if errs := v.checkType(obj); len(errs) > 0 {
+		return errs
+	}
+	s, err := v.source.get().compiled()
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	if s.defaults && tooManyDefaults(obj, s.structural) {
+		return field.ErrorList{field.Invalid(nil, "", fmt.Sprintf("its defaults take more than %d bytes", maxDefaults))}
+	}
+	var correlated *common.CorrelatedObject
+	var before any
+	var options []cel.Option
+	if old != nil {
+		before = old.Object
+		correlated = common.NewCorrelatedObject(obj.Object, old.Object, &model.Structural{Structural: s.structural})
+		options = append(options, cel.WithRatcheting(correlated))
+	}
+	errs := fields(s, correlated)
+	if lists := listtype.ValidateListSetsAndMaps(nil, s.structural, obj.Object); len(lists) > 0 &&
+		(old == nil || len(listtype.ValidateListSetsAndMaps(nil, s.structural, old.Object)) == 0) {
+		errs = append(errs, lists...)
+	}
+	if s.rules == nil {
+		return errs
+	}
+	if blocking(errs) {
+		return append(errs, field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
+	}
+	faults, _ := s.rules.Validate(context.Background(), nil, s.structural, obj.Object, before, celconfig.RuntimeCELCostBudget, options...)
+	return append(errs, faults...)
+}
+
+// tooManyDefaults reports whether obj has not got its defaults because there was no room for them.
+func tooManyDefaults(obj *unstructured.Unstructured, s *structuralschema.Structural) bool {
+	return !(&filler{}).fill(obj.Object, s) && !(&filler{left: maxDefaults}).fill(obj.DeepCopy().Object, s)
+}
+
+// blocking reports whether rules, which rely on types and sizes, cannot be checked.
+func blocking(errs field.ErrorList) bool {
+	for _, err := range errs {
+		switch err.Type {
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+			return true
+		}
+	}
+	return false
+}
+
+func (v *version) checkType(obj *unstructured.Unstructured) (errs field.ErrorList) {
+	if kind := obj.GetKind(); kind != v.gvk.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), kind, "must be "+v.gvk.Kind))
+	}
+	if is, want := obj.GetAPIVersion(), v.gvk.GroupVersion().String(); is != want {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), is, "must be "+want))
+	}
+	return errs
+}
+
+func (s *scale) validateSpec(obj *unstructured.Unstructured) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	return checkReplicas(obj, s.spec)
+}
+
+func (s *scale) validateStatus(obj *unstructured.Unstructured) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	errs := checkReplicas(obj, s.status)
+	if s.selector != "" {
+		if value, _, err := unstructured.NestedString(obj.Object, steps(s.selector)...); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath(s.selector), value, err.Error()))
+		}
+	}
+	return errs
+}
+
+func checkReplicas(obj *unstructured.Unstructured, path string) field.ErrorList {
+	n, _, err := unstructured.NestedInt64(obj.Object, steps(path)...)
+	message := ""
+	switch {
+	case err != nil:
+		message = err.Error()
+	case n < 0:
+		message = "should be a non-negative integer"
+	case n > math.MaxInt32:
+		message = fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)
+	default:
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath(path), n, message)}
+}
+
+// steps returns the fields on a path: ".spec.replicas".
+func steps(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
