@@ -42,7 +42,7 @@ func TestPlainNamesBreakNoRule(t *testing.T) {
 			obj.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: rapid.SampledFrom([]string{"", "Pod"}).Draw(t, "kind"), Name: "o", UID: "u"}}
 		}
 		at := field.NewPath("metadata")
-		want := append(checkFinalizers(obj.Finalizers, at.Child("finalizers")), validation.ValidateObjectMetaAccessor(obj, kind.Namespaced, kind.checkName, at)...)
+		want := append(kind.checkFinalizers(obj.Finalizers, at.Child("finalizers")), validation.ValidateObjectMetaAccessor(obj, kind.Namespaced, kind.checkName, at)...)
 		if diff := cmp.Diff(texts(want), texts(ValidateMeta(kind, obj, nil))); diff != "" {
 			t.Fatalf("faults of %+v (-the rules +ours):\n%s", obj.ObjectMeta, diff)
 		}
