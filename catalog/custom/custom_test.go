@@ -437,7 +437,7 @@ func TestRealDefinitions(t *testing.T) {
 		}
 		for _, doc := range strings.Split(string(data), "\n---") {
 			d := &apiextensionsv1.CustomResourceDefinition{}
-			if yaml.Unmarshal([]byte(doc), d) != nil || d.Kind != "CustomResourceDefinition" || d.APIVersion != "apiextensions.k8s.io/v1" || strings.Contains(doc, "{{") {
+			if yaml.Unmarshal([]byte(doc), d) != nil || d.Kind != "CustomResourceDefinition" || d.APIVersion != "apiextensions.k8s.io/v1" || d.Spec.Group == "" || strings.Contains(doc, "{{") {
 				continue
 			}
 			n++

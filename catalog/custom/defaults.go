@@ -1,9 +1,6 @@
 package custom
 
 import (
-	"maps"
-	"slices"
-
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -12,30 +9,57 @@ import (
 // in the items of lists that are defaults themselves multiply.
 const maxDefaults = 3 << 20
 
-// A filler fills in the defaults of a schema.
+// defaults is what of a schema has defaults. Nil means that nothing has.
+type defaults struct {
+	value      any // nil if there is none
+	nullable   bool
+	properties map[string]*defaults
+	more       *defaults // of further properties
+	items      *defaults
+}
+
+func newDefaults(s *structuralschema.Structural) *defaults {
+	if s == nil {
+		return nil
+	}
+	d := &defaults{value: s.Default.Object, nullable: s.Nullable, more: newDefaults(moreOf(s)), items: newDefaults(s.Items)}
+	for name, property := range s.Properties {
+		if below := newDefaults(&property); below != nil {
+			if d.properties == nil {
+				d.properties = map[string]*defaults{}
+			}
+			d.properties[name] = below
+		}
+	}
+	if d.value == nil && d.more == nil && d.items == nil && d.properties == nil {
+		return nil
+	}
+	return d
+}
+
+// replaces reports whether the default replaces a value: null where it may not be.
+func (d *defaults) replaces(value any) bool { return value == nil && d.value != nil && !d.nullable }
+
+// A filler fills in defaults.
 type filler struct {
 	left int // bytes that can be added
 }
 
 // fill adds the defaults that x lacks, and reports whether there was room for all. A filler without room changes
 // nothing: it reports whether x has them all.
-func (f *filler) fill(x any, s *structuralschema.Structural) bool {
-	if s == nil {
+func (f *filler) fill(x any, d *defaults) bool {
+	if d == nil {
 		return true
 	}
 	switch x := x.(type) {
 	case map[string]any:
-		return f.fillMap(x, s)
+		return f.fillMap(x, d)
 	case []any:
+		if d.items == nil {
+			return true
+		}
 		for i := range x {
-			if lacks(x[i], s.Items) {
-				value, ok := f.copyOf(s.Items.Default.Object)
-				if !ok {
-					return false
-				}
-				x[i] = value
-			}
-			if !f.fill(x[i], s.Items) {
+			if d.items.replaces(x[i]) && !f.room(d.items, &x[i]) || !f.fill(x[i], d.items) {
 				return false
 			}
 		}
@@ -43,62 +67,49 @@ func (f *filler) fill(x any, s *structuralschema.Structural) bool {
 	return true
 }
 
-func (f *filler) fillMap(x map[string]any, s *structuralschema.Structural) bool {
-	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		property := s.Properties[name]
-		if property.Default.Object == nil {
+func (f *filler) fillMap(x map[string]any, d *defaults) bool {
+	for name, property := range d.properties {
+		value, found := x[name]
+		if !found && property.value == nil {
 			continue
 		}
-		if value, found := x[name]; !found || lacks(value, &property) {
-			value, ok := f.copyOf(property.Default.Object)
-			if !ok {
+		if !found || property.replaces(value) {
+			if !f.room(property, &value) {
 				return false
 			}
 			x[name] = value
 		}
+		if !f.fill(value, property) {
+			return false
+		}
+	}
+	if d.more == nil {
+		return true
 	}
 	for name, value := range x {
-		switch value.(type) {
-		case map[string]any, []any, nil:
-		default:
+		if d.properties[name] != nil {
 			continue
 		}
-		if property, found := s.Properties[name]; found {
-			if !f.fill(value, &property) {
+		if d.more.replaces(value) {
+			if !f.room(d.more, &value) {
 				return false
 			}
-			continue
+			x[name] = value
 		}
-		if s.AdditionalProperties == nil {
-			continue
-		}
-		if more := s.AdditionalProperties.Structural; more != nil {
-			if lacks(value, more) {
-				var ok bool
-				if value, ok = f.copyOf(more.Default.Object); !ok {
-					return false
-				}
-				x[name] = value
-			}
-			if !f.fill(value, more) {
-				return false
-			}
+		if !f.fill(value, d.more) {
+			return false
 		}
 	}
 	return true
 }
 
-// lacks reports whether a value is null where it may not be, so that the default replaces it.
-func lacks(value any, s *structuralschema.Structural) bool {
-	return value == nil && s != nil && !s.Nullable && s.Default.Object != nil
-}
-
-// copyOf returns a copy of a default, if there is room for it.
-func (f *filler) copyOf(value any) (any, bool) {
-	if f.left -= size(value); f.left < 0 {
-		return nil, false
+// room sets into to a copy of the default, if there is room for it.
+func (f *filler) room(d *defaults, into *any) bool {
+	if f.left -= size(d.value); f.left < 0 {
+		return false
 	}
-	return runtime.DeepCopyJSONValue(value), true
+	*into = runtime.DeepCopyJSONValue(d.value)
+	return true
 }
 
 // size returns about how many bytes a value takes.

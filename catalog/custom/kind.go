@@ -145,9 +145,7 @@ func convertOne(convert Converter, obj *unstructured.Unstructured, to schema.Gro
 
 // fill fills in the defaults of the version.
 func (v *version) fill(obj *unstructured.Unstructured) {
-	if s := v.source.get(); s.defaults {
-		(&filler{left: maxDefaults}).fill(obj.Object, s.structural)
-	}
+	(&filler{left: maxDefaults}).fill(obj.Object, v.source.get().defaults)
 }
 
 // kind returns the version as the kind in which objects are stored.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/flate"
 	"encoding/json"
-	"fmt"
 	"io"
 	"runtime"
 	"sync"
@@ -38,10 +37,14 @@ type source struct {
 // schemas is the decoded schema of a version.
 type schemas struct {
 	structural *structuralschema.Structural // nil if the version has no schema
-	defaults   bool                         // there is a default in it
+	defaults   *defaults
+	shape      func() *shape // nil of a schema that the shape does not know
+	rules      func() (rules *ruleset, ok bool)
+	explain    func() *explanation
+}
 
-	once      sync.Once // guards what follows
-	props     *apiextensions.JSONSchemaProps
+// An explanation is what says what is wrong with an object. It is made when the first object is wrong.
+type explanation struct {
 	validator validation.SchemaValidator
 	status    validation.SchemaValidator // of the status alone; nil if it has no schema
 	rules     *cel.Validator             // nil if there are no rules
@@ -109,14 +112,35 @@ func (s *source) dropWhenIdle() {
 // structural schema, and validation reports the error.
 func (s *source) make() *schemas {
 	props, err := s.props()
-	if err != nil || props == nil {
-		return &schemas{}
+	made := &schemas{}
+	if err == nil && props != nil {
+		if made.structural, err = structuralschema.NewStructural(props); err != nil {
+			made.structural = nil
+		}
 	}
-	made := &schemas{props: props}
-	if made.structural, err = structuralschema.NewStructural(props); err != nil {
-		return &schemas{props: props}
-	}
-	made.defaults = hasDefaults(made.structural)
+	made.defaults = newDefaults(made.structural)
+	made.shape = sync.OnceValue(func() *shape {
+		if made.structural == nil {
+			return nil
+		}
+		return newShape(made.structural)
+	})
+	made.rules = sync.OnceValues(func() (*ruleset, bool) {
+		if made.structural == nil || !hasRules(made.structural) {
+			return nil, true
+		}
+		return newRuleset(made.structural)
+	})
+	made.explain = sync.OnceValue(func() *explanation {
+		if err != nil {
+			return &explanation{err: err}
+		}
+		props, err := s.props() // again: few need them, and they are large
+		if err != nil {
+			return &explanation{err: err}
+		}
+		return explain(props, made.structural)
+	})
 	return made
 }
 
@@ -136,38 +160,21 @@ func (s *source) props() (*apiextensions.JSONSchemaProps, error) {
 	return out, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v1, out, nil)
 }
 
-// compiled makes the validators and compiles the rules, once.
-func (s *schemas) compiled() (*schemas, error) {
-	s.once.Do(func() {
-		s.err = s.compile(s.props)
-		s.props = nil
-	})
-	return s, s.err
-}
-
-func (s *schemas) compile(props *apiextensions.JSONSchemaProps) (err error) {
-	if s.validator, _, err = validation.NewSchemaValidator(props); err != nil {
-		return fmt.Errorf("the schema of the definition: %w", err)
+// explain makes the explanation of a schema, whose structural form is nil if there is no schema.
+func explain(props *apiextensions.JSONSchemaProps, structural *structuralschema.Structural) *explanation {
+	e := &explanation{}
+	if e.validator, _, e.err = validation.NewSchemaValidator(props); e.err != nil {
+		return e
 	}
 	if props != nil {
 		if status, found := props.Properties["status"]; found {
-			if s.status, _, err = validation.NewSchemaValidator(&status); err != nil {
-				return fmt.Errorf("the schema of the definition: %w", err)
+			if e.status, _, e.err = validation.NewSchemaValidator(&status); e.err != nil {
+				return e
 			}
 		}
 	}
-	if s.structural != nil {
-		s.rules = cel.NewValidator(s.structural, true, celconfig.PerCallLimit)
+	if structural != nil {
+		e.rules = cel.NewValidator(structural, true, celconfig.PerCallLimit)
 	}
-	return nil
-}
-
-func hasDefaults(s *structuralschema.Structural) bool {
-	found := false
-	visitor := structuralschema.Visitor{Structural: func(s *structuralschema.Structural) bool {
-		found = found || s.Default.Object != nil
-		return false
-	}}
-	visitor.Visit(s)
-	return found
+	return e
 }

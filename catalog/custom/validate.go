@@ -6,7 +6,6 @@ import (
 	"math"
 	"strings"
 
-	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
@@ -21,11 +20,17 @@ import (
 // validate returns what is wrong with obj, which is of this version as old is; old is nil in a creation. What was wrong
 // with old already, and has not changed, is not (KEP-4008).
 func (v *version) validate(obj, old *unstructured.Unstructured) field.ErrorList {
-	return v.check(obj, old, func(s *schemas, correlated *common.CorrelatedObject) (errs field.ErrorList) {
-		if old == nil {
-			errs = validation.ValidateCustomResource(nil, obj.Object, s.validator)
-		} else {
-			errs = validation.ValidateCustomResourceUpdate(nil, obj.Object, old.Object, s.validator, validation.WithRatcheting(correlated))
+	return v.check(obj, old, func(s *schemas) (errs field.ErrorList) {
+		if !s.shape().holds(obj.Object) {
+			e := s.explain()
+			switch {
+			case e.err != nil:
+				return field.ErrorList{field.InternalError(nil, e.err)}
+			case old == nil:
+				errs = validation.ValidateCustomResource(nil, obj.Object, e.validator)
+			default:
+				errs = validation.ValidateCustomResourceUpdate(nil, obj.Object, old.Object, e.validator, validation.WithRatcheting(s.correlate(obj, old)))
+			}
 		}
 		errs = append(errs, v.scale.validateSpec(obj)...)
 		errs = append(errs, v.scale.validateStatus(obj)...)
@@ -35,56 +40,77 @@ func (v *version) validate(obj, old *unstructured.Unstructured) field.ErrorList 
 
 // validateStatus returns what is wrong with obj, whose status alone differs from that of old.
 func (v *version) validateStatus(obj, old *unstructured.Unstructured) field.ErrorList {
-	return v.check(obj, old, func(s *schemas, correlated *common.CorrelatedObject) (errs field.ErrorList) {
-		if status, found := obj.Object["status"]; found && s.status != nil {
-			var options []validation.ValidationOption
-			if s.structural != nil {
-				options = append(options, validation.WithRatcheting(correlated.Key("status")))
+	return v.check(obj, old, func(s *schemas) (errs field.ErrorList) {
+		status, found := obj.Object["status"]
+		if shape := s.shape(); found && (shape == nil || !shape.properties["status"].holds(status)) {
+			e := s.explain()
+			if e.err != nil {
+				return field.ErrorList{field.InternalError(nil, e.err)}
 			}
-			errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, old.Object["status"], s.status, options...)
+			if e.status != nil {
+				ratchet := validation.WithRatcheting(s.correlate(obj, old).Key("status"))
+				errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, old.Object["status"], e.status, ratchet)
+			}
 		}
 		return append(errs, v.scale.validateStatus(obj)...)
 	})
 }
 
+func (s *schemas) correlate(obj, old *unstructured.Unstructured) *common.CorrelatedObject {
+	return common.NewCorrelatedObject(obj.Object, old.Object, &model.Structural{Structural: s.structural})
+}
+
 // check runs the checks that all writes have, after those of fields.
-func (v *version) check(obj, old *unstructured.Unstructured, fields func(*schemas, *common.CorrelatedObject) field.ErrorList) field.ErrorList {
+func (v *version) check(obj, old *unstructured.Unstructured, fields func(*schemas) field.ErrorList) field.ErrorList {
 	if errs := v.checkType(obj); len(errs) > 0 {
 		return errs
 	}
-	s, err := v.source.get().compiled()
-	if err != nil {
-		return field.ErrorList{field.InternalError(nil, err)}
-	}
-	if s.defaults && tooManyDefaults(obj, s.structural) {
+	s := v.source.get()
+	if tooManyDefaults(obj, s.defaults) {
 		return field.ErrorList{field.Invalid(nil, "", fmt.Sprintf("its defaults take more than %d bytes", maxDefaults))}
 	}
-	var correlated *common.CorrelatedObject
-	var before any
-	var options []cel.Option
-	if old != nil {
-		before = old.Object
-		correlated = common.NewCorrelatedObject(obj.Object, old.Object, &model.Structural{Structural: s.structural})
-		options = append(options, cel.WithRatcheting(correlated))
-	}
-	errs := fields(s, correlated)
+	errs := fields(s)
 	if lists := listtype.ValidateListSetsAndMaps(nil, s.structural, obj.Object); len(lists) > 0 &&
 		(old == nil || len(listtype.ValidateListSetsAndMaps(nil, s.structural, old.Object)) == 0) {
 		errs = append(errs, lists...)
 	}
-	if s.rules == nil {
-		return errs
+	return append(errs, s.checkRules(obj, old, errs)...)
+}
+
+// checkRules checks the CEL rules of an object with which errs are wrong.
+func (s *schemas) checkRules(obj, old *unstructured.Unstructured, errs field.ErrorList) field.ErrorList {
+	rules, ok := s.rules()
+	if ok && rules == nil {
+		return nil
 	}
 	if blocking(errs) {
-		return append(errs, field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
+		return field.ErrorList{field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
 	}
-	faults, _ := s.rules.Validate(context.Background(), nil, s.structural, obj.Object, before, celconfig.RuntimeCELCostBudget, options...)
-	return append(errs, faults...)
+	var before any // not a nil map in an interface
+	if old != nil {
+		before = old.Object
+	}
+	if budget := int64(celconfig.RuntimeCELCostBudget); ok && rules.hold(obj.Object, before, &budget) {
+		return nil
+	}
+	e := s.explain()
+	if e.err != nil {
+		return field.ErrorList{field.InternalError(nil, e.err)}
+	}
+	if e.rules == nil {
+		return nil
+	}
+	var options []cel.Option
+	if old != nil {
+		options = append(options, cel.WithRatcheting(s.correlate(obj, old)))
+	}
+	faults, _ := e.rules.Validate(context.Background(), nil, s.structural, obj.Object, before, celconfig.RuntimeCELCostBudget, options...)
+	return faults
 }
 
 // tooManyDefaults reports whether obj has not got its defaults because there was no room for them.
-func tooManyDefaults(obj *unstructured.Unstructured, s *structuralschema.Structural) bool {
-	return !(&filler{}).fill(obj.Object, s) && !(&filler{left: maxDefaults}).fill(obj.DeepCopy().Object, s)
+func tooManyDefaults(obj *unstructured.Unstructured, d *defaults) bool {
+	return !(&filler{}).fill(obj.Object, d) && !(&filler{left: maxDefaults}).fill(obj.DeepCopy().Object, d)
 }
 
 // blocking reports whether rules, which rely on types and sizes, cannot be checked.
