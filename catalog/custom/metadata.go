@@ -30,9 +30,12 @@ func (v *version) coerce(u *unstructured.Unstructured, strict, stored bool) (unk
 		unknown = append(unknown, pruning.PruneWithOptions(u.Object, s.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: strict})...)
 		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s.structural)
 	}
-	fault, more := objectmeta.CoerceWithOptions(nil, u.Object, s.structural, false, objectmeta.CoerceOptions{DropInvalidFields: stored, ReturnUnknownFieldPaths: strict})
-	if fault != nil {
-		return nil, fault
+	if s.embedded {
+		fault, more := objectmeta.CoerceWithOptions(nil, u.Object, s.structural, false, objectmeta.CoerceOptions{DropInvalidFields: stored, ReturnUnknownFieldPaths: strict})
+		if fault != nil {
+			return nil, fault
+		}
+		unknown = append(unknown, more...)
 	}
 	if hasKind {
 		u.SetKind(kind)
@@ -43,7 +46,7 @@ func (v *version) coerce(u *unstructured.Unstructured, strict, stored bool) (unk
 	if err := meta.restore(u, stored); err != nil {
 		return nil, err
 	}
-	return append(unknown, more...), nil
+	return unknown, nil
 }
 
 // A metadata is that of an object before unknown fields were dropped from the object: as a map that has nothing to be

@@ -38,6 +38,8 @@ type source struct {
 type schemas struct {
 	structural *structuralschema.Structural // nil if the version has no schema
 	defaults   *defaults
+	embedded   bool          // there are embedded resources in it
+	lists      bool          // there are lists in it that are sets or maps
 	shape      func() *shape // nil of a schema that the shape does not know
 	rules      func() (rules *ruleset, ok bool)
 	explain    func() *explanation
@@ -119,6 +121,14 @@ func (s *source) make() *schemas {
 		}
 	}
 	made.defaults = newDefaults(made.structural)
+	visitor := structuralschema.Visitor{Structural: func(s *structuralschema.Structural) bool {
+		made.embedded = made.embedded || s.XEmbeddedResource
+		made.lists = made.lists || s.XListType != nil && *s.XListType != "atomic"
+		return false
+	}}
+	if made.structural != nil {
+		visitor.Visit(made.structural)
+	}
 	made.shape = sync.OnceValue(func() *shape {
 		if made.structural == nil {
 			return nil

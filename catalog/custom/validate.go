@@ -34,6 +34,9 @@ func (v *version) validate(obj, old *unstructured.Unstructured) field.ErrorList 
 		}
 		errs = append(errs, v.scale.validateSpec(obj)...)
 		errs = append(errs, v.scale.validateStatus(obj)...)
+		if !s.embedded {
+			return errs
+		}
 		return append(errs, objectmeta.Validate(context.Background(), nil, obj.Object, s.structural, false)...)
 	})
 }
@@ -70,9 +73,11 @@ func (v *version) check(obj, old *unstructured.Unstructured, fields func(*schema
 		return field.ErrorList{field.Invalid(nil, "", fmt.Sprintf("its defaults take more than %d bytes", maxDefaults))}
 	}
 	errs := fields(s)
-	if lists := listtype.ValidateListSetsAndMaps(nil, s.structural, obj.Object); len(lists) > 0 &&
-		(old == nil || len(listtype.ValidateListSetsAndMaps(nil, s.structural, old.Object)) == 0) {
-		errs = append(errs, lists...)
+	if s.lists {
+		lists := listtype.ValidateListSetsAndMaps(nil, s.structural, obj.Object)
+		if len(lists) > 0 && (old == nil || len(listtype.ValidateListSetsAndMaps(nil, s.structural, old.Object)) == 0) {
+			errs = append(errs, lists...)
+		}
 	}
 	return append(errs, s.checkRules(obj, old, errs)...)
 }
