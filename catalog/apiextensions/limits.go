@@ -23,6 +23,10 @@ const (
 	// maxPattern is the number of instructions that a regular expression compiles to. One takes 40 bytes, and up to
 	// so many steps for each letter of a text.
 	maxPattern = 100_000
+
+	// maxBranches is how often the path of a column goes to many values at once. Each time multiplies the values: a path
+	// with k recursive descents visits the values of an object of n parts up to n^k times.
+	maxBranches = 2
 )
 
 // tooLarge returns which of the limits of our own a schema exceeds.

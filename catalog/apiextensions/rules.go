@@ -357,8 +357,16 @@ func checkColumns(columns []apiextensions.CustomResourceColumnDefinition, all *f
 		} else {
 			errs = append(errs, simplePath(c.JSONPath, at.Child("JSONPath"))...)
 		}
+		if branches(c.JSONPath) > maxBranches {
+			errs = append(errs, field.Invalid(at.Child("JSONPath"), c.JSONPath, fmt.Sprintf("must have at most %d wildcards, filters, ranges and recursive descents", maxBranches)))
+		}
 	}
 	return errs
+}
+
+// branches returns how often a path goes to many values at once.
+func branches(path string) int {
+	return strings.Count(path, "..") + strings.Count(path, "*") + strings.Count(path, "[?") + strings.Count(path, ":") + strings.Count(path, ",")
 }
 
 // simplePath checks a path of a column or a scale, which is not empty.
