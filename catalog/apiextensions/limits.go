@@ -9,8 +9,9 @@ import (
 
 // Limits of our own for the schema of a version, far above those of all definitions that we know of.
 const (
-	// maxDepth is how deep schemas are nested. What works on them calls itself.
-	maxDepth = 500
+	// maxDepth is how deep schemas are nested. What works on them calls itself, and decoding one in JSON takes a time
+	// that grows with size times depth.
+	maxDepth = 80
 
 	// maxCompiled is the number of CEL rules that are compiled to check a schema: each one for itself, and once more
 	// for each default of a schema that it is in. Compiling one takes about a millisecond.
