@@ -143,6 +143,9 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 		}
 	case JSON:
 	}
+	if deeper(body, deepest) {
+		return got, nil, fmt.Errorf("the document is nested more than %d levels deep", deepest)
+	}
 	if err := checkQuantitiesJSON(body, obj); err != nil {
 		return got, nil, err
 	}
@@ -162,6 +165,32 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 	}
 	got, err = kindOf(obj)
 	return got, append(faults, more...), err
+}
+
+// deepest is how many levels of objects and lists a document of a kind with a Go type can have; those that we know of
+// have 40. The schemas in definitions of custom resources read themselves once more at each level, so that decoding
+// takes a time that grows with size times depth: without a limit minutes for a body of 3 MB.
+const deepest = 100
+
+// deeper reports whether objects and lists are nested in more levels than that.
+func deeper(document []byte, levels int) bool {
+	level, text := 0, false
+	for i := 0; i < len(document); i++ {
+		switch c := document[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			if level++; level > levels {
+				return true
+			}
+		case c == '}' || c == ']':
+			level--
+		}
+	}
+	return false
 }
 
 // kindOf returns the kind that an object names. It is an error if its apiVersion is not one.
