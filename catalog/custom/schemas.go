@@ -58,7 +58,9 @@ func newSource(v *apiextensionsv1.CustomResourceValidation) (*source, error) {
 	if v == nil || v.OpenAPIV3Schema == nil {
 		return s, nil
 	}
-	data, err := json.Marshal(v.OpenAPIV3Schema)
+	schema := v.OpenAPIV3Schema.DeepCopy()
+	undocumented(schema)
+	data, err := json.Marshal(schema)
 	if err != nil {
 		return nil, err
 	}
@@ -66,9 +68,33 @@ func newSource(v *apiextensionsv1.CustomResourceValidation) (*source, error) {
 	return s, err
 }
 
+// undocumented takes out of a schema what only people read, which is most of it.
+func undocumented(s *apiextensionsv1.JSONSchemaProps) {
+	if s == nil {
+		return
+	}
+	s.Description, s.Title, s.Example, s.ExternalDocs = "", "", nil, nil
+	for name, property := range s.Properties {
+		undocumented(&property)
+		s.Properties[name] = property
+	}
+	if s.AdditionalProperties != nil {
+		undocumented(s.AdditionalProperties.Schema)
+	}
+	if s.Items != nil {
+		undocumented(s.Items.Schema)
+	}
+	undocumented(s.Not)
+	for _, list := range [][]apiextensionsv1.JSONSchemaProps{s.AllOf, s.AnyOf, s.OneOf} {
+		for i := range list {
+			undocumented(&list[i])
+		}
+	}
+}
+
 func pack(data []byte) ([]byte, error) {
 	var packed bytes.Buffer
-	w, err := flate.NewWriter(&packed, flate.BestSpeed)
+	w, err := flate.NewWriter(&packed, flate.DefaultCompression)
 	if err != nil {
 		return nil, err
 	}
