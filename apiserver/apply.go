@@ -158,6 +158,7 @@ func (s *Server) createApplied(ctx context.Context, t target, config *unstructur
 		return result{}, err
 	}
 	t.allowed = false
+	t.creates(opts.DryRun, opts.FieldManager, opts.FieldValidation)
 	if err := s.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
 		return result{}, err
 	}

@@ -46,7 +46,8 @@ func (s *Server) connect(x *exchange, t target, stream catalog.Stream, verb, res
 	}
 	ctx, stop := s.streamContext(x.r.Context())
 	defer stop()
-	if err := s.admitConnect(ctx, &t, item); err != nil {
+	t.inner = stream.Body == nil // logs are read, which is not for webhooks
+	if err := s.admitConnect(ctx, &t, item, streamOptions(stream, x.query(), rest)); err != nil {
 		x.fail(err)
 		return
 	}

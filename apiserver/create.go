@@ -38,6 +38,7 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, agai
 	if err := checkOptions("CreateOptions", metavalidation.ValidateCreateOptions(&opts)); err != nil {
 		return result{}, err
 	}
+	t.options = createOptions(opts)
 	dryRun := len(opts.DryRun) > 0
 	switch {
 	case t.kind.Answered():
@@ -58,6 +59,7 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, agai
 	if obj.GetName() != "" || obj.GetGenerateName() == "" {
 		return s.createOnce(ctx, t, obj, creation{manager: opts.FieldManager, dryRun: dryRun})
 	}
+	t.generated = true
 	for try := 1; ; try++ {
 		obj.SetName(generateName(obj.GetGenerateName()))
 		r, err := s.createOnce(ctx, t, obj, creation{manager: opts.FieldManager, dryRun: dryRun})
@@ -116,10 +118,8 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	if t.kind.Prepare != nil {
 		t.kind.Prepare(obj, nil)
 	}
-	a := admission.Attributes{
-		Operation: admission.Create, Kind: t.kind.Hub(), Namespace: t.namespace, Name: t.name,
-		User: t.user, Object: obj, DryRun: dryRun,
-	}
+	a := t.attributes(ctx, admission.Create, dryRun)
+	a.Object = obj
 	committed := false
 	defer func() { a.Finish(committed) }()
 	if err := s.admission.Admit(ctx, &a); err != nil {
@@ -187,10 +187,7 @@ func (s *Server) issue(ctx context.Context, t *target, handler IssueHandler, bod
 	if err != nil {
 		return result{}, err
 	}
-	a := admission.Attributes{
-		Operation: admission.Create, Kind: t.kind.Hub(), Subresource: t.sub.Name, Namespace: t.namespace, Name: t.name,
-		User: t.user, Old: item.Object(), DryRun: dryRun,
-	}
+	a := t.attributes(ctx, admission.Create, dryRun)
 	a.Object, _ = body.(catalog.Object)
 	defer func() { a.Finish(false) }()
 	if err := s.admitWhole(ctx, &a); err != nil {

@@ -76,10 +76,8 @@ func (s *Server) evictOnce(ctx context.Context, t *target, eviction *policyv1.Ev
 	if !ok {
 		return result{}, apierrors.NewInternalError(fmt.Errorf("a %s cannot be evicted", t.kind.Kind))
 	}
-	a := admission.Attributes{
-		Operation: admission.Create, Kind: t.kind, Subresource: t.sub.Name, Namespace: t.namespace, Name: t.name,
-		User: t.user, Object: eviction, Old: pod, DryRun: len(opts.DryRun) > 0,
-	}
+	a := t.attributes(ctx, admission.Create, len(opts.DryRun) > 0)
+	a.Object, a.Old = eviction, pod
 	defer func() { a.Finish(false) }()
 	if err := s.admitWhole(ctx, &a); err != nil {
 		return result{}, err
@@ -87,7 +85,7 @@ func (s *Server) evictOnce(ctx context.Context, t *target, eviction *policyv1.Ev
 	if err := s.spendBudget(ctx, t, pod, a.DryRun); err != nil {
 		return result{}, err
 	}
-	plain := target{user: t.user, kind: t.kind, namespace: t.namespace, name: t.name, allowed: true}
+	plain := target{user: t.user, kind: t.kind, namespace: t.namespace, name: t.name, allowed: true, inner: true}
 	if pod.DeletionTimestamp == nil && !a.DryRun {
 		if err := s.markEvicted(ctx, plain, item); err != nil {
 			return result{}, err

@@ -47,6 +47,7 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	if err := checkOptions("UpdateOptions", metavalidation.ValidateUpdateOptions(&opts)); err != nil {
 		return result{}, err
 	}
+	t.options = updateOptions(opts)
 	dryRun := len(opts.DryRun) > 0
 	if v, ok := t.view(); ok {
 		return s.modify(ctx, &modification{
@@ -60,7 +61,9 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	}
 	if t.kind.CreatedByUpdate && t.sub == nil {
 		if _, err := s.lookup(&t); apierrors.IsNotFound(err) {
-			made, err := s.createByUpdate(ctx, t, obj.DeepCopyObject().(catalog.Object), creation{manager: opts.FieldManager, dryRun: dryRun})
+			absent := t
+			absent.creates(opts.DryRun, opts.FieldManager, opts.FieldValidation)
+			made, err := s.createByUpdate(ctx, absent, obj.DeepCopyObject().(catalog.Object), creation{manager: opts.FieldManager, dryRun: dryRun})
 			if !apierrors.IsAlreadyExists(err) {
 				return made, err
 			}
@@ -152,6 +155,7 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 	if err := checkOptions("PatchOptions", metavalidation.ValidatePatchOptions(&opts, kind)); err != nil {
 		return result{}, nil, err
 	}
+	t.patches(&opts)
 	if kind == types.ApplyYAMLPatchType {
 		return s.applyConfiguration(ctx, t, p, opts)
 	}
@@ -223,10 +227,8 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 			return result{}, err
 		}
 	}
-	a := admission.Attributes{
-		Operation: m.operation, Kind: m.kind.Hub(), Subresource: m.subName(), Namespace: m.namespace, Name: m.name,
-		User: m.user, Object: obj, Old: stored, DryRun: m.dryRun,
-	}
+	a := m.attributes(ctx, m.operation, m.dryRun)
+	a.Object, a.Old = obj, stored
 	if shown, ok := body.(catalog.Object); ok {
 		a.Object = shown
 	}

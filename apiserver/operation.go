@@ -47,6 +47,9 @@ type target struct {
 	allowed   bool                 // the handler has asked the authorizer already
 	local     bool                 // the caller is a part of this process
 	agent     string               // the User-Agent of the client: the manager of a write unless the request names one
+	options   runtime.Object       // of the request, as admission shows them; nil means none
+	generated bool                 // the server made the name
+	inner     bool                 // it is a part of another request, which webhooks have seen
 }
 
 func (t *target) subName() string {

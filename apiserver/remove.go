@@ -30,6 +30,7 @@ func (s *Server) remove(ctx context.Context, t target, opts metav1.DeleteOptions
 }
 
 func (s *Server) removeAllowed(ctx context.Context, t *target, opts metav1.DeleteOptions) (result, error) {
+	t.options = removeOptions(&opts)
 	return s.untilWon(ctx, t, func() (result, error) { return s.removeOnce(ctx, t, opts) })
 }
 
@@ -77,10 +78,8 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 		return result{}, err
 	}
 	dryRun := len(opts.DryRun) > 0
-	a := admission.Attributes{
-		Operation: admission.Delete, Kind: t.kind.Hub(), Namespace: t.namespace, Name: t.name,
-		User: t.user, Old: stored, DryRun: dryRun,
-	}
+	a := t.attributes(ctx, admission.Delete, dryRun)
+	a.Old = stored
 	committed := false
 	defer func() { a.Finish(committed) }()
 	if err := s.admitWhole(ctx, &a); err != nil {

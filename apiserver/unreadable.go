@@ -56,10 +56,8 @@ func (s *Server) removeUnreadable(ctx context.Context, t *target, old *codec.Ite
 		return result{}, err
 	}
 	dryRun := len(opts.DryRun) > 0
-	a := admission.Attributes{
-		Operation: admission.Delete, Kind: t.kind.Hub(), Namespace: t.namespace, Name: t.name,
-		User: t.user, Old: standIn, DryRun: dryRun,
-	}
+	a := t.attributes(ctx, admission.Delete, dryRun)
+	a.Old = standIn
 	committed := false
 	defer func() { a.Finish(committed) }()
 	if err := s.admitWhole(ctx, &a); err != nil {

@@ -322,12 +322,10 @@ func (s *Server) serveDeleteCollection(x *exchange, t target) {
 	x.answerList(m, l, &t)
 }
 
-// admitConnect asks admission about a stream.
-func (s *Server) admitConnect(ctx context.Context, t *target, item *codec.Item) error {
-	a := admission.Attributes{
-		Operation: admission.Connect, Kind: t.kind.Hub(), Subresource: t.sub.Name, Namespace: t.namespace, Name: t.name,
-		User: t.user, Old: item.Object(),
-	}
+// admitConnect asks admission about a stream with these options.
+func (s *Server) admitConnect(ctx context.Context, t *target, item *codec.Item, options runtime.Object) error {
+	a := t.attributes(ctx, admission.Connect, false)
+	a.Old, a.Connection = item.Object(), options
 	defer a.Finish(false)
 	return s.admitWhole(ctx, &a)
 }

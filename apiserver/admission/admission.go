@@ -3,12 +3,15 @@ package admission
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sampan-io/sampan/apiserver/audit"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/catalog"
 )
@@ -27,21 +30,50 @@ const (
 // Attributes describe one write before it is made.
 type Attributes struct {
 	Operation   Operation
-	Kind        *catalog.Kind // of the resource in the URL, not of a subresource's body
+	Kind        *catalog.Kind // of the resource in the URL, not of a subresource's body, in the version in which it is stored
 	Subresource string
-	Namespace   string // empty for cluster-scoped kinds
-	Name        string // of the object; may be empty on creation if only generateName is set
-	User        *auth.User
+
+	// Served is Kind in the version that the request names; nil means Kind itself. [Attributes.Requested] returns it.
+	Served *catalog.Kind
+
+	// Generated says that the server made Name of metadata.generateName: upstream shows such a name to no plug-in
+	// before the object is complete.
+	Generated bool
+
+	Namespace string // empty for cluster-scoped kinds
+	Name      string // of the object; may be empty on creation if only generateName is set
+	User      *auth.User
 
 	// Object is what shall be stored; of a subresource with a body of its own
 	// ("binding", "token") that body. It belongs to the request: plug-ins may
 	// change it. Nil for Delete and Connect.
 	Object catalog.Object
 
+	// Connection has the options of a Connect (a PodExecOptions), or is nil if the subresource has none.
+	Connection runtime.Object
+
+	// Options are those of the request, of meta.k8s.io/v1 with their kind and version: CreateOptions, UpdateOptions,
+	// PatchOptions or DeleteOptions. Nil means none. They are shared.
+	Options runtime.Object
+
 	// Old is what is stored now, shared and not to be changed. Nil for Create.
 	Old catalog.Object
 
 	DryRun bool
+
+	// Inner says that the write is a part of another request, which webhooks and policies have seen: the deletion by an eviction.
+	Inner bool
+
+	// Changed is set by a [Reinvoker] that changed the object, in place. The chain then asks all mutators up to the
+	// last Reinvoker a second time, with Round 1.
+	Changed bool
+	Round   int
+
+	// Kept is what plug-ins keep, by their name, from one round to the next.
+	Kept map[string]any
+
+	// Audit receives annotations for the audit event of the request; its methods do nothing if it is nil.
+	Audit *audit.Record
 
 	// Warnings are sentences for the client if the write is made, which plug-ins add.
 	Warnings []string
@@ -52,6 +84,50 @@ type Attributes struct {
 	// be no write (also because a later plug-in or validation refused it, or
 	// because it is a dry run).
 	Done []func(committed bool)
+}
+
+// Requested returns the kind in the version that the request names.
+func (a *Attributes) Requested() *catalog.Kind {
+	if a.Served != nil {
+		return a.Served
+	}
+	return a.Kind
+}
+
+// BodyKind returns the kind of the request's bodies in a version of its resource: of the object, of the body of the
+// subresource ("scale"), or of the options of a connection.
+func (a *Attributes) BodyKind(in *catalog.Kind) schema.GroupVersionKind {
+	if sub := in.Subresource(a.Subresource); sub != nil {
+		return in.BodyKind(sub)
+	}
+	return in.GroupVersionKind
+}
+
+// AdmissionNamespace is the namespace as webhooks and policies see it: that of a Namespace object is its own name.
+func (a *Attributes) AdmissionNamespace() string {
+	if a.Kind.GR() == (schema.GroupResource{Resource: "namespaces"}) {
+		return a.Name
+	}
+	return a.Namespace
+}
+
+// AdmissionName is the name as webhooks and policies see it: empty if the server will make it of generateName.
+func (a *Attributes) AdmissionName() string {
+	if a.Generated {
+		return ""
+	}
+	return a.Name
+}
+
+// New returns the object of the request as webhooks and policies see it: a [catalog.Object], the options of a connection, or nil.
+func (a *Attributes) New() runtime.Object {
+	switch {
+	case a.Object != nil:
+		return a.Object
+	case a.Connection != nil:
+		return a.Connection
+	}
+	return nil
 }
 
 // Finish calls the Done functions and empties the list. The API server calls it
@@ -81,6 +157,12 @@ type Mutator interface {
 	Admit(ctx context.Context, a *Attributes) error
 }
 
+// A Reinvoker is a mutator that calls others, which may need to see what later ones changed: see [Attributes.Changed].
+type Reinvoker interface {
+	Mutator
+	Reinvokes()
+}
+
 // A Validator refuses writes after the object was validated, when nothing changes it any more.
 type Validator interface {
 	Plugin
@@ -92,6 +174,7 @@ type Validator interface {
 // A Chain has the plug-ins of a server, in the order in which they are asked.
 type Chain struct {
 	mutators   []Mutator
+	again      int // how many of the mutators are asked a second time if one of them wants it
 	validators []Validator
 	observe    func(Observation)
 }
@@ -110,9 +193,9 @@ type Observation struct {
 func (c *Chain) Observe(observe func(Observation)) { c.observe = observe }
 
 // timed calls the plug-ins one after the other and reports how long they took.
-func timed[P Plugin](c *Chain, a *Attributes, validates bool, plugins []P, call func(P) error) error {
+func timed[P Plugin](c *Chain, a *Attributes, validates bool, plugins iter.Seq[P], call func(P) error) error {
 	if c.observe == nil {
-		for _, p := range plugins {
+		for p := range plugins {
 			if err := call(p); err != nil {
 				return err
 			}
@@ -122,7 +205,7 @@ func timed[P Plugin](c *Chain, a *Attributes, validates bool, plugins []P, call 
 	start := time.Now()
 	last := time.Duration(0)
 	var err error
-	for _, p := range plugins {
+	for p := range plugins {
 		err = call(p)
 		now := time.Since(start)
 		c.observe(Observation{p.Name(), validates, a.Operation, err != nil, now - last})
@@ -143,6 +226,9 @@ func NewChain(plugins []Plugin) (*Chain, error) {
 		v, validates := p.(Validator)
 		if mutates {
 			c.mutators = append(c.mutators, m)
+			if _, ok := p.(Reinvoker); ok {
+				c.again = len(c.mutators)
+			}
 		}
 		if validates {
 			c.validators = append(c.validators, v)
@@ -157,14 +243,40 @@ func NewChain(plugins []Plugin) (*Chain, error) {
 // Mutates reports whether there is a plug-in that may change objects.
 func (c *Chain) Mutates() bool { return len(c.mutators) > 0 }
 
-// Admit asks the mutators. The first refusal is its error.
+// Admit asks the mutators, those up to the last [Reinvoker] twice if one of these wants it. The first refusal is its
+// error.
 func (c *Chain) Admit(ctx context.Context, a *Attributes) error {
-	return timed(c, a, false, c.mutators, func(p Mutator) error { return p.Admit(ctx, a) })
+	a.Changed, a.Round = false, 0
+	return timed(c, a, false, c.rounds(a), func(p Mutator) error { return p.Admit(ctx, a) })
+}
+
+// rounds returns the mutators in the order in which they are asked.
+func (c *Chain) rounds(a *Attributes) iter.Seq[Mutator] {
+	return func(yield func(Mutator) bool) {
+		for _, p := range c.mutators[:c.again] {
+			if !yield(p) {
+				return
+			}
+		}
+		if a.Changed {
+			a.Round = 1
+			for _, p := range c.mutators[:c.again] {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+		for _, p := range c.mutators[c.again:] {
+			if !yield(p) {
+				return
+			}
+		}
+	}
 }
 
 // Validate asks the validators. The first refusal is its error.
 func (c *Chain) Validate(ctx context.Context, a *Attributes) error {
-	return timed(c, a, true, c.validators, func(p Validator) error { return p.Validate(ctx, a) })
+	return timed(c, a, true, slices.Values(c.validators), func(p Validator) error { return p.Validate(ctx, a) })
 }
 
 // A Reader reads stored objects at the newest revision, from memory. It returns shared objects that

@@ -28,7 +28,7 @@ func (*NamespaceLifecycle) Name() string { return "NamespaceLifecycle" }
 func (p *NamespaceLifecycle) Admit(ctx context.Context, a *Attributes) error {
 	if a.is("namespaces", "") {
 		immortal := []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
-		if a.Operation != Delete {
+		if a.Operation != Delete || a.Round > 0 {
 			return nil
 		}
 		if slices.Contains(immortal, a.Name) {
@@ -36,8 +36,8 @@ func (p *NamespaceLifecycle) Admit(ctx context.Context, a *Attributes) error {
 		}
 		return a.through(ctx, a.Name, p.gates.remove)
 	}
-	if !a.Kind.Namespaced || a.Operation != Create || a.Subresource != "" {
-		return nil
+	if !a.Kind.Namespaced || a.Operation != Create || a.Subresource != "" || a.Round > 0 {
+		return nil // in a later round the write is through the gate already
 	}
 	if err := a.through(ctx, a.Namespace, p.gates.create); err != nil {
 		return err
