@@ -51,7 +51,7 @@ type Compiler struct {
 	types     Types
 	checks    bool // types only: makes no programs
 	variables *apicel.DeclType
-	envs      map[Declarations]*cel.Env
+	envs      map[Declarations]*environment.EnvSet
 	compiled  []variable
 }
 
@@ -62,7 +62,7 @@ type variable struct {
 
 // NewCompiler returns a compiler without the variable variables, as match conditions of webhooks have it.
 func NewCompiler(origin Origin) *Compiler {
-	return &Compiler{origin: origin, envs: map[Declarations]*cel.Env{}}
+	return &Compiler{origin: origin, envs: map[Declarations]*environment.EnvSet{}}
 }
 
 // NewPolicyCompiler returns a compiler with the variable variables, to which [Compiler.Define] adds.
@@ -79,10 +79,13 @@ func NewTypeChecker(t Types) *Compiler {
 	return c
 }
 
+// Accept sets where the expressions that are compiled next come from.
+func (c *Compiler) Accept(o Origin) { c.origin = o }
+
 // env returns the environment with these declarations. The caller's policy has its own if it has variables or types.
 func (c *Compiler) env(d Declarations) (*cel.Env, error) {
-	if env := c.envs[d]; env != nil {
-		return env, nil
+	if set := c.envs[d]; set != nil {
+		return set.Env(c.origin)
 	}
 	set, err := base(d)
 	if c.types != (Types{}) && err == nil {
@@ -98,11 +101,8 @@ func (c *Compiler) env(d Declarations) (*cel.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	env, err := set.Env(c.origin)
-	if err == nil {
-		c.envs[d] = env
-	}
-	return env, err
+	c.envs[d] = set
+	return set.Env(c.origin)
 }
 
 // Define compiles an expression of spec.variables, which the expressions that are compiled later can use. It must be
