@@ -130,6 +130,22 @@ func (a *Attributes) New() runtime.Object {
 	return nil
 }
 
+// Previous returns what is stored as webhooks and policies see it: in the kind of the request's body, and nil where a body only asks for
+// something, as with a binding, an eviction and a connection.
+func (a *Attributes) Previous() runtime.Object {
+	if a.Old == nil || a.Operation == Create || a.Operation == Connect {
+		return nil
+	}
+	if sub := a.Kind.Subresource(a.Subresource); sub != nil {
+		if v, ok := sub.Shape.(catalog.View); ok {
+			shown := v.Get(a.Old)
+			shown.GetObjectKind().SetGroupVersionKind(v.Kind)
+			return shown
+		}
+	}
+	return a.Old
+}
+
 // Finish calls the Done functions and empties the list. The API server calls it
 // once the fate of the write is known.
 func (a *Attributes) Finish(committed bool) {

@@ -131,6 +131,13 @@ func (r *Record) Annotate(key, value string) {
 	r.event.Annotations[key] = value
 }
 
+// AnnotateFrom adds an annotation to a request that is recorded at this level or a higher one: it has a part of a body.
+func (r *Record) AnnotateFrom(level Level, key, value string) {
+	if r != nil && r.scope.level.rank() >= level.rank() {
+		r.Annotate(key, value)
+	}
+}
+
 // Sent adds the object in the request: its name at each level, and the whole from the level Request on. The caller may
 // change the object afterwards.
 func (r *Record) Sent(obj runtime.Object) {

@@ -84,8 +84,8 @@ func (r *Request) version(served *catalog.Kind) (*version, error) {
 	if v.object, err = r.convert(a.New(), served); err != nil {
 		return nil, err
 	}
-	if a.Old != nil {
-		if v.old, err = r.convert(a.Old, served); err != nil {
+	if old := a.Previous(); old != nil {
+		if v.old, err = r.convert(old, served); err != nil {
 			return nil, err
 		}
 	}

@@ -104,8 +104,10 @@ func (m *Matcher) Match(ctx context.Context, a *admission.Attributes, objects ad
 	if m.fault != nil {
 		return nil, apierrors.NewInternalError(m.fault)
 	}
-	if m.objects != nil && !selects(m.objects, a.Object) && !selects(m.objects, a.Old) {
-		return nil, nil //nolint:nilnil // it does not match
+	if m.objects != nil && !selects(m.objects, a.Object) {
+		if old, ok := a.Previous().(catalog.Object); !ok || !selects(m.objects, old) {
+			return nil, nil //nolint:nilnil // it does not match
+		}
 	}
 	if m.namespaces != nil {
 		matches, err := m.inNamespace(ctx, a, objects)

@@ -1,0 +1,95 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/admission/condition"
+	"github.com/sampan-io/sampan/apiserver/admission/matching"
+	"github.com/sampan-io/sampan/apiserver/webhook"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/admissioncel"
+)
+
+// Options configures the plug-ins. Objects is required.
+type Options struct {
+	Objects    admission.Reader     // of namespaces
+	Authorizer condition.Authorizer // for match conditions; nil means that they cannot use it
+	Calls      webhook.Options
+	Metrics    *Metrics     // nil means that nobody reads them
+	Log        *slog.Logger // nil means slog.Default
+}
+
+// plugin is what both plug-ins have in common.
+type plugin struct {
+	opts    Options
+	mutates bool
+	step    string // the label type of metrics
+
+	mu      sync.Mutex
+	stored  configurations // guarded by mu
+	current atomic.Pointer[[]*hook]
+}
+
+func newPlugin(opts Options, mutates bool, step string) (*plugin, error) {
+	if opts.Objects == nil {
+		return nil, errors.New("webhooks: Options needs Objects")
+	}
+	if opts.Metrics == nil {
+		opts.Metrics = NewMetrics()
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	return &plugin{opts: opts, mutates: mutates, step: step}, nil
+}
+
+// Configure replaces the configurations: the stored objects of the plug-in's kind, which are shared. Requests that have
+// begun go on with those of before. Unchanged ones keep their compiled form and their connections.
+func (p *plugin) Configure(objects []catalog.Object) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	after, unused := p.stored.update(objects, p.opts.Calls)
+	hooks := after.hooks()
+	p.stored = after
+	p.current.Store(&hooks)
+	for _, c := range unused {
+		c.Close()
+	}
+}
+
+// hooks returns the webhooks that may be asked about a request.
+func (p *plugin) hooks(a *admission.Attributes) []*hook {
+	hooks := p.current.Load()
+	if hooks == nil || len(*hooks) == 0 || matching.Exempt(a) {
+		return nil
+	}
+	return *hooks
+}
+
+// match returns the version of the request's resource in which a webhook is asked about the request, or nil if it is not.
+func (p *plugin) match(ctx context.Context, h *hook, a *admission.Attributes, r func() *reviews) (*catalog.Kind, error) {
+	served, err := h.matcher.Match(ctx, a, p.opts.Objects)
+	if err != nil || served == nil || len(h.MatchConditions) == 0 {
+		return served, err
+	}
+	values, err := r().request.In(served)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	holds, _, err := h.conditions().Match(admissioncel.NewEvaluation(ctx, values, admissioncel.Variables{}, apiconfig.RuntimeCELCostBudgetMatchConditions))
+	switch {
+	case err != nil && !h.ignores():
+		return nil, apierrors.NewForbidden(a.Requested().GR(), a.AdmissionName(), err)
+	case err != nil || !holds:
+		return nil, nil //nolint:nilnil // it is not asked
+	}
+	return served, nil
+}
