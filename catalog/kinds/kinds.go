@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/admissionregistration"
 	"github.com/sampan-io/sampan/catalog/apiextensions"
 	"github.com/sampan-io/sampan/catalog/apps"
 	"github.com/sampan-io/sampan/catalog/autoscaling"
@@ -32,7 +33,7 @@ func All() []*catalog.Kind {
 		core.Kinds(), apps.Kinds(), autoscaling.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds(), policy.Kinds(),
 		scheduling.Kinds(), review.Kinds(), storage.Kinds(), rbac.Kinds(),
 		networking.Kinds(), node.Kinds(), flowcontrol.Kinds(), certificates.Kinds(),
-		resource.Kinds(), storagemigration.Kinds(), apiextensions.Kinds(),
+		resource.Kinds(), storagemigration.Kinds(), apiextensions.Kinds(), admissionregistration.Kinds(),
 		metrics.Kinds(), // last: see there
 	)
 }

@@ -9,6 +9,7 @@ import (
 	apiconfig "k8s.io/apiserver/pkg/apis/cel"
 	apicel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/mutation"
 )
 
 // Limits of evaluations, in units of CEL's cost.
@@ -176,3 +177,11 @@ func declared(t *cel.Type) *apicel.DeclType {
 	}
 	return apicel.DynType
 }
+
+// The types that expressions of mutations have.
+var (
+	// JSONPatches is a list of JSONPatch{}.
+	JSONPatches = cel.ListType(cel.ObjectType(mutation.JSONPatchTypeName)) //nolint:gochecknoglobals // a constant
+	// AppliedObject is Object{}.
+	AppliedObject = cel.ObjectType(mutation.ObjectTypeName) //nolint:gochecknoglobals // a constant
+)
