@@ -2,7 +2,11 @@
 // changes writes beside the plug-ins of the API server.
 package admissionregistration
 
-import "github.com/sampan-io/sampan/catalog"
+import (
+	"slices"
+
+	"github.com/sampan-io/sampan/catalog"
+)
 
 // Kinds returns the kinds of the group.
-func Kinds() []*catalog.Kind { return policies() }
+func Kinds() []*catalog.Kind { return slices.Concat(webhooks(), policies()) }
