@@ -107,6 +107,7 @@ type creation struct {
 // createOnce stores obj under the name that it has.
 func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, how creation) (result, error) {
 	dryRun := how.dryRun
+	named := t.name != "" // by the URL
 	t.name = obj.GetName()
 	if !how.applied {
 		obj.SetManagedFields(nil)
@@ -118,19 +119,25 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	if t.kind.Prepare != nil {
 		t.kind.Prepare(obj, nil)
 	}
+	if how.manager != "" && !how.applied {
+		// What plug-ins and webhooks add belongs to no manager.
+		obj.SetManagedFields(s.managers.Update(s.write(&t, how.manager), nil, obj))
+	}
 	a := t.attributes(ctx, admission.Create, dryRun)
 	a.Object = obj
 	committed := false
 	defer func() { a.Finish(committed) }()
 	if err := s.admission.Admit(ctx, &a); err != nil {
-		return result{}, err
+		return result{warnings: a.Warnings}, err
 	}
 	obj = a.Object
 	if s.admission.Mutates() && t.kind.Default != nil {
 		t.kind.Default(obj)
 	}
-	if how.manager != "" && !how.applied {
-		obj.SetManagedFields(s.managers.Update(s.write(&t, how.manager), nil, obj))
+	if a.Changed {
+		if err := t.recheck(obj, named); err != nil {
+			return result{}, err
+		}
 	}
 	errs := catalog.ValidateMeta(t.kind, obj, nil)
 	if t.kind.Validate != nil {
@@ -140,7 +147,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 		return result{}, invalid(&t, errs)
 	}
 	if err := s.admission.Validate(ctx, &a); err != nil {
-		return result{}, err
+		return result{warnings: a.Warnings}, err
 	}
 	var warnings []string
 	if t.kind.Warn != nil {
@@ -166,6 +173,27 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	}
 	committed = true
 	return result{item: item, created: true, warnings: warnings}, nil
+}
+
+// recheck repeats what is checked and completed before admission, of a new object that a webhook or policy changed. Only where the
+// request names no object can they change the name.
+func (t *target) recheck(obj catalog.Object, named bool) error {
+	if err := checkNamespace(t, obj); err != nil {
+		return err
+	}
+	if named {
+		if err := checkName(t, obj); err != nil {
+			return err
+		}
+	}
+	t.name = obj.GetName()
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+	if t.kind.Prepare != nil {
+		t.kind.Prepare(obj, nil)
+	}
+	return nil
 }
 
 // fillNew sets the metadata that only the server sets.
@@ -201,7 +229,7 @@ func (s *Server) issue(ctx context.Context, t *target, handler IssueHandler, bod
 		return result{}, err
 	}
 	answer.GetObjectKind().SetGroupVersionKind(t.body().Kind)
-	return result{obj: answer, created: true}, nil
+	return result{obj: answer, created: true, warnings: a.Warnings}, nil
 }
 
 // review answers the creation of an object that is not stored. There is nothing to

@@ -227,6 +227,12 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 			return result{}, err
 		}
 	}
+	if m.act == nil {
+		// What plug-ins and webhooks change belongs to no manager.
+		if err := m.fields(obj, old); err != nil {
+			return result{}, apierrors.NewInternalError(err)
+		}
+	}
 	a := m.attributes(ctx, m.operation, m.dryRun)
 	a.Object, a.Old = obj, stored
 	if shown, ok := body.(catalog.Object); ok {
@@ -235,7 +241,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	committed := false
 	defer func() { a.Finish(committed) }()
 	if err := s.admission.Admit(ctx, &a); err != nil {
-		return result{}, err
+		return result{warnings: a.Warnings}, err
 	}
 	if body == nil {
 		obj = a.Object
@@ -247,15 +253,19 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 		if obj, err = m.act(old, body); err != nil {
 			return result{}, err
 		}
-	}
-	if err := m.fields(obj, old); err != nil {
-		return result{}, apierrors.NewInternalError(err)
+		if err := m.fields(obj, old); err != nil {
+			return result{}, apierrors.NewInternalError(err)
+		}
+	} else if a.Changed {
+		if err := m.repeat(obj, stored, body); err != nil {
+			return result{}, err
+		}
 	}
 	if errs := m.validate(obj, stored); len(errs) > 0 {
 		return result{}, invalid(&m.target, errs)
 	}
 	if err := s.admission.Validate(ctx, &a); err != nil {
-		return result{}, err
+		return result{warnings: a.Warnings}, err
 	}
 	var warnings []string
 	if m.countsGeneration() {
@@ -334,6 +344,21 @@ func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
 	if m.kind.Default != nil {
 		m.kind.Default(obj)
 	}
+	if part, ok := m.shape().(catalog.Part); ok {
+		part.Prepare(obj, stored)
+	} else if m.sub == nil && m.kind.Prepare != nil {
+		m.kind.Prepare(obj, stored)
+	}
+	return nil
+}
+
+// repeat does to an object that a webhook or policy changed what was done to it before: this endpoint changes only its own part.
+func (m *modification) repeat(obj, stored catalog.Object, body runtime.Object) error {
+	if v, ok := m.view(); ok {
+		return v.Apply(obj, body)
+	}
+	obj.SetGeneration(stored.GetGeneration())
+	obj.SetSelfLink("")
 	if part, ok := m.shape().(catalog.Part); ok {
 		part.Prepare(obj, stored)
 	} else if m.sub == nil && m.kind.Prepare != nil {

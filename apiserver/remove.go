@@ -83,7 +83,7 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	committed := false
 	defer func() { a.Finish(committed) }()
 	if err := s.admitWhole(ctx, &a); err != nil {
-		return result{}, err
+		return result{warnings: a.Warnings}, err
 	}
 
 	obj := deleting(t.kind, stored, &opts, now())
@@ -100,7 +100,7 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	}
 	switch {
 	case dryRun && w.Delete:
-		return result{obj: deleted(t, stored)}, nil
+		return result{obj: deleted(t, stored), warnings: a.Warnings}, nil
 	case dryRun:
 		obj.SetResourceVersion(old.ResourceVersion())
 		return result{obj: obj}, nil
@@ -117,9 +117,9 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	}
 	committed = true
 	if w.Delete {
-		return result{obj: deleted(t, stored)}, nil
+		return result{obj: deleted(t, stored), warnings: a.Warnings}, nil
 	}
-	return result{item: item}, nil
+	return result{item: item, warnings: a.Warnings}, nil
 }
 
 // deleted is the answer when an object is gone.

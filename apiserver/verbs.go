@@ -25,6 +25,7 @@ func (t *target) offer() codec.Offer {
 // conclude answers with what came of an operation: its result, or its error.
 func (x *exchange) conclude(m codec.Media, r result, err error, t *target) {
 	if err != nil {
+		x.warn(r.warnings)
 		x.fail(err)
 		return
 	}

@@ -143,6 +143,7 @@ func Run(ctx context.Context, o Options) error {
 				return apiserver.FollowPolicy(ctx, control.catalog, control.store, control.policy)
 			}},
 			{Name: "flow control", Run: control.server.FollowFlowControl},
+			{Name: "admission webhooks", Run: control.followWebhooks},
 		},
 		objects,
 		{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},

@@ -59,6 +59,7 @@ type controlPlane struct {
 	policy      *rbac.Policy             // follows the stored roles and bindings
 	roles       []bootstrappolicy.Change // to the stored roles, so that they are those of every cluster
 	credentials *credentials
+	webhooks    *admissionWebhooks
 	port        int
 }
 
@@ -202,6 +203,9 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 	accepted := c.authority.Pool().Clone()
 	accepted.AppendCertsFromPEM(credentials.proxies.CertificatePEM())
 	authorizer := rbac.New(rbac.Options{Policy: p.policy, Objects: objects})
+	if p.webhooks, err = c.newWebhooks(objects, authorizer); err != nil {
+		return nil, err
+	}
 	plugins := []admission.Plugin{
 		// In upstream's order, which matters: a later plug-in sees what an earlier one has changed.
 		admission.NewNamespaceLifecycle(objects),
@@ -220,6 +224,8 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 		admission.NewDeviceAccess(objects, authorizer),
 		admission.NewDefaultIngressClass(objects),
 		admission.NewPodTopologyLabels(objects),
+		p.webhooks.mutating,
+		p.webhooks.validating,
 		admission.CertificateRequester{},
 		addresses,
 		admission.NewRoleEscalation(p.policy, authorizer),
