@@ -66,7 +66,7 @@ func TestUpdatesAreUpstreams(t *testing.T) {
 		conditional = "clustertrustbundles csidrivers csinodes csistoragecapacities customresourcedefinitions leases poddisruptionbudgets podcertificaterequests runtimeclasses storageversionmigrations volumeattachments " +
 			"mutatingadmissionpolicies mutatingadmissionpolicybindings mutatingwebhookconfigurations " +
 			"validatingadmissionpolicies validatingadmissionpolicybindings validatingwebhookconfigurations"
-		created     = "clusterrolebindings clusterroles endpoints events leases limitranges rolebindings roles runtimeclasses services"
+		created = "clusterrolebindings clusterroles endpoints events leases limitranges rolebindings roles runtimeclasses services"
 	)
 	has := func(list, name string) bool { return strings.Contains(" "+list+" ", " "+name+" ") }
 	f := serve(t)

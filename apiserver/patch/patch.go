@@ -68,13 +68,25 @@ func applyOperations(patch, original []byte) ([]byte, error) {
 	if len(operations) > maxOperations {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(operations)))
 	}
-	opts := jsonpatch.NewApplyOptions()
-	opts.AccumulatedCopySizeLimit = maxCopied
-	patched, err := operations.ApplyWithOptions(original, opts)
+	patched, err := applyBounded(operations, original)
 	if err != nil {
 		return nil, unprocessable(err)
 	}
 	return patched, nil
+}
+
+func applyBounded(operations jsonpatch.Patch, original []byte) ([]byte, error) {
+	opts := jsonpatch.NewApplyOptions()
+	opts.AccumulatedCopySizeLimit = maxCopied
+	return operations.ApplyWithOptions(original, opts)
+}
+
+// ApplyOperations is [Apply] for a JSON patch that does not come from a client: its errors are no API status errors.
+func ApplyOperations(operations jsonpatch.Patch, original []byte) ([]byte, error) {
+	if len(operations) > maxOperations {
+		return nil, fmt.Errorf("the allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(operations))
+	}
+	return applyBounded(operations, original)
 }
 
 func applyMerge(patch, original []byte) ([]byte, error) {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
@@ -160,7 +159,7 @@ func (p Mutating) patch(h *hook, place string, served *catalog.Kind, a *admissio
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	text, err := patch.Apply(types.JSONPatchType, response.Patch, before.object, nil)
+	text, err := patch.ApplyOperations(operations, before.object)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}

@@ -126,6 +126,9 @@ func encode(obj runtime.Object, kind schema.GroupVersionKind) ([]byte, error) {
 // decode returns the object that a patched JSON text is: of a version of the request's resource, or the body of a subresource.
 func decode(text []byte, a *admission.Attributes, served *catalog.Kind) (runtime.Object, error) {
 	kind := a.BodyKind(served)
+	if !isObject(text) {
+		return nil, errors.New("the patch leaves no object")
+	}
 	if sub := served.Subresource(a.Subresource); sub != nil && sub.Body() != nil {
 		obj := sub.Body().New()
 		_, err := codec.Decode(codec.JSON, text, obj, kind, codec.Ignore, sub.Body().Versions...)
@@ -149,6 +152,9 @@ func decode(text []byte, a *admission.Attributes, served *catalog.Kind) (runtime
 	_, err := codec.Decode(codec.JSON, text, obj, kind, codec.Ignore)
 	return obj, err
 }
+
+// isObject reports whether a JSON text is an object if it is valid at all.
+func isObject(text []byte) bool { return bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) }
 
 // A call is a review that is sent.
 type call struct {
@@ -194,11 +200,11 @@ func (r *reviews) review(h *hook, served *catalog.Kind) (*call, error) {
 // read returns the response in an answer, or what is wrong with it.
 func (c *call) read(answer []byte, mutating bool) (*admissionv1.AdmissionResponse, error) {
 	var review admissionv1.AdmissionReview
-	if !bytes.HasPrefix(bytes.TrimLeft(answer, " \t\r\n"), []byte("{")) || kjson.UnmarshalCaseSensitivePreserveInts(answer, &review) != nil {
-		err := kjson.UnmarshalCaseSensitivePreserveInts(answer, &review)
-		if err == nil {
-			err = errors.New("the answer is not an object")
-		}
+	err := kjson.UnmarshalCaseSensitivePreserveInts(answer, &review)
+	if err == nil && !isObject(answer) {
+		err = errors.New("the answer is not an object")
+	}
+	if err != nil {
 		return nil, &unreadableError{err}
 	}
 	want := schema.GroupVersionKind{Group: reviewGroup, Version: c.version, Kind: "AdmissionReview"}
