@@ -2,8 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
@@ -12,11 +13,6 @@ import (
 	"github.com/sampan-io/sampan/apiserver/webhook"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/run"
-)
-
-var (
-	mutatingConfigurations   = admissionregistrationv1.SchemeGroupVersion.WithResource("mutatingwebhookconfigurations")
-	validatingConfigurations = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
 )
 
 // admissionWebhooks are the two plug-ins that ask webhooks.
@@ -41,28 +37,20 @@ func (c *cluster) newWebhooks(objects admission.Reader, authorizer *rbac.Authori
 		return nil, err
 	}
 	ctx := context.Background() // reading memory does not wait
-	stored, err := objects.List(ctx, mutatingConfigurations, "", nil)
-	if err != nil {
-		return nil, err
-	}
-	w.mutating.Configure(stored)
-	if stored, err = objects.List(ctx, validatingConfigurations, "", nil); err != nil {
-		return nil, err
-	}
-	w.validating.Configure(stored)
-	return w, nil
+	return w, errors.Join(w.mutating.Refresh(ctx), w.validating.Refresh(ctx))
 }
 
-// followWebhooks gives the plug-ins the stored configurations after each change, until ctx is over.
+// followWebhooks refreshes the plug-ins after each change of the stored configurations, until ctx is over.
 func (p *controlPlane) followWebhooks(ctx context.Context) error {
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
-	g.Go(func(ctx context.Context) {
-		_ = apiserver.Follow(ctx, p.catalog, p.store, mutatingConfigurations, func(all []catalog.Object) { p.webhooks.mutating.Configure(all) })
-	})
-	g.Go(func(ctx context.Context) {
-		_ = apiserver.Follow(ctx, p.catalog, p.store, validatingConfigurations, func(all []catalog.Object) { p.webhooks.validating.Configure(all) })
-	})
+	for resource, refresh := range map[schema.GroupVersionResource]func(context.Context) error{
+		p.webhooks.mutating.Resource(): p.webhooks.mutating.Refresh, p.webhooks.validating.Resource(): p.webhooks.validating.Refresh,
+	} {
+		g.Go(func(ctx context.Context) {
+			_ = apiserver.Follow(ctx, p.catalog, p.store, resource, func([]catalog.Object) { _ = refresh(ctx) })
+		})
+	}
 	g.Wait()
 	return nil
 }

@@ -39,6 +39,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"different": different,
 	"archive":   archive,
 	"registry":  registry,
+	"webhook":   webhook,
 	"dig":       dig,
 }
 

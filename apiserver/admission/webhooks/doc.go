@@ -1,7 +1,7 @@
 // Package webhooks has the admission plug-ins MutatingAdmissionWebhook and ValidatingAdmissionWebhook: they ask the webhooks of
 // the stored MutatingWebhookConfigurations and ValidatingWebhookConfigurations about the writes that their rules match.
 //
-// A plug-in has a compiled form of the configurations, which [Plugin.Configure] replaces when they change. A request that no
+// A plug-in has a compiled form of the configurations, which its method Refresh replaces: a write of a configuration has an effect before it is answered. A request that no
 // webhook matches costs a comparison with each rule, and no JSON is made for it.
 //
 // Mutating webhooks are called one after the other, ordered by the names of their configurations. Each sees what the

@@ -27,7 +27,7 @@ type Mutating struct{ *plugin }
 
 // NewMutating returns the plug-in, which has no configurations yet.
 func NewMutating(opts Options) (Mutating, error) {
-	p, err := newPlugin(opts, true, "admit")
+	p, err := newPlugin(opts, true, "admit", "mutatingwebhookconfigurations")
 	return Mutating{p}, err
 }
 
@@ -55,6 +55,9 @@ func (i *invoked) change() {
 
 // Admit implements [admission.Mutator].
 func (p Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
+	if a.Round == 0 {
+		p.observe(a)
+	}
 	state, again := a.Kept[p.Name()].(*invoked)
 	if !again {
 		if a.Round > 0 {

@@ -7,7 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
@@ -29,16 +31,17 @@ type Options struct {
 
 // plugin is what both plug-ins have in common.
 type plugin struct {
-	opts    Options
-	mutates bool
-	step    string // the label type of metrics
+	opts     Options
+	mutates  bool
+	step     string // the label type of metrics
+	resource schema.GroupVersionResource
 
 	mu      sync.Mutex
 	stored  configurations // guarded by mu
 	current atomic.Pointer[[]*hook]
 }
 
-func newPlugin(opts Options, mutates bool, step string) (*plugin, error) {
+func newPlugin(opts Options, mutates bool, step, resource string) (*plugin, error) {
 	if opts.Objects == nil {
 		return nil, errors.New("webhooks: Options needs Objects")
 	}
@@ -48,7 +51,38 @@ func newPlugin(opts Options, mutates bool, step string) (*plugin, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	return &plugin{opts: opts, mutates: mutates, step: step}, nil
+	return &plugin{opts: opts, mutates: mutates, step: step, resource: admissionregistrationv1.SchemeGroupVersion.WithResource(resource)}, nil
+}
+
+// Resource returns the resource whose objects configure the plug-in.
+func (p *plugin) Resource() schema.GroupVersionResource { return p.resource }
+
+// Refresh uses the configurations that are stored now. A plug-in does that itself after a write of one, before the writer has
+// its answer; the caller does it before the first request and whenever one changed in another way.
+func (p *plugin) Refresh(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	objects, err := p.opts.Objects.List(ctx, p.resource, "", nil)
+	if err == nil {
+		p.configure(objects)
+	}
+	return err
+}
+
+// observe refreshes the plug-in after a write of a configuration.
+func (p *plugin) observe(a *admission.Attributes) {
+	if a.Kind.GVR() != p.resource || a.DryRun {
+		return
+	}
+	a.Done = append(a.Done, func(committed bool) {
+		if !committed {
+			return
+		}
+		ctx := context.Background() //nolint:forbidigo // the write is made, even if its client has gone away
+		if err := p.Refresh(ctx); err != nil {
+			p.opts.Log.ErrorContext(ctx, "cannot read webhook configurations", "err", err)
+		}
+	})
 }
 
 // Configure replaces the configurations: the stored objects of the plug-in's kind, which are shared. Requests that have
@@ -56,6 +90,11 @@ func newPlugin(opts Options, mutates bool, step string) (*plugin, error) {
 func (p *plugin) Configure(objects []catalog.Object) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.configure(objects)
+}
+
+// configure is Configure for a caller who holds mu.
+func (p *plugin) configure(objects []catalog.Object) {
 	after, unused := p.stored.update(objects, p.opts.Calls)
 	hooks := after.hooks()
 	p.stored = after

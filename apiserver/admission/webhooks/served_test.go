@@ -144,7 +144,7 @@ func (f *served) do(method, path string, body any, headers ...string) *answer {
 	return &answer{f.T, resp.StatusCode, b, resp.Header.Values("Warning")}
 }
 
-// register stores configurations and waits for nothing: it tells the plug-ins itself.
+// register stores configurations. They have an effect at once.
 func (f *served) register(all ...catalog.Object) {
 	f.Helper()
 	for _, obj := range all {
@@ -154,20 +154,6 @@ func (f *served) register(all ...catalog.Object) {
 		}
 		f.do("POST", "/apis/admissionregistration.k8s.io/v1/"+resource, obj).want(201)
 	}
-	f.refresh()
-}
-
-func (f *served) refresh() {
-	f.Helper()
-	list := func(resource string) []catalog.Object {
-		all, err := f.objects.List(f.Context(), admissionregistrationv1.SchemeGroupVersion.WithResource(resource), "", nil)
-		if err != nil {
-			f.Fatal(err)
-		}
-		return all
-	}
-	f.mutating.Configure(list("mutatingwebhookconfigurations"))
-	f.validating.Configure(list("validatingwebhookconfigurations"))
 }
 
 // A hook is a webhook server that keeps the requests it got.
@@ -464,7 +450,6 @@ func TestFailurePolicy(t *testing.T) {
 					// The administrator can always take the configuration away.
 					f.do("DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", nil).want(200)
 					f.do("DELETE", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", nil).want(200)
-					f.refresh()
 					f.do("POST", maps, configMap("c")).want(201)
 				})
 			}
@@ -626,10 +611,8 @@ func TestDeadWebhookForEverything(t *testing.T) {
 	f.do("POST", maps, configMap("c")).want(500, "connection refused")
 	f.do("PATCH", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/m", `{"metadata":{"labels":{"a":"b"}}}`).want(200)
 	f.do("DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/m", nil).want(200)
-	f.refresh()
 	f.do("POST", maps, configMap("c")).want(500, "connection refused")
 	f.do("DELETE", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", nil).want(200)
-	f.refresh()
 	f.do("POST", maps, configMap("c")).want(201)
 }
 
@@ -664,14 +647,12 @@ func TestConfigureKeepsConnections(t *testing.T) {
 	f.register(validating("v", everything(h, nil)))
 	f.do("POST", maps, configMap("a")).want(201)
 	f.do("PATCH", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v", `{"metadata":{"labels":{"a":"b"}}}`).want(200)
-	f.refresh()
 	f.do("POST", maps, configMap("b")).want(201)
 	if used() != 1 {
 		t.Errorf("%d connections, want the first one again after a change of labels", used())
 	}
 	more := append(ca(h), '\n')
 	f.do("PATCH", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v", fmt.Sprintf(`[{"op":"replace","path":"/webhooks/0/clientConfig/caBundle","value":%q}]`, base64.StdEncoding.EncodeToString(more)), "Content-Type: application/json-patch+json").want(200)
-	f.refresh()
 	f.do("POST", maps, configMap("c")).want(201)
 	if used() != 2 {
 		t.Errorf("%d connections, want a new one after a change of the CA bundle", used())

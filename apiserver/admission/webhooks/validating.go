@@ -17,7 +17,7 @@ type Validating struct{ *plugin }
 
 // NewValidating returns the plug-in, which has no configurations yet.
 func NewValidating(opts Options) (Validating, error) {
-	p, err := newPlugin(opts, false, "validating")
+	p, err := newPlugin(opts, false, "validating", "validatingwebhookconfigurations")
 	return Validating{p}, err
 }
 
@@ -38,6 +38,7 @@ type consultation struct {
 
 // Validate implements [admission.Validator].
 func (p Validating) Validate(ctx context.Context, a *admission.Attributes) error {
+	p.observe(a)
 	var r *reviews
 	made := func() *reviews {
 		if r == nil {
