@@ -31,11 +31,20 @@ type Local struct {
 	server *Server
 	user   *auth.User
 	agent  string // as the User-Agent of a client over HTTP
+	unseen bool   // webhooks and policies are not asked about its writes
 }
 
 // As returns a client for a user, who is believed to be that. It may be used before and
 // after [Server.Run] for as long as the store works.
-func (s *Server) As(user auth.User) *Local { return &Local{s, &user, agentOf(user.Name)} }
+func (s *Server) As(user auth.User) *Local { return &Local{server: s, user: &user, agent: agentOf(user.Name)} }
+
+// Unseen returns a client about whose writes webhooks and policies are not asked: for objects without which the API server
+// does not start. A broken webhook for everything must not keep the administrator from removing it.
+func (l *Local) Unseen() *Local {
+	unseen := *l
+	unseen.unseen = true
+	return &unseen
+}
 
 // agentOf returns for whom the writes of a part of this program count that name no manager: the program that the user
 // is a part of upstream. The service accounts of kube-system are controllers, the others are named by the end of the
@@ -61,7 +70,7 @@ func (l *Local) failed(recovered any, verb string, gvr schema.GroupVersionResour
 
 // target finds the kind and subresource that a call names.
 func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subresource string) (target, error) {
-	t := target{user: l.user, local: true, agent: l.agent, namespace: namespace, name: name, kind: l.server.opts.Catalog.Resource(gvr)}
+	t := target{user: l.user, local: true, agent: l.agent, inner: l.unseen, namespace: namespace, name: name, kind: l.server.opts.Catalog.Resource(gvr)}
 	if t.kind == nil {
 		return t, apierrors.NewGenericServerResponse(404, "", gvr.GroupResource(), name, fmt.Sprintf("%s is not served", gvr), 0, true)
 	}

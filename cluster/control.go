@@ -122,7 +122,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 	if c.names, err = c.listenDNS(ctx); err != nil {
 		return nil, err
 	}
-	keep := bootstrap.Options{API: p.server.As(auth.User{Name: "system:apiserver", Groups: []string{"system:masters"}}), ServiceNetworks: c.Settings.Services.All(), Port: int32(port), Roles: p.roles, Log: c.Log}
+	keep := bootstrap.Options{API: p.server.As(auth.User{Name: "system:apiserver", Groups: []string{"system:masters"}}).Unseen(), ServiceNetworks: c.Settings.Services.All(), Port: int32(port), Roles: p.roles, Log: c.Log}
 	if len(c.bridge) > 0 {
 		keep.Endpoints = c.bridge[:1]
 	}

@@ -61,7 +61,8 @@ type Attributes struct {
 
 	DryRun bool
 
-	// Inner says that the write is a part of another request, which webhooks and policies have seen: the deletion by an eviction.
+	// Inner says that webhooks and policies are not asked: the write is a part of another request, which they have seen (the
+	// deletion by an eviction), or of the start of the server.
 	Inner bool
 
 	// Changed is set by a [Reinvoker] that changed the object, in place. The chain then asks all mutators up to the
