@@ -36,7 +36,9 @@ type Local struct {
 
 // As returns a client for a user, who is believed to be that. It may be used before and
 // after [Server.Run] for as long as the store works.
-func (s *Server) As(user auth.User) *Local { return &Local{server: s, user: &user, agent: agentOf(user.Name)} }
+func (s *Server) As(user auth.User) *Local {
+	return &Local{server: s, user: &user, agent: agentOf(user.Name)}
+}
 
 // Unseen returns a client about whose writes webhooks and policies are not asked: for objects without which the API server
 // does not start. A broken webhook for everything must not keep the administrator from removing it.

@@ -50,8 +50,8 @@ type Config struct {
 	URL     string
 	Service *Service
 
-	// CABundle has the certificates, in PEM, of which one must have signed that of the webhook. Empty means those that
-	// the system trusts.
+	// CABundle has the certificates, in PEM, of which one must have signed that of the webhook. Empty means the
+	// certificates of the system.
 	CABundle []byte
 }
 
@@ -150,7 +150,7 @@ func rooted(path string) string {
 	return path
 }
 
-// toService sends requests to an address of a service, chosen anew for each, and keeps connections by address.
+// toService sends requests to an address of a service, chosen for each, and keeps connections by address.
 type toService struct {
 	Service
 	port     int32

@@ -106,7 +106,7 @@ func denied(name string, result *metav1.Status) *apierrors.StatusError {
 	if status.Code < http.StatusBadRequest {
 		status.Code = http.StatusBadRequest
 	}
-	// Other numbers are none that a server may answer.
+	// A server may not answer with other numbers.
 	status.Code = min(status.Code, 599)
 	if status.Status == "" || status.Status == metav1.StatusSuccess {
 		status.Status = metav1.StatusFailure

@@ -40,8 +40,8 @@ func (Mutating) Reinvokes() {}
 // invoked is what the plug-in keeps from the first round to the second.
 type invoked struct {
 	hooks    []*hook         // the second round has the same, even if the configurations have changed
-	eligible map[string]bool // webhooks with the policy IfNeeded that were called and saw the object as it is now
-	again    map[string]bool // those that were called before a change, and are called again
+	eligible map[string]bool // webhooks with the policy IfNeeded that were called after the last change
+	again    map[string]bool // webhooks that were called before a change, and are called again
 	last     runtime.Object  // a copy of the object after the first round, if there are eligible webhooks
 }
 

@@ -25,7 +25,7 @@ type Options struct {
 	Objects    admission.Reader     // of namespaces
 	Authorizer condition.Authorizer // for match conditions; nil means that they cannot use it
 	Calls      webhook.Options
-	Metrics    *Metrics     // nil means that nobody reads them
+	Metrics    *Metrics     // nil means that they are not read
 	Log        *slog.Logger // nil means slog.Default
 }
 
