@@ -144,6 +144,9 @@ func Run(ctx context.Context, o Options) error {
 			}},
 			{Name: "flow control", Run: control.server.FollowFlowControl},
 			{Name: "admission webhooks", Run: control.followWebhooks},
+			{Name: "admission policies", Run: func(ctx context.Context) error {
+				return apiserver.FollowAdmissionPolicies(ctx, control.catalog, control.store, control.admissionPolicies)
+			}},
 		},
 		objects,
 		{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},

@@ -26,6 +26,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/admission/policies"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/bootstrap"
 	"github.com/sampan-io/sampan/apiserver/discovery"
@@ -61,6 +62,8 @@ type controlPlane struct {
 	credentials *credentials
 	webhooks    *admissionWebhooks
 	port        int
+
+	admissionPolicies *policies.Set // follows the stored admission policies
 }
 
 func (p *controlPlane) url() string { return "https://127.0.0.1:" + strconv.Itoa(p.port) }
@@ -116,7 +119,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 	if err := p.loadPolicy(ctx); err != nil {
 		return nil, err
 	}
-	if p.server, err = c.newServer(p, listeners); err != nil {
+	if p.server, err = c.newServer(ctx, p, listeners); err != nil {
 		return nil, err
 	}
 	if c.names, err = c.listenDNS(ctx); err != nil {
@@ -149,7 +152,7 @@ func (p *controlPlane) loadPolicy(ctx context.Context) error {
 
 // newServer wires the API server: who asks, what they may do, what is changed or
 // refused on the way in, and the streams behind nodes and pods.
-func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserver.Server, error) {
+func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []net.Listener) (*apiserver.Server, error) {
 	objects := apiserver.NewReader(p.catalog, p.store)
 	credentials, err := c.newCredentials(objects)
 	if err != nil {
@@ -206,6 +209,14 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 	if p.webhooks, err = c.newWebhooks(objects, authorizer); err != nil {
 		return nil, err
 	}
+	rules := policies.Options{
+		Set: policies.NewSet(objects), Catalog: p.catalog, Objects: objects, Authorizer: authorizer,
+		Types: openapi.NewTypes(p.catalog), Metrics: policies.NewMetrics(),
+	}
+	if err := rules.Set.Load(ctx); err != nil { // before the first request
+		return nil, err
+	}
+	p.admissionPolicies = rules.Set
 	plugins := []admission.Plugin{
 		// In upstream's order, which matters: a later plug-in sees what an earlier one has changed.
 		admission.NewNamespaceLifecycle(objects),
@@ -224,12 +235,15 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 		admission.NewDeviceAccess(objects, authorizer),
 		admission.NewDefaultIngressClass(objects),
 		admission.NewPodTopologyLabels(objects),
+		policies.NewMutating(rules),
 		p.webhooks.mutating,
-		p.webhooks.validating,
 		admission.CertificateRequester{},
 		addresses,
 		admission.NewRoleEscalation(p.policy, authorizer),
+		policies.NewParamAccess(p.catalog, objects, authorizer),
 		admission.NewDeviceAdminAccess(objects),
+		policies.NewValidating(rules),
+		p.webhooks.validating,
 		admission.NewResourceQuota(objects),
 	}
 	if slices.Contains(c.Settings.Controllers.Off(), local.NodesLoop) {
@@ -298,6 +312,9 @@ func (c *cluster) newServer(p *controlPlane, listeners []net.Listener) (*apiserv
 		Log:        c.Log,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := server.Measure(rules.Metrics); err != nil {
 		return nil, err
 	}
 	addresses.WriteWith(server.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}}))
