@@ -147,6 +147,7 @@ func Run(ctx context.Context, o Options) error {
 			{Name: "admission policies", Run: func(ctx context.Context) error {
 				return apiserver.FollowAdmissionPolicies(ctx, control.catalog, control.store, control.admissionPolicies)
 			}},
+			{Name: "admission policy types", Run: control.server.CheckAdmissionPolicies},
 		},
 		objects,
 		{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},

@@ -1,0 +1,148 @@
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/sampan-io/sampan/apiserver/admission/policies"
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/store"
+)
+
+// policyStatusManager is upstream's name of the controller.
+const policyStatusManager = "validatingadmissionpolicy-status"
+
+// CheckAdmissionPolicies checks the expressions of ValidatingAdmissionPolicies against the types of the kinds that they match,
+// and writes the result to status.typeChecking, until ctx is over. Each generation of a policy is checked once.
+func (s *Server) CheckAdmissionPolicies(ctx context.Context) error {
+	kind := s.opts.Catalog.Resource(validatingPolicies)
+	if kind == nil {
+		<-ctx.Done()
+		return nil
+	}
+	query := store.Query{Prefix: kind.Prefix("")}
+	for ctx.Err() == nil {
+		if err := s.checkPolicies(ctx, query); err != nil && !errors.Is(err, store.ErrExpired) {
+			break // the store has ended
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+var validatingPolicies = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies") //nolint:gochecknoglobals // a constant
+
+// checkPolicies checks the stored policies and then those that change, until the watch ends.
+func (s *Server) checkPolicies(ctx context.Context, query store.Query) error {
+	state, err := s.opts.Store.List(query, store.Page{})
+	if err != nil {
+		return err
+	}
+	for _, rec := range state.Records {
+		s.checkPolicy(ctx, rec)
+	}
+	for ev, err := range s.opts.Store.Watch(ctx, query, state.Revision) {
+		switch {
+		case err != nil:
+			return err
+		case ev.Key != "" && !ev.Deleted:
+			s.checkPolicy(ctx, ev.Record)
+		}
+	}
+	return nil
+}
+
+func (s *Server) checkPolicy(ctx context.Context, rec store.Record) {
+	item := rec.Value.(*codec.Item)
+	if item.Fault() != nil {
+		return
+	}
+	p, ok := item.Object().(*admissionregistrationv1.ValidatingAdmissionPolicy)
+	if !ok || p.Generation <= p.Status.ObservedGeneration || p.DeletionTimestamp != nil {
+		return
+	}
+	status := map[string]any{
+		"observedGeneration": p.Generation,
+		"typeChecking":       admissionregistrationv1.TypeChecking{ExpressionWarnings: policies.Warnings(p, s.opts.Catalog, s.schemas(ctx))},
+	}
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": admissionregistrationv1.SchemeGroupVersion.String(), "kind": "ValidatingAdmissionPolicy",
+		"metadata": map[string]any{"name": p.Name, "uid": p.UID}, "status": status,
+	})
+	if err == nil {
+		api := s.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}})
+		_, err = api.Patch(ctx, validatingPolicies, "", p.Name, types.ApplyYAMLPatchType, body, metav1.PatchOptions{FieldManager: policyStatusManager, Force: new(true)}, "status")
+	}
+	// A policy that was changed or deleted meanwhile comes again because of that.
+	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		s.opts.Log.WarnContext(ctx, "cannot write the status of an admission policy", "policy", p.Name, "err", err)
+	}
+}
+
+// schemas returns the schemas that the server publishes. Documents are read once for all kinds of a policy.
+func (s *Server) schemas(ctx context.Context) policies.Schemas {
+	documents := map[schema.GroupVersion]map[string]*spec.Schema{}
+	return func(kind schema.GroupVersionKind) *spec.Schema {
+		gv := kind.GroupVersion()
+		doc, read := documents[gv]
+		if !read {
+			doc = s.published(ctx, gv)
+			documents[gv] = doc
+		}
+		return policies.Expand(doc, kind)
+	}
+}
+
+// published returns the schemas of the OpenAPI document about a group version; none if there is no document.
+func (s *Server) published(ctx context.Context, gv schema.GroupVersion) map[string]*spec.Schema {
+	if s.opts.OpenAPI == nil {
+		return nil
+	}
+	path := "/openapi/v3/apis/" + gv.String()
+	if gv.Group == "" {
+		path = "/openapi/v3/api/" + gv.Version
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
+	if err != nil {
+		return nil
+	}
+	r.Header.Set("Accept", "application/json")
+	answer := kept{header: http.Header{}, code: http.StatusOK}
+	s.opts.OpenAPI.ServeHTTP(&answer, r)
+	var doc struct {
+		Components struct {
+			Schemas map[string]*spec.Schema `json:"schemas"`
+		} `json:"components"`
+	}
+	if answer.code != http.StatusOK || json.Unmarshal(answer.body.Bytes(), &doc) != nil {
+		return nil
+	}
+	return doc.Components.Schemas
+}
+
+// kept is an answer in memory.
+type kept struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+// Header implements [http.ResponseWriter].
+func (k *kept) Header() http.Header { return k.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (k *kept) WriteHeader(code int) { k.code = code }
+
+// Write implements [http.ResponseWriter].
+func (k *kept) Write(p []byte) (int, error) { return k.body.Write(p) }
