@@ -108,7 +108,7 @@ func (s *Server) createByUpdate(ctx context.Context, t target, obj catalog.Objec
 // act changes an object by a posted body, such as a binding. It is not recorded in the managed
 // fields.
 func (s *Server) act(ctx context.Context, t *target, action catalog.Action, body runtime.Object, dryRun bool) (result, error) {
-	_, err := s.modify(ctx, &modification{
+	r, err := s.modify(ctx, &modification{
 		target: *t, operation: admission.Create, dryRun: dryRun, fields: keepFields,
 		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
 			return nil, body.DeepCopyObject(), nil // another try starts from what the client sent
@@ -119,9 +119,9 @@ func (s *Server) act(ctx context.Context, t *target, action catalog.Action, body
 		},
 	})
 	if err != nil {
-		return result{}, err
+		return result{warnings: r.warnings}, err
 	}
-	return result{obj: success(nil), created: true}, nil
+	return result{obj: success(nil), created: true, warnings: r.warnings}, nil
 }
 
 // apply puts the body of a subresource into a copy of its parent, by change.
@@ -207,7 +207,7 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 func (s *Server) modify(ctx context.Context, m *modification) (result, error) {
 	r, err := s.untilWon(ctx, &m.target, func() (result, error) { return s.modifyOnce(ctx, m) })
 	if v, ok := m.view(); ok && err == nil {
-		return result{obj: show(v, r.object().(catalog.Object))}, nil
+		return result{obj: show(v, r.object().(catalog.Object)), warnings: r.warnings}, nil
 	}
 	return r, err
 }
