@@ -4,7 +4,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -108,9 +110,35 @@ func (x *exchange) answer(m codec.Media, r result, t *target) {
 	x.send(code, m.Encoding, body)
 }
 
-// warn adds Warning headers (RFC 7234, 5.5), which clients show their users.
+// If the warnings of an answer have more characters than maxWarnings, each is cut to maxLongWarning, and there are as many as fit.
+// The limits are upstream's.
+const (
+	maxWarnings    = 4096
+	maxLongWarning = 256
+)
+
+// warn adds Warning headers (RFC 7234, 5.5), which clients show their users. Duplicates are left out.
 func (x *exchange) warn(warnings []string) {
+	if len(warnings) == 0 {
+		return
+	}
 	for _, text := range warnings {
+		if text != "" && !slices.Contains(x.warnings, text) {
+			x.warnings = append(x.warnings, text)
+		}
+	}
+	total, written := 0, 0
+	for _, text := range x.warnings {
+		total += utf8.RuneCountInString(text)
+	}
+	x.Header().Del("Warning")
+	for _, text := range x.warnings {
+		if letters := []rune(text); total > maxWarnings && len(letters) > maxLongWarning {
+			text = string(letters[:maxLongWarning])
+		}
+		if written += utf8.RuneCountInString(text); written > maxWarnings {
+			return
+		}
 		if h, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
 			x.Header().Add("Warning", h)
 		}

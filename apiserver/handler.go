@@ -56,6 +56,7 @@ type exchange struct {
 	held     int             // bytes that the body counts for
 	received bool            // nothing more of the body is read
 	sent     int             // bytes of an answer that has no pace yet
+	warnings []string        // of the answer
 	out      *pace           // of the answer; nil while it is small
 	long     bool            // it is a watch, a stream or a blocking read
 }

@@ -187,3 +187,20 @@ func TestMatchConditions(t *testing.T) {
 func userInfo(name string) authenticationv1.UserInfo {
 	return authenticationv1.UserInfo{Username: name}
 }
+
+func TestLargeQuantitiesAreRefused(t *testing.T) {
+	c := admissioncel.NewCompiler(admissioncel.New)
+	for text, want := range map[string]string{
+		`quantity("1e2147483647").isGreaterThan(quantity("1"))`:                       "a quantity must have at most 64 digits",
+		`quantity("` + strings.Repeat("9", 1_000) + `").isGreaterThan(quantity("1"))`: "a quantity must have at most 64 digits",
+		`quantity("two").isGreaterThan(quantity("1"))`:                                "quantities must match the regular expression",
+		`quantity("1.5e3").isGreaterThan(quantity("1Ki"))`:                            "",
+		`!isQuantity("1e2147483647") && isQuantity("100m")`:                           "",
+	} {
+		p := c.Compile(text, admissioncel.Declarations{}, cel.BoolType)
+		r, err := admissioncel.NewEvaluation(t.Context(), values(), c.Variables(), admissioncel.Budget).Run(&p)
+		if err != nil || (r.Err == nil) != (want == "") || r.Err != nil && !strings.Contains(r.Err.Error(), want) || want == "" && r.Value.Value() != true {
+			t.Errorf("%.60s: got %v, %v, %v; want %q", text, r.Value, r.Err, err, want)
+		}
+	}
+}

@@ -145,7 +145,7 @@ func (d Declarations) extend(from *environment.EnvSet, types Types) (*environmen
 		options = append(options, cel.Variable(varAuthorizer, library.AuthorizerType), cel.Variable(varRequestResource, library.ResourceCheckType))
 	}
 	env, err := from.Extend(
-		environment.VersionedOptions{IntroducedVersion: always, EnvOptions: options, DeclTypes: known},
+		environment.VersionedOptions{IntroducedVersion: always, EnvOptions: append(options, boundedQuantities()...), DeclTypes: known},
 		environment.StrictCostOpt,
 	)
 	if err != nil || !d.Patches {

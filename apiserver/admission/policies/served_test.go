@@ -2,6 +2,8 @@ package policies_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -311,5 +313,67 @@ func TestParamAccess(t *testing.T) {
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %s", obj.GetName(), err, test.want)
 		}
+	}
+}
+
+// TestManyWarnings has more policies warn than the header of an answer can hold.
+func TestManyWarnings(t *testing.T) {
+	f := serve(t)
+	for i := range 60 {
+		name := fmt.Sprintf("p%02d", i)
+		f.apply(policy(name, `validations: [{expression: "false", message: "`+strings.Repeat("long ", 200)+`"}]`))
+		f.apply(bindingOf(name, name, `validationActions: [Warn]`))
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces/default/configmaps", strings.NewReader(`{"metadata":{"name":"x"}}`))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	f.HandlerAs(auth.User{Name: "admin", Groups: []string{auth.GroupMasters}}).ServeHTTP(w, r)
+	size := 0
+	for _, text := range w.Header().Values("Warning") {
+		size += len(text)
+	}
+	if w.Code != http.StatusCreated || size < 3000 || size > 5000 {
+		t.Errorf("got %d with %d bytes of warnings", w.Code, size)
+	}
+}
+
+// TestSetFollows has a set load, reload and forget what is stored.
+func TestSetFollows(t *testing.T) {
+	f := serve(t)
+	f.apply(policy("p", `validations: [{expression: "false", message: "no"}]`))
+	f.apply(bindingOf("p", "p", deny))
+	f.apply(policy("unknown", `paramKind: {apiVersion: rules.example.com/v1, kind: Limit}, validations: [{expression: "params == null"}]`))
+	f.apply(bindingOf("unknown", "unknown", deny))
+	late := policies.NewSet(f.Reader())
+	validating := policies.NewValidating(policies.Options{Set: late, Catalog: f.kinds, Objects: f.Reader(), Authorizer: f.z})
+	kind, obj := f.decode(configMap("x", "a: b"))
+	validate := func() error {
+		return validating.Validate(t.Context(), &admission.Attributes{Operation: admission.Create, Kind: kind, Namespace: "default", Name: "x", Object: obj, User: &auth.User{Name: "admin"}})
+	}
+	if err := validate(); err != nil {
+		t.Errorf("an empty set refuses: %v", err)
+	}
+	for range 2 {
+		if err := late.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.wants(validate(), 422, "denied request: no")
+	}
+	bindings := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings")
+	if err := f.admin.Delete(t.Context(), bindings, "", "p", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.Reload(t.Context(), bindings.Resource, "p"); err != nil {
+		t.Fatal(err)
+	}
+	f.wants(validate(), 422, "failed to find resource referenced by paramKind")
+	if err := f.admin.Delete(t.Context(), bindings, "", "unknown", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := validate(); err != nil {
+		t.Errorf("policies without bindings refuse: %v", err)
 	}
 }
