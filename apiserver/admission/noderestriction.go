@@ -10,7 +10,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // NodeRestriction checks what a node writes about itself and its pods, where the
@@ -42,6 +45,8 @@ func (p *NodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 		return p.ownPod(ctx, node, a, "evict")
 	case a.is("pods", a.Subresource):
 		return refuse(a, "unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.Subresource)
+	case a.is("persistentvolumeclaims", "status"):
+		return claimStatus(node, a)
 	case a.is("nodes", a.Subresource):
 		return nodeObject(node, a)
 	case a.is("serviceaccounts", "token"):
@@ -319,9 +324,69 @@ func (p *NodeRestriction) token(ctx context.Context, node string, a *Attributes)
 		audiences = []string{""} // that of the API server, which a volume has to ask for, too
 	}
 	for _, audience := range audiences {
-		if !asksFor(pod, audience) {
+		if !asksFor(pod, audience) && !p.driverAsksFor(ctx, pod, audience) {
 			return refuse(a, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.User.Name)
 		}
+	}
+	return nil
+}
+
+// driverAsksFor reports whether the driver of one of the pod's volumes gets tokens for the audience with its calls.
+func (p *NodeRestriction) driverAsksFor(ctx context.Context, pod *corev1.Pod, audience string) bool {
+	for i := range pod.Spec.Volumes {
+		name := p.driverOf(ctx, pod, &pod.Spec.Volumes[i])
+		if name == "" {
+			continue
+		}
+		o, err := p.reader.Get(ctx, storagev1.SchemeGroupVersion.WithResource("csidrivers"), "", name)
+		driver, ok := o.(*storagev1.CSIDriver)
+		if err == nil && ok && slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience }) {
+			return true
+		}
+	}
+	return false
+}
+
+// driverOf returns the name of the CSI driver of a pod's volume; "" if it has none.
+func (p *NodeRestriction) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) string {
+	if v.CSI != nil {
+		return v.CSI.Driver
+	}
+	name, _ := volumefit.Named(pod, v)
+	if name == "" {
+		return ""
+	}
+	o, err := p.reader.Get(ctx, core("persistentvolumeclaims"), pod.Namespace, name)
+	c, ok := o.(*corev1.PersistentVolumeClaim)
+	if err != nil || !ok || c.Spec.VolumeName == "" {
+		return ""
+	}
+	o, err = p.reader.Get(ctx, core("persistentvolumes"), "", c.Spec.VolumeName)
+	pv, ok := o.(*corev1.PersistentVolume)
+	if err != nil || !ok || pv.Spec.CSI == nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != c.UID {
+		return ""
+	}
+	return pv.Spec.CSI.Driver
+}
+
+// claimStatus lets a node write the size of a volume that it has expanded.
+func claimStatus(node string, a *Attributes) error {
+	old, ok := a.Old.(*corev1.PersistentVolumeClaim)
+	if !ok || a.Operation != Update {
+		return refuse(a, "unexpected operation %q", a.Operation)
+	}
+	now, ok := a.Object.(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return refuse(a, "unexpected type %T", a.Object)
+	}
+	same := func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+		c = c.DeepCopy()
+		c.ResourceVersion, c.ManagedFields = "", nil
+		c.Status.Capacity, c.Status.Conditions, c.Status.AllocatedResources, c.Status.AllocatedResourceStatuses = nil, nil, nil, nil
+		return c
+	}
+	if !equality.Semantic.DeepEqual(same(old), same(now)) {
+		return refuse(a, "node %q is not allowed to update fields other than status.quantity and status.conditions", node)
 	}
 	return nil
 }

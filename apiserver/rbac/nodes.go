@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,6 +34,8 @@ func (n nodes) decide(ctx context.Context, node string, a *Attributes) Decision 
 		return n.decideRead(ctx, node, a)
 	case schema.GroupResource{Resource: "persistentvolumeclaims"}, schema.GroupResource{Resource: "persistentvolumes"}:
 		return n.decideStorage(ctx, node, a)
+	case schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}:
+		return n.decideAttachment(ctx, node, a)
 	case schema.GroupResource{Resource: "serviceaccounts"}:
 		return n.decideServiceAccount(ctx, node, a)
 	}
@@ -176,15 +179,75 @@ func (n nodes) decideRead(ctx context.Context, node string, a *Attributes) Decis
 	case a.Name == "":
 		return no("No Object name found")
 	}
-	visit := configMaps
-	if a.Resource == "secrets" {
-		visit = secrets
+	if a.Resource == "configmaps" {
+		return n.named(ctx, node, a, configMaps)
 	}
-	return n.named(ctx, node, a, visit)
+	if d := n.named(ctx, node, a, secrets); d.Allowed || n.objects == nil {
+		return d
+	}
+	return n.volumeSecret(ctx, node, a)
 }
 
-// decideStorage lets a node get the claims that its pods name, and the volumes of these.
+// volumeSecret lets a node read the secrets with which its volumes are mounted.
+func (n nodes) volumeSecret(ctx context.Context, node string, a *Attributes) Decision {
+	pods, err := n.objects.List(ctx, corev1.SchemeGroupVersion.WithResource("pods"), "", fields.Set{"spec.nodeName": node})
+	if err != nil {
+		return no("the pods of node '%s' cannot be looked up: %v", node, err)
+	}
+	for _, o := range pods {
+		pod, ok := o.(*corev1.Pod)
+		if !ok || pod.Spec.NodeName != node {
+			continue
+		}
+		found := false
+		claims(pod, func(name string) { found = found || n.needsSecret(ctx, pod.Namespace, name, a.Namespace, a.Name) })
+		if found {
+			return yes()
+		}
+	}
+	return unrelated(node)
+}
+
+// needsSecret reports whether a secret is one with which the volume of a claim is mounted.
+func (n nodes) needsSecret(ctx context.Context, namespace, claim, secretNamespace, secret string) bool {
+	o, err := n.objects.Get(ctx, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), namespace, claim)
+	c, ok := o.(*corev1.PersistentVolumeClaim)
+	if err != nil || !ok || c.Spec.VolumeName == "" {
+		return false
+	}
+	o, err = n.objects.Get(ctx, corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", c.Spec.VolumeName)
+	v, ok := o.(*corev1.PersistentVolume)
+	if err != nil || !ok || v.Spec.CSI == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != c.UID {
+		return false
+	}
+	for _, ref := range []*corev1.SecretReference{v.Spec.CSI.NodeStageSecretRef, v.Spec.CSI.NodePublishSecretRef, v.Spec.CSI.NodeExpandSecretRef} {
+		if ref != nil && ref.Namespace == secretNamespace && ref.Name == secret {
+			return true
+		}
+	}
+	return false
+}
+
+// decideAttachment lets a node get what is attached to it.
+func (n nodes) decideAttachment(ctx context.Context, node string, a *Attributes) Decision {
+	if a.Verb != "get" || a.Subresource != "" || a.Name == "" || n.objects == nil {
+		return no("can only get individual resources of this type")
+	}
+	o, err := n.objects.Get(ctx, storagev1.SchemeGroupVersion.WithResource("volumeattachments"), "", a.Name)
+	if v, ok := o.(*storagev1.VolumeAttachment); err == nil && ok && v.Spec.NodeName == node {
+		return yes()
+	}
+	return unrelated(node)
+}
+
+// decideStorage lets a node get the claims that its pods name, and the volumes of these, and write the status of such a claim.
 func (n nodes) decideStorage(ctx context.Context, node string, a *Attributes) Decision {
+	if a.Resource == "persistentvolumeclaims" && a.Subresource == "status" && a.Name != "" {
+		if a.Verb != "update" && a.Verb != "patch" { // which fields: NodeRestriction
+			return no("can only get/update/patch this type")
+		}
+		return n.named(ctx, node, a, claims)
+	}
 	if a.Verb != "get" || a.Subresource != "" || a.Name == "" || n.objects == nil {
 		return no("can only get individual resources of this type")
 	}
