@@ -303,7 +303,7 @@ func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
 	o.RootDir = filepath.Join(c.Profile.DataDir, "pods")
 	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")
 	o.CgroupRoot = c.Profile.Cgroup()
-	o.DevicePluginDir = filepath.Join(c.Profile.DataDir, "device-plugins")
+	o.DevicePluginDir, o.CSI = filepath.Join(c.Profile.DataDir, "device-plugins"), true
 	o.Seccomp.Root = filepath.Join(c.Profile.DataDir, "seccomp")
 	o.Handlers = map[string]http.Handler{"GET " + trace.AgentPath: c.tracer}
 	if i := c.Settings.Images; i.CredentialConfig != "" {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -373,6 +374,37 @@ func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips 
 	return append(list, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: path}), nil
 }
 
+// blockDevices adds the volumes that a container uses as block devices.
+func (f *files) blockDevices(pod *corev1.Pod, c *corev1.Container, config *cri.ContainerConfig) error {
+	if f.root == "" {
+		return nil
+	}
+	for _, d := range c.VolumeDevices {
+		i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == d.Name })
+		if i < 0 {
+			return fmt.Errorf("container %q uses volume %q, which the pod does not have", c.Name, d.Name)
+		}
+		v := &pod.Spec.Volumes[i]
+		path, err := filepath.EvalSymlinks(f.path(pod, v))
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().Type()&fs.ModeDevice == 0 {
+			err = fmt.Errorf("volume %q is %s, want a block device", d.Name, info.Mode().Type())
+		}
+		if err != nil {
+			return err
+		}
+		rights := "mrw"
+		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly {
+			rights = "mr"
+		}
+		config.Devices = append(config.Devices, &cri.Device{HostPath: path, ContainerPath: d.DevicePath, Permissions: rights})
+	}
+	return nil
+}
+
 // imageMount returns the mount of an image, or of a directory or file in it. Images are mounted read-only, and the runtime
 // sees that the path stays in the image.
 func imageMount(id string, vm corev1.VolumeMount, env func(string) (string, bool)) (*cri.Mount, error) {
@@ -422,7 +454,7 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 		if m.HostPath, err = os.Readlink(m.HostPath); err != nil {
 			return nil, err
 		}
-		m.Readonly = m.Readonly || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+		m.Readonly = m.Readonly || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly || v.CSI != nil && v.CSI.ReadOnly != nil && *v.CSI.ReadOnly
 	}
 	part := vm.SubPath
 	if vm.SubPathExpr != "" {
@@ -577,7 +609,7 @@ func Clean(rootDir string) error {
 	if !filepath.IsAbs(rootDir) {
 		return fmt.Errorf("node: directory %q is not absolute", rootDir)
 	}
-	for _, dir := range []string{"pods", "memory"} {
+	for _, dir := range []string{"pods", "memory", "plugins", "plugins_registry"} {
 		dir = filepath.Join(rootDir, dir)
 		if err := mounts.UnmountBelow(dir); err != nil {
 			return err
@@ -586,7 +618,7 @@ func Clean(rootDir string) error {
 			return err
 		}
 	}
-	return nil
+	return mounts.UnmountBelow(rootDir) // it may be a shared mount: see shareMounts
 }
 
 // remove removes the pod's files. Everything is unmounted.

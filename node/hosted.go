@@ -7,17 +7,18 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/volumefit"
+	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
 // isHosted reports whether a volume is a directory of the node outside of the pod's files.
 func isHosted(v *corev1.Volume) bool {
-	return v.HostPath != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.NFS != nil
+	return v.HostPath != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.NFS != nil || v.CSI != nil
 }
 
 // hosted makes the link to a volume that lies elsewhere in the node's file system, for [files.mount] to find. Only the link
@@ -26,10 +27,15 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 	path := ""
 	switch {
 	case v.HostPath != nil:
-		path = v.HostPath.Path
-		if err := findHostPath(v.HostPath); err != nil {
+		path = f.hostPath(v.HostPath.Path)
+		if err := findHostPath(path, v.HostPath.Type); err != nil {
 			return err
 		}
+	case v.CSI != nil:
+		if f.n.csi == nil {
+			return errors.New("CSI drivers are not supported on this node")
+		}
+		path = f.n.csi.Path(pod.UID, v.Name) // its driver has mounted it
 	case v.NFS != nil:
 		path = f.path(pod, v) + mountSuffix
 		if err := mountNFS(ctx, v.NFS, nil, path); err != nil {
@@ -42,7 +48,7 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 			return fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
 		}
 	default:
-		return errors.New("unsupported volume type: want emptyDir, configMap, secret, projected, downwardAPI, hostPath, nfs, ephemeral or persistentVolumeClaim")
+		return errors.New("unsupported volume type: want emptyDir, configMap, secret, projected, downwardAPI, hostPath, nfs, csi, ephemeral or persistentVolumeClaim")
 	}
 	return link(filepath.Clean(path), f.path(pod, v))
 }
@@ -53,33 +59,26 @@ const mountSuffix = ".mount"
 
 // claimed returns the path of the volume of a claim.
 func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, gid int) (string, error) {
-	name, ephemeral := volumefit.Named(pod, v)
-	c, err := client.PersistentVolumeClaims.Get(ctx, f.n.opts.Client, pod.Namespace, name)
+	_, pv, err := f.n.claimOf(ctx, pod, v)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("failed to fetch PVC from API server: %w", err)
-	case ephemeral && volumefit.Owned(pod, c) != nil:
-		return "", volumefit.Owned(pod, c)
-	case c.DeletionTimestamp != nil:
-		return "", errors.New("PVC is being deleted")
-	case !volumefit.Bound(c) || c.Status.Phase != corev1.ClaimBound:
-		return "", errors.New("PVC is not bound")
-	}
-	pv, err := client.PersistentVolumes.Get(ctx, f.n.opts.Client, "", c.Spec.VolumeName)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("failed to fetch PV %s from API server: %w", c.Spec.VolumeName, err)
-	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != c.UID:
-		return "", fmt.Errorf("PV %s is bound to another claim", pv.Name)
-	case pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock:
+		return "", err
+	case pv.Spec.CSI != nil && f.n.csi == nil:
+		return "", errors.New("CSI drivers are not supported on this node")
+	case pv.Spec.CSI != nil && isBlock(pv):
+		return f.n.csi.Device(pod.UID, pv.Name), nil // its driver has made it
+	case pv.Spec.CSI != nil:
+		return f.n.csi.Path(pod.UID, pv.Name), nil // its driver has mounted it
+	case isBlock(pv):
 		return "", fmt.Errorf("PV %s has the unsupported volumeMode Block: want Filesystem", pv.Name)
 	case pv.Spec.HostPath != nil:
-		return pv.Spec.HostPath.Path, findHostPath(pv.Spec.HostPath)
+		path := f.hostPath(pv.Spec.HostPath.Path)
+		return path, findHostPath(path, pv.Spec.HostPath.Type)
 	case pv.Spec.NFS != nil:
 		path := f.path(pod, v) + mountSuffix
 		return path, mountNFS(ctx, pv.Spec.NFS, pv.Spec.MountOptions, path)
 	case pv.Spec.Local == nil:
-		return "", fmt.Errorf("PV %s has an unsupported volume type: want hostPath, local or nfs", pv.Name)
+		return "", fmt.Errorf("PV %s has an unsupported volume type: want csi, hostPath, local or nfs", pv.Name)
 	}
 	info, err := os.Stat(pv.Spec.Local.Path)
 	switch {
@@ -100,22 +99,36 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 	return pv.Spec.Local.Path, nil
 }
 
+// hostPath returns the path on this machine of a path in a pod: what kubelet keeps in /var/lib/kubelet is in the agent's own
+// directory, where drivers and plug-ins find it by their unchanged manifests (decision 0065).
+func (f *files) hostPath(path string) string {
+	clean := filepath.Clean(path)
+	if f.n.csi == nil || clean != csi.KubeletDir && !strings.HasPrefix(clean, csi.KubeletDir+"/") {
+		return path
+	}
+	rest := strings.TrimPrefix(strings.TrimPrefix(clean, csi.KubeletDir), "/")
+	if below, is := strings.CutPrefix(rest, "device-plugins"); is && f.n.opts.DevicePluginDir != "" && (below == "" || below[0] == '/') {
+		return filepath.Join(f.n.opts.DevicePluginDir, below)
+	}
+	return filepath.Join(f.root, rest)
+}
+
 // findHostPath checks that a path is of the type that was asked for, and makes it where that says so. Of a path without a type
 // nothing is asked; one that is not there becomes a directory, as containerd has it.
-func findHostPath(h *corev1.HostPathVolumeSource) error {
+func findHostPath(path string, t *corev1.HostPathType) error {
 	kind := corev1.HostPathUnset
-	if h.Type != nil {
-		kind = *h.Type
+	if t != nil {
+		kind = *t
 	}
-	info, err := os.Stat(h.Path)
+	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if kind == corev1.HostPathUnset || kind == corev1.HostPathDirectoryOrCreate {
-			return os.MkdirAll(h.Path, 0o755) //nolint:gosec // as kubelet has it
+			return os.MkdirAll(path, 0o755) //nolint:gosec // as kubelet has it
 		}
 		if kind == corev1.HostPathFileOrCreate {
-			return os.WriteFile(h.Path, nil, 0o644) //nolint:gosec // as kubelet has it
+			return os.WriteFile(path, nil, 0o644) //nolint:gosec // as kubelet has it
 		}
-		return fmt.Errorf("hostPath type check failed: %s is not a %s", h.Path, hostPathWord(kind))
+		return fmt.Errorf("hostPath type check failed: %s is not a %s", path, hostPathWord(kind))
 	}
 	if err != nil {
 		return err
@@ -136,7 +149,7 @@ func findHostPath(h *corev1.HostPathVolumeSource) error {
 	case corev1.HostPathUnset:
 	}
 	if !is {
-		return fmt.Errorf("hostPath type check failed: %s is not a %s", h.Path, hostPathWord(kind))
+		return fmt.Errorf("hostPath type check failed: %s is not a %s", path, hostPathWord(kind))
 	}
 	return nil
 }

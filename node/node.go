@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/deviceplugin"
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
@@ -67,6 +68,10 @@ type Options struct {
 	// DevicePluginDir is where device plug-ins have their sockets, kubelet.sock among them; empty means that there are
 	// none. It needs RootDir.
 	DevicePluginDir string
+
+	// CSI lets drivers of volumes register, by sockets in RootDir/plugins_registry. Pods find RootDir at /var/lib/kubelet. It
+	// needs RootDir.
+	CSI bool
 
 	// Seccomp is what containers without a seccomp profile get, and where the profiles of type Localhost are.
 	Seccomp crispec.Seccomp
@@ -195,25 +200,28 @@ func (o Options) check() (Options, error) {
 
 // A Node is the agent of one node.
 type Node struct {
-	opts       Options
-	log        *slog.Logger
-	hostIPs    []string
-	machine    machine
-	recorder   *client.Recorder
-	pods       *cache.Cache[*corev1.Pod]
-	self       *cache.Cache[*corev1.Node] // the Node object
-	services   *cache.Cache[*corev1.Service]
-	departures *departures
-	objects    *references
-	files      *files
-	pulls      *pulls
-	users      *users
-	cgroups    *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
-	devices    *deviceplugin.Manager // nil: there are no device plug-ins
-	handlers   handlers              // of the runtime; written before any worker starts
-	features   *corev1.NodeFeatures
-	appArmor   bool          // the kernel has it; written before any worker starts
-	slots      chan struct{} // one per pod that may be starting
+	opts     Options
+	log      *slog.Logger
+	hostIPs  []string
+	machine  machine
+	recorder *client.Recorder
+	pods     *cache.Cache[*corev1.Pod]
+	self     *cache.Cache[*corev1.Node] // the Node object
+	// selfChanges reports changes of self.
+	selfChanges signal
+	services    *cache.Cache[*corev1.Service]
+	departures  *departures
+	objects     *references
+	files       *files
+	pulls       *pulls
+	users       *users
+	cgroups     *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
+	devices     *deviceplugin.Manager // nil: there are no device plug-ins
+	csi         *csi.Manager          // nil: there are no CSI drivers; written before any worker starts
+	handlers    handlers              // of the runtime; written before any worker starts
+	features    *corev1.NodeFeatures
+	appArmor    bool          // the kernel has it; written before any worker starts
+	slots       chan struct{} // one per pod that may be starting
 	// probeSlots holds one per probe that is running.
 	probeSlots chan struct{}
 	access     access          // to the kubelet API
@@ -270,6 +278,7 @@ func New(opts Options) (*Node, error) {
 	n.pods = cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{FieldSelector: "spec.nodeName=" + opts.Name, Log: opts.Log})
 	n.pods.Subscribe(n.podChanged)
 	n.self = cache.New(opts.Client, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: "metadata.name=" + opts.Name, Log: opts.Log})
+	n.self.Subscribe(func(_, _ *corev1.Node) { n.selfChanges.send() })
 	n.services = cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{Log: opts.Log})
 	n.departures = newDepartures(n)
 	n.objects = newReferences(opts.Client, opts.Log, n.referenceChanged)
@@ -307,6 +316,9 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.openRecords(ctx); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
+	if err := n.openDrivers(); err != nil {
+		return fmt.Errorf("node %s: %w", n.opts.Name, err)
+	}
 	n.configure(ctx)
 	last := run.Stage{
 		{Name: "registration", Run: n.register},
@@ -317,6 +329,9 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	if len(n.opts.Listeners) > 0 {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
+	}
+	if n.csi != nil {
+		last = append(last, run.Task{Name: "CSI drivers", Run: n.csi.Run})
 	}
 	if n.opts.RootDir != "" {
 		last = append(last, run.Task{Name: "eviction", Run: n.watchPressure})

@@ -37,7 +37,7 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 	case lifecycle.Fail: // the worker only remembers it
 	case lifecycle.SetUp:
 		pod := w.view.Pod
-		w.begin(a, now, true, func(ctx context.Context) func() { return w.setUp(ctx, pod, a) })
+		w.begin(a, now, false, func(ctx context.Context) func() { return w.setUp(ctx, pod, a) })
 	case lifecycle.Start:
 		m := w.making(a)
 		if a.Attempt > 0 {
@@ -121,12 +121,22 @@ func (w *worker) attempt(ctx context.Context, bounded bool, f func(ctx context.C
 	return done, err
 }
 
-// setUp makes the volumes and the sandbox.
+// setUp makes the volumes and the sandbox. It waits for drivers of volumes before it waits for its turn among the pods that
+// start: a driver may hang.
 func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action) func() {
+	again, err := w.n.mountDrivers(ctx, pod, false)
+	if err != nil {
+		return w.setUpFailed(ctx, failedMount, err)
+	}
+	if !w.n.enter(ctx) {
+		return func() {}
+	}
+	defer w.n.exit()
 	refresh, err := w.n.prepare(ctx, w, pod)
 	if err != nil {
-		return w.setUpFailed(ctx, "FailedMount", err)
+		return w.setUpFailed(ctx, failedMount, err)
 	}
+	refresh = earliest(refresh, again)
 	var id string
 	handler, err := w.n.isolate(ctx, pod)
 	if err == nil {
@@ -162,7 +172,7 @@ func (w *worker) setUpFailed(ctx context.Context, reason string, err error) func
 		now := time.Now()
 		// A missing object (a config map) ends the pause when it appears.
 		w.view.Memory.Setup = lifecycle.Failure{Reason: reason, Message: err.Error(), At: now, Retry: now.Add(setupBackoff(w.setups))}
-		if reason != "FailedMount" {
+		if reason != failedMount {
 			w.find(ctx)
 		}
 	}
@@ -172,7 +182,7 @@ func (w *worker) setUpFailed(ctx context.Context, reason string, err error) func
 func (w *worker) referenceChanged() {
 	w.volumesDue = true
 	m := &w.view.Memory
-	if m.Setup.Reason == "FailedMount" {
+	if m.Setup.Reason == failedMount {
 		m.Setup.Retry = time.Time{}
 	}
 	for name, f := range m.Failures {
@@ -218,18 +228,23 @@ func (w *worker) renew(now time.Time) time.Time {
 	w.busy["volumes"] = op
 	ips := podIPs(&w.view.Last)
 	w.ops.Go(func(ctx context.Context) {
-		limited, cancel := context.WithTimeout(ctx, lookup)
 		var next time.Time
-		err := run.Catch(func() (err error) {
+		err := run.Catch(func() error {
+			again, err := w.n.mountDrivers(ctx, pod, true)
+			if err != nil {
+				return err
+			}
+			limited, cancel := context.WithTimeout(ctx, lookup)
+			defer cancel()
 			next, err = w.n.files.setUp(limited, pod, w.n.facts(limited, pod, ips))
+			next = earliest(next, again)
 			return err
 		})
-		cancel()
 		w.post(func() {
 			delete(w.busy, "volumes")
 			w.refresh = next
 			if err != nil && ctx.Err() == nil {
-				w.event(corev1.EventTypeWarning, "FailedMount", "%s", err)
+				w.event(corev1.EventTypeWarning, failedMount, "%s", err)
 				w.refresh = time.Now().Add(retryPause)
 			}
 		})
@@ -483,6 +498,9 @@ func (w *worker) remove(ctx context.Context, gone bool, sandboxes []string) erro
 	w.mu.Lock()
 	pod := w.pod
 	w.mu.Unlock()
+	if err := w.n.releaseDrivers(ctx, pod.UID); err != nil {
+		return err
+	}
 	if err := w.n.files.unmount(pod.UID); err != nil {
 		return fmt.Errorf("volumes: %w", err)
 	}

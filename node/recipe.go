@@ -113,6 +113,9 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image, v
 	if err != nil {
 		return nil, err
 	}
+	if err := n.files.blockDevices(o.pod, o.container, config); err != nil {
+		return nil, err
+	}
 	return config, n.addDevices(ctx, o, config)
 }
 

@@ -297,7 +297,7 @@ func nodeStatusFields(s *corev1.NodeStatus) map[string]any {
 		"addresses": addresses, "conditions": conditions,
 		"capacity": s.Capacity, "allocatable": s.Allocatable,
 		"daemonEndpoints": s.DaemonEndpoints, "nodeInfo": s.NodeInfo, "images": s.Images,
-		"runtimeHandlers": s.RuntimeHandlers, "features": s.Features,
+		"runtimeHandlers": s.RuntimeHandlers, "features": s.Features, "volumesInUse": s.VolumesInUse,
 	}
 }
 
@@ -361,6 +361,9 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 	s.NodeInfo = n.machine.info
 	s.DaemonEndpoints.KubeletEndpoint.Port = n.port()
 	s.RuntimeHandlers, s.Features = n.handlers.status(), n.features
+	if n.csi != nil {
+		s.VolumesInUse = n.csi.InUse()
+	}
 	if images, err := n.opts.Runtime.ListImages(ctx); err == nil {
 		s.Images = imageList(images, int(*n.config().NodeStatusMaxImages))
 	}

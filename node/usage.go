@@ -95,8 +95,8 @@ func (n *Node) measureFiles(ctx context.Context, pod *corev1.Pod, now time.Time)
 	return f
 }
 
-// claimedVolumes returns the use of the pod's volumes of claims: that of the file systems that they are on.
-func (n *Node) claimedVolumes(_ context.Context, pod *corev1.Pod) []statsapi.VolumeStats {
+// claimedVolumes returns the use of the pod's volumes of claims: that of the file systems that they are on, or what their driver says.
+func (n *Node) claimedVolumes(ctx context.Context, pod *corev1.Pod) []statsapi.VolumeStats {
 	if n.opts.RootDir == "" {
 		return nil
 	}
@@ -107,7 +107,11 @@ func (n *Node) claimedVolumes(_ context.Context, pod *corev1.Pod) []statsapi.Vol
 		if name == "" {
 			continue
 		}
-		if fs := stats.OfFileSystem(n.files.path(pod, v), time.Now()); fs != nil {
+		fs := stats.OfFileSystem(n.files.path(pod, v), time.Now())
+		if pv := n.driverVolumeAt(pod, v); pv != "" {
+			fs = n.driverStats(ctx, pod, pv, time.Now())
+		}
+		if fs != nil {
 			all = append(all, statsapi.VolumeStats{Name: v.Name, FsStats: *fs, PVCRef: &statsapi.PVCReference{Name: name, Namespace: pod.Namespace}})
 		}
 	}

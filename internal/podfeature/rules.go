@@ -32,10 +32,6 @@ var podRules = []rule[corev1.PodSpec]{ //nolint:gochecknoglobals // a constant
 
 var containerRules = []rule[container]{ //nolint:gochecknoglobals // a constant
 	{
-		field: "volumeDevices", effect: Rejected, because: "volumes are directories",
-		asked: func(c *container) (any, bool) { return nil, len(c.VolumeDevices) > 0 },
-	},
-	{
 		field: "securityContext.seLinuxOptions", effect: Ignored, because: noSELinux,
 		asked: func(c *container) (any, bool) { return nil, c.security().SELinuxOptions != nil },
 	},
@@ -58,7 +54,6 @@ var volumeRules = []rule[corev1.Volume]{ //nolint:gochecknoglobals // a constant
 	foreign("azureFile", func(v *corev1.Volume) bool { return v.AzureFile != nil }),
 	foreign("cephfs", func(v *corev1.Volume) bool { return v.CephFS != nil }),
 	foreign("cinder", func(v *corev1.Volume) bool { return v.Cinder != nil }),
-	foreign("csi", func(v *corev1.Volume) bool { return v.CSI != nil }),
 	foreign("fc", func(v *corev1.Volume) bool { return v.FC != nil }),
 	foreign("flexVolume", func(v *corev1.Volume) bool { return v.FlexVolume != nil }),
 	foreign("flocker", func(v *corev1.Volume) bool { return v.Flocker != nil }),
@@ -86,7 +81,7 @@ const (
 	noSELinux = "SELinux labels are not set"
 	noWindows = "the node runs linux"
 
-	knownVolumes = "volumes are emptyDir, configMap, secret, projected, downwardAPI, hostPath, image, nfs, persistentVolumeClaim or ephemeral"
+	knownVolumes = "volumes are emptyDir, configMap, secret, projected, downwardAPI, hostPath, image, nfs, csi, persistentVolumeClaim or ephemeral"
 	knownSources = "projected sources are configMap, secret, downwardAPI, clusterTrustBundle or serviceAccountToken"
 )
 

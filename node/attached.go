@@ -1,0 +1,467 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/mounts"
+	"github.com/sampan-io/sampan/internal/volumefit"
+	"github.com/sampan-io/sampan/node/csi"
+)
+
+const (
+	// failedMount is the reason of events about volumes.
+	failedMount = "FailedMount"
+
+	// attachLimit is how long the agent waits for a volume to be attached before it reports that and begins anew, as in kubelet.
+	attachLimit = 2*time.Minute + 3*time.Second
+
+	// revisit is how often the agent looks again at volumes that change while a pod has them: whose driver wants that
+	// (requiresRepublish), or that can be expanded. It is how often kubelet looks at a pod.
+	revisit = time.Minute
+)
+
+// A driverVolume is a volume of a pod that a CSI driver mounts.
+type driverVolume struct {
+	csi.Volume
+	at     *corev1.Volume                // in the pod
+	claim  *corev1.PersistentVolumeClaim // nil: it is defined in the pod
+	pv     *corev1.PersistentVolume      // of the claim
+	driver *storagev1.CSIDriver          // nil: there is no such object
+}
+
+// mountError is an error about a volume, in the words of kubelet's events.
+func mountError(what, name string, err error) error {
+	return fmt.Errorf("%s failed for volume %q : %w", what, name, err)
+}
+
+// mountDrivers has drivers mount the volumes of a pod that are theirs, and returns when to look at them again (zero: never).
+// If again is true the pod runs already. Errors are for users.
+func (n *Node) mountDrivers(ctx context.Context, pod *corev1.Pod, again bool) (next time.Time, err error) {
+	if n.csi == nil {
+		return next, nil
+	}
+	for i := range pod.Spec.Volumes {
+		v, err := n.driverVolume(ctx, pod, &pod.Spec.Volumes[i])
+		if err != nil {
+			return next, mountError("MountVolume.SetUp", pod.Spec.Volumes[i].Name, err)
+		}
+		if v == nil {
+			continue
+		}
+		if err := n.mountDriver(ctx, pod, v, again); err != nil {
+			return next, err
+		}
+		if v.republished() || v.expandable() {
+			next = time.Now().Add(revisit)
+		}
+	}
+	return next, nil
+}
+
+func (v *driverVolume) republished() bool {
+	return v.driver != nil && v.driver.Spec.RequiresRepublish != nil && *v.driver.Spec.RequiresRepublish
+}
+
+func (v *driverVolume) expandable() bool {
+	return v.pv != nil && !v.ReadOnly
+}
+
+// claimOf returns the claim of a pod's volume, and its volume, if they may be used.
+func (n *Node) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+	name, ephemeral := volumefit.Named(pod, v)
+	c, err := client.PersistentVolumeClaims.Get(ctx, n.opts.Client, pod.Namespace, name)
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
+	case ephemeral && volumefit.Owned(pod, c) != nil:
+		return nil, nil, volumefit.Owned(pod, c)
+	case c.DeletionTimestamp != nil:
+		return nil, nil, errors.New("PVC is being deleted")
+	case !volumefit.Bound(c) || c.Status.Phase != corev1.ClaimBound:
+		return nil, nil, errors.New("PVC is not bound")
+	}
+	pv, err := client.PersistentVolumes.Get(ctx, n.opts.Client, "", c.Spec.VolumeName)
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("failed to fetch PV %s from API server: %w", c.Spec.VolumeName, err)
+	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != c.UID:
+		return nil, nil, fmt.Errorf("PV %s is bound to another claim", pv.Name)
+	}
+	return c, pv, nil
+}
+
+// driverVolume describes a volume to its driver, without secrets and tokens; nil if it has no driver.
+func (n *Node) driverVolume(ctx context.Context, pod *corev1.Pod, at *corev1.Volume) (*driverVolume, error) {
+	v := &driverVolume{at: at, Volume: csi.Volume{Pod: pod.UID, Own: true}}
+	claim, _ := volumefit.Named(pod, at)
+	switch {
+	case at.CSI != nil:
+		v.describeEphemeral(pod, at.CSI)
+	case claim != "":
+		var err error
+		if v.claim, v.pv, err = n.claimOf(ctx, pod, at); err != nil {
+			return nil, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, claim, err)
+		}
+		if v.pv.Spec.CSI == nil {
+			return nil, nil
+		}
+		v.describeClaimed(at)
+	default:
+		return nil, nil
+	}
+	driver, err := client.CSIDrivers.Get(ctx, n.opts.Client, "", v.Driver)
+	switch {
+	case apierrors.IsNotFound(err):
+		if v.Ephemeral {
+			return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode %q not supported by driver %s (no CSIDriver object)",
+				storagev1.VolumeLifecycleEphemeral, v.Driver)
+		}
+	case err != nil:
+		return nil, err
+	default:
+		v.driver = driver
+		mode := storagev1.VolumeLifecyclePersistent
+		if v.Ephemeral {
+			mode = storagev1.VolumeLifecycleEphemeral
+		}
+		if !slices.Contains(driver.Spec.VolumeLifecycleModes, mode) {
+			return nil, fmt.Errorf("kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode %q not supported by driver %s (only supports %q)",
+				mode, v.Driver, driver.Spec.VolumeLifecycleModes)
+		}
+	}
+	v.Attached = !v.Ephemeral && (v.driver == nil || v.driver.Spec.AttachRequired == nil || *v.driver.Spec.AttachRequired)
+	if s := pod.Spec.SecurityContext; s != nil && s.FSGroup != nil {
+		v.Group = s.FSGroup
+		v.Own = v.owned()
+		v.OwnOnMismatch = s.FSGroupChangePolicy != nil && *s.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch
+	}
+	return v, nil
+}
+
+func (v *driverVolume) describeEphemeral(pod *corev1.Pod, s *corev1.CSIVolumeSource) {
+	v.Name, v.Driver, v.Handle, v.Ephemeral = v.at.Name, s.Driver, csi.EphemeralHandle(pod.UID, v.at.Name), true
+	v.ReadOnly, v.Attributes, v.AccessMode = s.ReadOnly != nil && *s.ReadOnly, s.VolumeAttributes, corev1.ReadWriteOnce
+	if s.FSType != nil {
+		v.FSType = *s.FSType
+	}
+}
+
+func (v *driverVolume) describeClaimed(at *corev1.Volume) {
+	s := v.pv.Spec.CSI
+	v.Name, v.Driver, v.Handle, v.FSType, v.Attributes = v.pv.Name, s.Driver, s.VolumeHandle, s.FSType, s.VolumeAttributes
+	v.MountOptions, v.AccessMode = v.pv.Spec.MountOptions, corev1.ReadWriteOnce
+	if len(v.pv.Spec.AccessModes) > 0 {
+		v.AccessMode = v.pv.Spec.AccessModes[0]
+	}
+	v.ReadOnly = at.PersistentVolumeClaim != nil && at.PersistentVolumeClaim.ReadOnly
+	v.Block = isBlock(v.pv)
+}
+
+func isBlock(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+// owned reports whether the agent gives the files to the pod's group, as the policy of the driver says.
+func (v *driverVolume) owned() bool {
+	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	if v.driver != nil && v.driver.Spec.FSGroupPolicy != nil {
+		policy = *v.driver.Spec.FSGroupPolicy
+	}
+	switch {
+	case policy == storagev1.NoneFSGroupPolicy || v.ReadOnly:
+		return false
+	case policy == storagev1.FileFSGroupPolicy:
+		return true
+	case v.FSType == "":
+		return false
+	}
+	return v.Ephemeral || slices.Contains(v.pv.Spec.AccessModes, corev1.ReadWriteOnce) || slices.Contains(v.pv.Spec.AccessModes, corev1.ReadWriteOncePod)
+}
+
+// usedAs checks that containers use a volume as what it is.
+func usedAs(pod *corev1.Pod, v *driverVolume) error {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if v.Block && slices.ContainsFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.at.Name }) {
+				return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", v.at.Name, corev1.PersistentVolumeBlock)
+			}
+			if !v.Block && slices.ContainsFunc(list[i].VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == v.at.Name }) {
+				return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", v.at.Name, corev1.PersistentVolumeFilesystem)
+			}
+		}
+	}
+	return nil
+}
+
+// mountDriver mounts one volume.
+func (n *Node) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume, again bool) error {
+	setUp, device := "MountVolume.SetUp", "MountVolume.MountDevice"
+	if v.Block {
+		setUp, device = "MapVolume.MapPodDevice", "MapVolume.SetUpDevice"
+	}
+	if err := usedAs(pod, v); err != nil {
+		return mountError(setUp, v.Name, err)
+	}
+	if err := n.csi.Hold(&v.Volume); err != nil {
+		return mountError(setUp, v.Name, err)
+	}
+	if v.Attached {
+		if err := n.awaitAttached(ctx, v); err != nil {
+			return err
+		}
+	}
+	if !v.Ephemeral {
+		able, err := n.csi.Abilities(v.Driver)
+		if err == nil && able.Stage && v.pv.Spec.CSI.NodeStageSecretRef != nil {
+			v.StageSecrets, err = n.credentials(ctx, "NodeStageSecretRef", v.pv.Spec.CSI.NodeStageSecretRef)
+			if err != nil {
+				return mountError(device, v.Name, err)
+			}
+		}
+		if err := n.csi.Stage(ctx, &v.Volume); err != nil {
+			return mountError(device, v.Name, err)
+		}
+	}
+	if err := n.describePod(ctx, pod, v); err != nil {
+		return mountError(setUp, v.Name, err)
+	}
+	if err := n.csi.Publish(ctx, &v.Volume, again && v.republished()); err != nil {
+		return mountError(setUp, v.Name, err)
+	}
+	if v.claim != nil {
+		n.expand(ctx, pod, v)
+	}
+	return nil
+}
+
+// awaitAttached waits until the volume is in use and attached, as the Node object says, and reads what the driver is told
+// about the attachment. The controller does not detach what is in use.
+func (n *Node) awaitAttached(ctx context.Context, v *driverVolume) error {
+	limited, cancel := context.WithTimeout(ctx, attachLimit)
+	defer cancel()
+	name := csi.UniqueName(v.Driver, v.Handle)
+	for {
+		changed := n.selfChanges.next()
+		node, ok := n.self.Get("", n.opts.Name)
+		if ok && slices.Contains(node.Status.VolumesInUse, name) &&
+			slices.ContainsFunc(node.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == name }) {
+			break
+		}
+		select {
+		case <-changed:
+		case <-limited.Done():
+			return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[%[1]s], failed to process volumes=[]: %[2]w", //nolint:staticcheck // kubelet's words
+				v.at.Name, context.Cause(limited))
+		}
+	}
+	attachment, err := client.VolumeAttachments.Get(ctx, n.opts.Client, "", csi.AttachmentName(v.Handle, v.Driver, n.opts.Name))
+	if err == nil && !attachment.Status.Attached {
+		err = fmt.Errorf("volume %s has GET error for volume attachment %s: it is not attached", v.Handle, attachment.Name)
+	}
+	if err != nil {
+		return mountError("MountVolume.WaitForAttach", v.Name, err)
+	}
+	v.PublishContext = attachment.Status.AttachmentMetadata
+	return nil
+}
+
+// credentials returns the data of a secret for a driver.
+func (n *Node) credentials(ctx context.Context, field string, ref *corev1.SecretReference) (map[string]string, error) {
+	s, err := client.Secrets.Get(ctx, n.opts.Client, ref.Namespace, ref.Name)
+	if err != nil {
+		return nil, fmt.Errorf("fetching %[1]s %[2]s/%[3]s failed: kubernetes.io/csi: failed to find the secret %[3]s in the namespace %[2]s with error: %[4]w",
+			field, ref.Namespace, ref.Name, err)
+	}
+	data := make(map[string]string, len(s.Data))
+	for k, v := range s.Data {
+		data[k] = string(v)
+	}
+	return data, nil
+}
+
+// describePod adds what the driver is told about the pod, and the secrets with which it publishes the volume.
+func (n *Node) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolume) error {
+	var ref *corev1.SecretReference
+	if v.pv != nil {
+		ref = v.pv.Spec.CSI.NodePublishSecretRef
+	} else if local := v.at.CSI.NodePublishSecretRef; local != nil {
+		ref = &corev1.SecretReference{Namespace: pod.Namespace, Name: local.Name}
+	}
+	v.PublishSecrets, v.PodAttributes = map[string]string{}, map[string]string{}
+	if ref != nil {
+		var err error
+		if v.PublishSecrets, err = n.credentials(ctx, "NodePublishSecretRef", ref); err != nil {
+			return err
+		}
+	}
+	if v.driver == nil {
+		return nil
+	}
+	if info := v.driver.Spec.PodInfoOnMount; info != nil && *info {
+		const prefix = "csi.storage.k8s.io/"
+		v.PodAttributes[prefix+"pod.name"], v.PodAttributes[prefix+"pod.namespace"], v.PodAttributes[prefix+"pod.uid"] = pod.Name, pod.Namespace, string(pod.UID)
+		v.PodAttributes[prefix+"serviceAccount.name"] = pod.Spec.ServiceAccountName
+		v.PodAttributes[prefix+"ephemeral"] = strconv.FormatBool(v.Ephemeral)
+	}
+	if len(v.driver.Spec.TokenRequests) == 0 {
+		return nil
+	}
+	tokens, err := n.driverTokens(ctx, pod, v.driver.Spec.TokenRequests)
+	if err != nil {
+		return fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: %w", err)
+	}
+	const key = "csi.storage.k8s.io/serviceAccount.tokens"
+	if secret := v.driver.Spec.ServiceAccountTokenInSecrets; secret != nil && *secret {
+		v.PublishSecrets[key] = tokens
+	} else {
+		v.PodAttributes[key] = tokens
+	}
+	return nil
+}
+
+// driverTokens returns tokens of the pod's service account, in JSON, by audience.
+func (n *Node) driverTokens(ctx context.Context, pod *corev1.Pod, requests []storagev1.TokenRequest) (string, error) {
+	tokens := map[string]authenticationv1.TokenRequestStatus{}
+	for _, r := range requests {
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			ExpirationSeconds: r.ExpirationSeconds,
+			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+		}}
+		if r.Audience != "" {
+			request.Spec.Audiences = []string{r.Audience}
+		}
+		o, err := n.opts.Client.Create(ctx, client.ServiceAccounts.GroupVersionResource, pod.Namespace, pod.Spec.ServiceAccountName, request, metav1.CreateOptions{}, "token")
+		if err != nil {
+			return "", err
+		}
+		answer, ok := o.(*authenticationv1.TokenRequest)
+		if !ok {
+			return "", fmt.Errorf("the server answered with a %T", o)
+		}
+		tokens[r.Audience] = answer.Status
+	}
+	b, err := json.Marshal(tokens)
+	return string(b), err
+}
+
+// expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that into
+// the claim. A failure is reported; the volume can be used with its old size.
+func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
+	size, now := v.pv.Spec.Capacity[corev1.ResourceStorage], v.claim.Status.Capacity[corev1.ResourceStorage]
+	if v.ReadOnly || size.Cmp(now) <= 0 {
+		return
+	}
+	able, err := n.csi.Abilities(v.Driver)
+	if err != nil || !able.Expand {
+		return // the controller of the driver does all of it
+	}
+	var secrets map[string]string
+	if ref := v.pv.Spec.CSI.NodeExpandSecretRef; ref != nil {
+		secrets, err = n.credentials(ctx, "NodeExpandSecretRef", ref)
+	}
+	bytes := size.Value()
+	if err == nil {
+		bytes, err = n.csi.Expand(ctx, &v.Volume, size.Value(), secrets)
+	}
+	if err == nil {
+		err = n.expanded(ctx, v.claim, size, bytes)
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		n.recorder.Event(pod, corev1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", v.Name, err)
+	default:
+		n.recorder.Event(pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Name, n.opts.Name)
+		n.recorder.Event(v.claim, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Name, n.opts.Name)
+	}
+}
+
+// expanded writes the new size of a volume into its claim, of which nothing waits any more.
+func (n *Node) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, size resource.Quantity, bytes int64) error {
+	if bytes > size.Value() {
+		size = *resource.NewQuantity(bytes, resource.BinarySI)
+	}
+	var gone []any
+	for _, condition := range c.Status.Conditions {
+		switch condition.Type { //nolint:exhaustive // others stay
+		case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
+			corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError:
+			gone = append(gone, map[string]any{"type": condition.Type, "$patch": "delete"})
+		}
+	}
+	status := map[string]any{"capacity": map[string]any{"storage": size.String()}}
+	if len(gone) > 0 {
+		status["conditions"] = gone
+	}
+	if len(c.Status.AllocatedResourceStatuses) > 0 {
+		status["allocatedResourceStatuses"] = map[string]any{"storage": nil}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.UID}, "status": status})
+	if err != nil {
+		return err
+	}
+	_, err = client.PersistentVolumeClaims.Patch(ctx, n.opts.Client, c.Namespace, c.Name, types.StrategicMergePatchType, patch, "status")
+	return err
+}
+
+// releaseDrivers has drivers unmount the volumes of a pod, whose containers have ended.
+func (n *Node) releaseDrivers(ctx context.Context, uid types.UID) error {
+	if n.csi == nil || !isDirectory(uid) {
+		return nil
+	}
+	if err := mounts.UnmountBelow(filepath.Join(n.files.pod(uid), "parts")); err != nil {
+		return err
+	}
+	return n.csi.Release(ctx, uid)
+}
+
+// driverVolumeAt returns the name under which a driver has published a pod's volume; "" if none has.
+func (n *Node) driverVolumeAt(pod *corev1.Pod, v *corev1.Volume) string {
+	if n.csi == nil {
+		return ""
+	}
+	path, err := os.Readlink(n.files.path(pod, v))
+	if name := filepath.Base(filepath.Dir(path)); err == nil && path == n.csi.Path(pod.UID, name) {
+		return name
+	}
+	return ""
+}
+
+// driverStats returns what the driver of a volume says about its use; nil if it says nothing.
+func (n *Node) driverStats(ctx context.Context, pod *corev1.Pod, pv string, now time.Time) *statsapi.FsStats {
+	usage, err := n.csi.Stats(ctx, pod.UID, pv)
+	if err != nil || len(usage) == 0 {
+		return nil
+	}
+	number := func(v int64) *uint64 { return new(uint64(max(0, v))) }
+	s := &statsapi.FsStats{Time: metav1.NewTime(now)}
+	for _, u := range usage {
+		switch u.GetUnit() {
+		case spec.VolumeUsage_BYTES:
+			s.CapacityBytes, s.AvailableBytes, s.UsedBytes = number(u.GetTotal()), number(u.GetAvailable()), number(u.GetUsed())
+		case spec.VolumeUsage_INODES:
+			s.Inodes, s.InodesFree, s.InodesUsed = number(u.GetTotal()), number(u.GetAvailable()), number(u.GetUsed())
+		case spec.VolumeUsage_UNKNOWN:
+		}
+	}
+	return s
+}

@@ -1,0 +1,117 @@
+package csi
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/node/volume"
+)
+
+// KubeletDir is the directory that pods of drivers mount, whatever the agent's own directory is.
+const KubeletDir = "/var/lib/kubelet"
+
+// pluginName is the name of kubelet's volume plug-in for CSI; it is a part of paths and messages.
+const pluginName = "kubernetes.io/csi"
+
+// driverName is what a name of a driver has to be, as for CSIDriver objects. It is the name of a directory.
+var driverName = regexp.MustCompile(`^[a-z0-9A-Z]([-a-z0-9A-Z.]{0,61}[a-z0-9A-Z])?$`) //nolint:gochecknoglobals // a constant
+
+// hash returns a SHA-256 sum in hexadecimal.
+func hash(parts ...string) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(parts, ""))))
+}
+
+// AttachmentName returns the name of the VolumeAttachment of a volume on a node.
+func AttachmentName(handle, driver, node string) string { return "csi-" + hash(handle, driver, node) }
+
+// EphemeralHandle returns the handle of a volume that is defined in a pod.
+func EphemeralHandle(pod types.UID, name string) string { return "csi-" + hash(string(pod), name) }
+
+// UniqueName returns the name of a volume in the status of a node.
+func UniqueName(driver, handle string) corev1.UniqueVolumeName {
+	return corev1.UniqueVolumeName(pluginName + "/" + driver + "^" + handle)
+}
+
+// staged returns the directory of a staged volume, with its record.
+func (m *Manager) staged(driver, handle string) string {
+	return filepath.Join(m.opts.Root, "plugins", pluginName, driver, hash(handle))
+}
+
+// published returns the directory of a pod's volumes.
+func (m *Manager) published(pod types.UID) string {
+	return filepath.Join(m.opts.Root, "pods", string(pod), "volumes", "kubernetes.io~csi")
+}
+
+// Path returns where the volume of a pod is published.
+func (m *Manager) Path(pod types.UID, name string) string {
+	return filepath.Join(m.published(pod), name, "mount")
+}
+
+// shown returns a path as the driver with this socket sees it (csi-C1).
+func (m *Manager) shown(endpoint, path string) string {
+	if rest, in := strings.CutPrefix(path, m.opts.Root+"/"); in && strings.HasPrefix(endpoint, KubeletDir+"/") {
+		return filepath.Join(KubeletDir, rest)
+	}
+	return path
+}
+
+// local returns the path of a socket below Root, without Root. The error says why it is none (csi-C5).
+func (m *Manager) local(endpoint string) (string, error) {
+	clean := filepath.Clean(endpoint)
+	for _, dir := range []string{KubeletDir, m.opts.Root} {
+		if rest, in := strings.CutPrefix(clean, dir+"/"); in {
+			return rest, nil
+		}
+	}
+	return "", fmt.Errorf("socket %q is not in %s or %s", endpoint, KubeletDir, m.opts.Root)
+}
+
+// dial connects to a socket below Root. It does not follow links that lead out, and its path may be longer than addresses of sockets.
+func (m *Manager) dial(ctx context.Context, path string) (net.Conn, error) {
+	f, err := volume.Subpath(m.opts.Root, path, false)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Mode().Type() != fs.ModeSocket {
+		err = fmt.Errorf("%s is not a socket", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+}
+
+// checkTarget reports what is wrong with a directory in which a driver has published a volume (csi-C5).
+func (m *Manager) checkTarget(target string, block bool) error {
+	rest, in := strings.CutPrefix(target, m.opts.Root+"/")
+	if !in {
+		return fmt.Errorf("%s is not in %s", target, m.opts.Root)
+	}
+	info, err := os.Lstat(target)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.New("the driver has not made the target path")
+	case err != nil:
+		return err
+	case !block && !info.IsDir():
+		return fmt.Errorf("the target path is %s, want a directory", info.Mode().Type())
+	}
+	f, err := volume.Subpath(m.opts.Root, rest, false)
+	if err != nil {
+		return fmt.Errorf("the target path: %w", err)
+	}
+	return f.Close()
+}

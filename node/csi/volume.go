@@ -1,0 +1,396 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/node/volume"
+)
+
+// A Volume is what a driver is told about a volume of a pod.
+type Volume struct {
+	Pod            types.UID
+	Name           string // of the PersistentVolume, or in the pod if Ephemeral
+	Driver, Handle string
+	Ephemeral      bool // it is defined in the pod, and is not staged
+	Block          bool // a block device
+	Attached       bool // it has a VolumeAttachment
+	ReadOnly       bool
+	FSType         string
+	MountOptions   []string
+	AccessMode     corev1.PersistentVolumeAccessMode
+
+	Attributes     map[string]string
+	PodAttributes  map[string]string // in addition, when it is published
+	PublishContext map[string]string // from the VolumeAttachment
+	StageSecrets   map[string]string
+	PublishSecrets map[string]string
+
+	Group *int64 // of the files; a driver that can sets it (VOLUME_MOUNT_GROUP)
+	// Own has the agent give the files to Group if the driver does not, unless the root directory has it and OwnOnMismatch.
+	Own, OwnOnMismatch bool
+}
+
+func (v *Volume) check() error {
+	switch {
+	case v.Driver == "" || !driverName.MatchString(v.Driver):
+		return fmt.Errorf("%q is not the name of a CSI driver", v.Driver)
+	case v.Handle == "":
+		return errors.New("missing volume id")
+	case v.Name == "" || v.Name == "." || v.Name == ".." || strings.ContainsAny(v.Name, "/\x00"):
+		return fmt.Errorf("%q is not the name of a volume", v.Name)
+	case v.Pod == "" || v.Pod == "." || v.Pod == ".." || strings.ContainsAny(string(v.Pod), "/\x00"):
+		return fmt.Errorf("%q is not the UID of a pod", v.Pod)
+	}
+	return nil
+}
+
+// blockName returns the name of the volume of a record if it is a block device.
+func blockName(r record) string {
+	if r.Mode == blockMode {
+		return r.Name
+	}
+	return ""
+}
+
+// blockMode is the mode in the records of block devices; others have kubelet's.
+const blockMode = "Block"
+
+func (v *Volume) record(node string) record {
+	r := record{Handle: v.Handle, Driver: v.Driver, Name: v.Name, Node: node, Mode: string(storagev1.VolumeLifecyclePersistent)}
+	if v.Ephemeral {
+		r.Mode = string(storagev1.VolumeLifecycleEphemeral)
+	}
+	if v.Block {
+		r.Mode = blockMode
+	}
+	if v.Attached {
+		r.AttachmentID = AttachmentName(v.Handle, v.Driver, node)
+	}
+	return r
+}
+
+// stagingPath returns where a volume is staged; block is its name if it is a block device.
+func (m *Manager) stagingPath(k key, block string) string {
+	if block != "" {
+		return filepath.Join(m.opts.Root, "plugins", pluginName, "volumeDevices", "staging", block)
+	}
+	return filepath.Join(m.staged(k.driver, k.handle), "globalmount")
+}
+
+// Device returns where the driver makes the device of a block volume for a pod.
+func (m *Manager) Device(pod types.UID, name string) string {
+	return filepath.Join(m.opts.Root, "plugins", pluginName, "volumeDevices", "publish", name, string(pod))
+}
+
+func (m *Manager) target(pod types.UID, name string, block bool) string {
+	if block {
+		return m.Device(pod, name)
+	}
+	return m.Path(pod, name)
+}
+
+// capability describes the use of a volume.
+func (v *Volume) capability(d *driver, group bool) *csi.VolumeCapability {
+	mode := csi.VolumeCapability_AccessMode_UNKNOWN
+	many := d.can(csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
+	switch v.AccessMode {
+	case corev1.ReadWriteOnce:
+		mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+		if many {
+			mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+		}
+	case corev1.ReadWriteOncePod:
+		mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+		if many {
+			mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+		}
+	case corev1.ReadOnlyMany:
+		mode = csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	case corev1.ReadWriteMany:
+		mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	}
+	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode}}
+	if v.Block {
+		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+		return c
+	}
+	mount := &csi.VolumeCapability_MountVolume{FsType: v.FSType, MountFlags: v.MountOptions}
+	if group && v.Group != nil && d.can(csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) {
+		mount.VolumeMountGroup = strconv.FormatInt(*v.Group, 10)
+	}
+	c.AccessType = &csi.VolumeCapability_Mount{Mount: mount}
+	return c
+}
+
+// ended reports whether a driver has said that a call failed, and so is not still working on it.
+func ended(err error) bool {
+	s, ok := status.FromError(err)
+	if !ok {
+		return false
+	}
+	switch s.Code() {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		return false
+	case codes.OK, codes.Unknown, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition,
+		codes.OutOfRange, codes.Unimplemented, codes.Internal, codes.DataLoss, codes.Unauthenticated:
+	}
+	return true
+}
+
+// Stage stages a volume that a pod holds, unless it is staged or its driver does not do that. Errors are in kubelet's words.
+func (m *Manager) Stage(ctx context.Context, v *Volume) error {
+	d, err := m.driver(v.Driver)
+	if err != nil {
+		return fmt.Errorf("%s: attacher.MountDevice failed to create newCsiDriverClient: %w", pluginName, err)
+	}
+	if v.Ephemeral || !d.can(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
+		return nil
+	}
+	m.mu.Lock()
+	e := m.at(key{v.Driver, v.Handle})
+	m.mu.Unlock()
+	if err := e.take(ctx); err != nil {
+		return err
+	}
+	defer e.give()
+	m.mu.Lock()
+	done, before, others := e.staged, e.recorded, len(e.users) > 1
+	if !done {
+		e.recorded = true // from here on there may be one
+	}
+	m.mu.Unlock()
+	if done {
+		return nil
+	}
+	dir, block := m.staged(v.Driver, v.Handle), ""
+	if v.Block {
+		block = v.Name
+	}
+	target := m.stagingPath(e.key, block)
+	if err := errors.Join(v.record(m.opts.Node).save(dir), os.MkdirAll(target, 0o750)); err != nil {
+		return fmt.Errorf("%s: attacher.MountDevice failed to create dir %q:  %w", pluginName, target, err)
+	}
+	err = m.call(ctx, d, func(ctx context.Context, node csi.NodeClient) error {
+		_, err := node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
+			VolumeId: v.Handle, PublishContext: v.PublishContext, StagingTargetPath: m.shown(d.endpoint, target),
+			VolumeCapability: v.capability(d, true), Secrets: v.StageSecrets, VolumeContext: v.Attributes,
+		})
+		return err
+	})
+	if err != nil && ended(err) && !before && !others && discard(dir, target) == nil {
+		m.mu.Lock()
+		e.recorded = false
+		m.mu.Unlock()
+	}
+	if err == nil {
+		m.mu.Lock()
+		e.staged = true
+		m.mu.Unlock()
+	}
+	return err
+}
+
+// Publish publishes a volume to the pod that holds it, unless this process has done so. If again is true, it does so once
+// more (requiresRepublish). Errors are in kubelet's words.
+func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
+	d, err := m.driver(v.Driver)
+	if err != nil {
+		return fmt.Errorf("%s: mounter.SetUpAt failed to get CSI client: %w", pluginName, err)
+	}
+	m.mu.Lock()
+	e := m.at(key{v.Driver, v.Handle})
+	m.mu.Unlock()
+	if err := e.take(ctx); err != nil {
+		return err
+	}
+	defer e.give()
+	m.mu.Lock()
+	done := e.published[v.Pod]
+	m.mu.Unlock()
+	if done && !again {
+		return nil
+	}
+	dir, target := filepath.Dir(m.Path(v.Pod, v.Name)), m.target(v.Pod, v.Name, v.Block)
+	_, err = load(dir)
+	before := err == nil
+	if err := errors.Join(v.record(m.opts.Node).save(dir), os.MkdirAll(filepath.Dir(target), 0o750)); err != nil {
+		return fmt.Errorf("%s: mounter.SetUpAt failed to create dir %q:  %w", pluginName, dir, err)
+	}
+	request := &csi.NodePublishVolumeRequest{
+		VolumeId: v.Handle, PublishContext: v.PublishContext, TargetPath: m.shown(d.endpoint, target),
+		VolumeCapability: v.capability(d, true), Readonly: v.ReadOnly, Secrets: v.PublishSecrets, VolumeContext: merged(v.Attributes, v.PodAttributes),
+	}
+	if !v.Ephemeral && d.can(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
+		block := ""
+		if v.Block {
+			block = v.Name
+		}
+		request.StagingTargetPath = m.shown(d.endpoint, m.stagingPath(e.key, block))
+	}
+	err = m.call(ctx, d, func(ctx context.Context, node csi.NodeClient) error {
+		_, err := node.NodePublishVolume(ctx, request)
+		return err
+	})
+	if err != nil {
+		if ended(err) && !before {
+			_ = discard(dir, target) // otherwise the driver is asked to unpublish it
+		}
+		return err
+	}
+	if err := m.checkTarget(target, v.Block); err != nil {
+		return err
+	}
+	if !done && v.Own && v.Group != nil && !v.Block && !d.can(csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) &&
+		!(v.OwnOnMismatch && volume.Owned(target, int(*v.Group))) {
+		if err := volume.Own(target, int(*v.Group)); err != nil {
+			return fmt.Errorf("applyFSGroup failed for vol %s: %w", v.Handle, err)
+		}
+	}
+	m.mu.Lock()
+	e.published[v.Pod] = true
+	m.mu.Unlock()
+	return nil
+}
+
+func merged(a, b map[string]string) map[string]string {
+	out := make(map[string]string, len(a)+len(b))
+	maps.Copy(out, a)
+	maps.Copy(out, b)
+	return out
+}
+
+// unpublish undoes Publish.
+func (m *Manager) unpublish(ctx context.Context, pod types.UID, name string, r record) error {
+	d, err := m.driver(r.Driver)
+	if err != nil {
+		return fmt.Errorf("%s: Unmounter.TearDownAt failed to get CSI client: %w", pluginName, err)
+	}
+	m.mu.Lock()
+	e := m.at(key{r.Driver, r.Handle})
+	e.users[pod] = true
+	m.mu.Unlock()
+	if err := e.take(ctx); err != nil {
+		return err
+	}
+	defer e.give()
+	target := m.target(pod, name, r.Mode == blockMode)
+	err = m.call(ctx, d, func(ctx context.Context, node csi.NodeClient) error {
+		_, err := node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: r.Handle, TargetPath: m.shown(d.endpoint, target)})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: Unmounter.TearDownAt failed: %w", pluginName, err)
+	}
+	if err := discard(filepath.Join(m.published(pod), name), target); err != nil {
+		return fmt.Errorf("%s: Unmounter.TearDownAt failed to clean mount dir [%s]: %w", pluginName, target, err)
+	}
+	m.mu.Lock()
+	delete(e.published, pod)
+	m.mu.Unlock()
+	return nil
+}
+
+// unstage undoes Stage, unless a pod uses the volume.
+func (m *Manager) unstage(ctx context.Context, e *entry) error {
+	if err := e.take(ctx); err != nil {
+		return err
+	}
+	defer e.give()
+	m.mu.Lock()
+	used, block := len(e.users) > 0 || !e.recorded, e.block
+	if !used {
+		e.staged = false // whatever comes of it
+	}
+	m.mu.Unlock()
+	if used {
+		return nil
+	}
+	d, err := m.driver(e.driver)
+	if err != nil {
+		return fmt.Errorf("%s: attacher.UnmountDevice failed to create newCsiDriverClient: %w", pluginName, err)
+	}
+	target := m.stagingPath(e.key, block)
+	if d.can(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
+		err = m.call(ctx, d, func(ctx context.Context, node csi.NodeClient) error {
+			_, err := node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: e.handle, StagingTargetPath: m.shown(d.endpoint, target)})
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("%s: attacher.UnmountDevice failed: %w", pluginName, err)
+	}
+	if err := discard(m.staged(e.driver, e.handle), target); err != nil {
+		return fmt.Errorf("failed to clean up global mount %s: %w", target, err)
+	}
+	m.mu.Lock()
+	e.recorded = false
+	m.mu.Unlock()
+	return nil
+}
+
+// Expand has the driver expand the file system of a volume that is published, and returns its size in bytes.
+func (m *Manager) Expand(ctx context.Context, v *Volume, size int64, secrets map[string]string) (int64, error) {
+	d, err := m.driver(v.Driver)
+	if err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	e := m.at(key{v.Driver, v.Handle})
+	m.mu.Unlock()
+	if err := e.take(ctx); err != nil {
+		return 0, err
+	}
+	defer e.give()
+	request := &csi.NodeExpandVolumeRequest{
+		VolumeId: v.Handle, VolumePath: m.shown(d.endpoint, m.target(v.Pod, v.Name, v.Block)), CapacityRange: &csi.CapacityRange{RequiredBytes: size},
+		VolumeCapability: v.capability(d, false), Secrets: secrets,
+	}
+	if d.can(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
+		block := ""
+		if v.Block {
+			block = v.Name
+		}
+		request.StagingTargetPath = m.shown(d.endpoint, m.stagingPath(e.key, block))
+	}
+	err = m.call(ctx, d, func(ctx context.Context, node csi.NodeClient) error {
+		answer, err := node.NodeExpandVolume(ctx, request)
+		size = max(size, answer.GetCapacityBytes())
+		return err
+	})
+	return size, err
+}
+
+// Stats returns what the driver says about the use of a pod's volume; nil if it says nothing.
+func (m *Manager) Stats(ctx context.Context, pod types.UID, name string) ([]*csi.VolumeUsage, error) {
+	r, err := load(filepath.Join(m.published(pod), name))
+	if err != nil {
+		return nil, err
+	}
+	d, err := m.driver(r.Driver)
+	if err != nil || !d.can(csi.NodeServiceCapability_RPC_GET_VOLUME_STATS) {
+		return nil, err
+	}
+	var usage []*csi.VolumeUsage
+	err = m.call(ctx, d, func(ctx context.Context, node csi.NodeClient) error {
+		answer, err := node.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{
+			VolumeId: r.Handle, VolumePath: m.shown(d.endpoint, m.target(pod, name, r.Mode == blockMode)),
+		})
+		usage = answer.GetUsage()
+		return err
+	})
+	return usage, err
+}

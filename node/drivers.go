@@ -1,0 +1,242 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/node/csi"
+)
+
+// nodeIDs is the annotation of a node with the names that drivers have for it, as a map in JSON.
+const nodeIDs = "csi.volume.kubernetes.io/nodeid"
+
+// conflicts is how often a write is tried that others may have made impossible. A registration that failed is tried again
+// later as a whole.
+const conflicts = 10
+
+// openDrivers prepares the node for CSI drivers.
+func (n *Node) openDrivers() error {
+	if !n.opts.CSI || n.files.root == "" {
+		return nil
+	}
+	if err := shareMounts(n.files.root); err != nil {
+		n.log.Warn("mounts that containers make do not appear on the node: pods of CSI drivers do not start", "dir", n.files.root, "err", err)
+	}
+	n.csi = csi.New(csi.Options{
+		Root: n.files.root, Node: n.opts.Name, Install: n.installDriver, Uninstall: n.uninstallDriver,
+		Changed: func() { n.health.notify(true) }, Registered: n.driverRegistered, Log: n.log,
+	})
+	return n.csi.Open()
+}
+
+// shareMounts makes a directory a shared mount, unless it is on one, so that mounts that containers make in it appear on the
+// node (mountPropagation: Bidirectional). A directory that something is mounted in is left as it is.
+func shareMounts(dir string) error {
+	over := &mountinfo.Info{}
+	below := false
+	mounts, err := mountinfo.GetMounts(nil)
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		switch {
+		case m.Mountpoint == "/" || m.Mountpoint == dir || strings.HasPrefix(dir, m.Mountpoint+"/"):
+			if len(m.Mountpoint) >= len(over.Mountpoint) {
+				over = m
+			}
+		case strings.HasPrefix(m.Mountpoint, dir+"/"):
+			below = true
+		}
+	}
+	switch {
+	case strings.Contains(" "+over.Optional, " shared:"):
+		return nil
+	case over.Mountpoint == dir:
+	case below:
+		return errors.New("it is not a shared mount, and has mounts in it: stop all pods and start the node again")
+	default:
+		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind mount: %w", err)
+		}
+	}
+	return unix.Mount("", dir, "", unix.MS_SHARED, "")
+}
+
+// driverRegistered has pods try again that may wait for a driver.
+func (n *Node) driverRegistered() {
+	for _, w := range n.allWorkers() {
+		w.post(func() {
+			if m := &w.view.Memory; m.Setup.Reason == failedMount {
+				m.Setup.Retry = m.Setup.At
+			}
+		})
+	}
+}
+
+// installDriver writes what a driver says into the Node and the CSINode object.
+func (n *Node) installDriver(ctx context.Context, info csi.Info) error {
+	select {
+	case <-n.ready: // the Node object exists
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := n.editNode(ctx, func(node *corev1.Node, ids map[string]string) (map[string]string, error) {
+		for k, v := range info.Topology {
+			if now, there := node.Labels[k]; there && now != v {
+				return nil, fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q", k, v, k, now)
+			}
+		}
+		ids[info.Driver] = info.NodeID
+		return info.Topology, nil
+	})
+	if err != nil {
+		return fmt.Errorf("error updating Node object with CSI driver node info: %w", err)
+	}
+	entry := storagev1.CSINodeDriver{Name: info.Driver, NodeID: info.NodeID, TopologyKeys: slices.Sorted(maps.Keys(info.Topology))}
+	if info.MaxVolumes > 0 {
+		entry.Allocatable = &storagev1.VolumeNodeResources{Count: new(int32(min(info.MaxVolumes, math.MaxInt32)))}
+	}
+	if err := n.editCSINode(ctx, info.Driver, &entry); err != nil {
+		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
+	}
+	return nil
+}
+
+// uninstallDriver removes a driver from these objects. Labels stay, as in kubelet: other drivers may have them.
+func (n *Node) uninstallDriver(ctx context.Context, name string) error {
+	if err := n.editCSINode(ctx, name, nil); err != nil {
+		return fmt.Errorf("error uninstalling CSI driver from CSINode object %w", err)
+	}
+	return n.editNode(ctx, func(_ *corev1.Node, ids map[string]string) (map[string]string, error) {
+		delete(ids, name)
+		return nil, nil
+	})
+}
+
+// editNode changes the names that drivers have for the node, and adds labels.
+func (n *Node) editNode(ctx context.Context, edit func(node *corev1.Node, ids map[string]string) (map[string]string, error)) error {
+	var err error
+	for range conflicts {
+		var node *corev1.Node
+		if node, err = client.Nodes.Get(ctx, n.opts.Client, "", n.opts.Name); err != nil {
+			return err
+		}
+		ids := map[string]string{}
+		if text := node.Annotations[nodeIDs]; text != "" && json.Unmarshal([]byte(text), &ids) != nil {
+			ids = map[string]string{} // another client has spoilt it
+		}
+		before := maps.Clone(ids)
+		labels, err := edit(node, ids)
+		if err != nil {
+			return err
+		}
+		same := maps.Equal(before, ids)
+		for k, v := range labels {
+			same = same && node.Labels[k] == v
+		}
+		if same {
+			return nil
+		}
+		var annotation any // null: it is removed
+		if len(ids) > 0 {
+			b, err := json.Marshal(ids)
+			if err != nil {
+				return err
+			}
+			annotation = string(b)
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": node.UID, "resourceVersion": node.ResourceVersion, "labels": labels, "annotations": map[string]any{nodeIDs: annotation},
+		}})
+		if err != nil {
+			return err
+		}
+		if _, err = client.Nodes.Patch(ctx, n.opts.Client, "", n.opts.Name, types.MergePatchType, patch, ""); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// editCSINode makes the entry of a driver what it should be; nil means that there should be none. The object is made if
+// necessary, and made anew if it belonged to a node of the same name that was deleted.
+func (n *Node) editCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) error {
+	var err error
+	for range conflicts {
+		var again bool
+		if again, err = n.tryCSINode(ctx, driver, want); err == nil && !again {
+			return nil
+		}
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func (n *Node) tryCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) (again bool, err error) {
+	self, err := client.Nodes.Get(ctx, n.opts.Client, "", n.opts.Name)
+	if err != nil {
+		return false, err
+	}
+	object, err := client.CSINodes.Get(ctx, n.opts.Client, "", n.opts.Name)
+	if apierrors.IsNotFound(err) {
+		object = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.opts.Name, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: n.opts.Name, UID: self.UID},
+		}}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}
+		if want != nil {
+			object.Spec.Drivers = append(object.Spec.Drivers, *want)
+		}
+		_, err = client.CSINodes.Create(ctx, n.opts.Client, object)
+		return false, err
+	}
+	if err != nil {
+		return false, err
+	}
+	if !slices.ContainsFunc(object.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" && r.UID == self.UID }) {
+		return true, client.CSINodes.Delete(ctx, n.opts.Client, "", n.opts.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &object.UID}})
+	}
+	next := object.DeepCopy()
+	i := slices.IndexFunc(next.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
+	switch {
+	case i < 0 && want == nil:
+		return false, nil
+	case i < 0:
+		next.Spec.Drivers = append(next.Spec.Drivers, *want)
+	case want != nil && next.Spec.Drivers[i].NodeID == want.NodeID && slices.Equal(next.Spec.Drivers[i].TopologyKeys, want.TopologyKeys):
+		if sameCount(next.Spec.Drivers[i].Allocatable, want.Allocatable) {
+			return false, nil
+		}
+		next.Spec.Drivers[i] = *want // only the number of volumes may change
+	default:
+		next.Spec.Drivers = slices.Delete(next.Spec.Drivers, i, i+1)
+		again = want != nil
+	}
+	_, err = client.CSINodes.Update(ctx, n.opts.Client, next, "")
+	return again, err
+}
+
+func sameCount(a, b *storagev1.VolumeNodeResources) bool {
+	count := func(r *storagev1.VolumeNodeResources) int32 {
+		if r == nil || r.Count == nil {
+			return -1
+		}
+		return *r.Count
+	}
+	return count(a) == count(b)
+}
