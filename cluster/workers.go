@@ -27,6 +27,7 @@ import (
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/controller/attach"
 	"github.com/sampan-io/sampan/controller/autoscale"
 	"github.com/sampan-io/sampan/controller/balancer"
 	"github.com/sampan-io/sampan/controller/bootstraptokens"
@@ -103,6 +104,7 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 		}),
 		sets.Tasks(common),
 		volumes.Tasks(common),
+		attach.Tasks(common),
 		devices.Tasks(common),
 		disruption.Tasks(common),
 		balancer.Tasks(balancer.Options{Config: common, Pool: pool}),

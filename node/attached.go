@@ -258,7 +258,7 @@ func (n *Node) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume
 func (n *Node) awaitAttached(ctx context.Context, v *driverVolume) error {
 	limited, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
-	name := csi.UniqueName(v.Driver, v.Handle)
+	name := volumefit.UniqueName(v.Driver, v.Handle)
 	for {
 		changed := n.selfChanges.next()
 		node, ok := n.self.Get("", n.opts.Name)
@@ -273,7 +273,7 @@ func (n *Node) awaitAttached(ctx context.Context, v *driverVolume) error {
 				v.at.Name, context.Cause(limited))
 		}
 	}
-	attachment, err := client.VolumeAttachments.Get(ctx, n.opts.Client, "", csi.AttachmentName(v.Handle, v.Driver, n.opts.Name))
+	attachment, err := client.VolumeAttachments.Get(ctx, n.opts.Client, "", volumefit.AttachmentName(v.Handle, v.Driver, n.opts.Name))
 	if err == nil && !attachment.Status.Attached {
 		err = fmt.Errorf("volume %s has GET error for volume attachment %s: it is not attached", v.Handle, attachment.Name)
 	}

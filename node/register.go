@@ -22,6 +22,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // heartbeat is how often a status that has not changed is written all the same.
@@ -305,6 +306,9 @@ func nodeStatusFields(s *corev1.NodeStatus) map[string]any {
 func (n *Node) registered() *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.opts.Name, Labels: n.labels()}}
 	node.Spec.Taints, node.Spec.ProviderID = n.opts.Taints, n.config().ProviderID
+	if n.csi != nil {
+		node.Annotations = map[string]string{volumefit.ManagedAttach: "true"}
+	}
 	return node
 }
 
@@ -337,8 +341,15 @@ func (n *Node) metadata(node *corev1.Node) []byte {
 			labels[k] = v
 		}
 	}
+	meta := map[string]any{}
 	if len(labels) > 0 {
-		patch["metadata"] = map[string]any{"labels": labels}
+		meta["labels"] = labels
+	}
+	if n.csi != nil && node.Annotations[volumefit.ManagedAttach] != "true" {
+		meta["annotations"] = map[string]string{volumefit.ManagedAttach: "true"}
+	}
+	if len(meta) > 0 {
+		patch["metadata"] = meta
 	}
 	if own := n.opts.PodCIDRs; len(own) > 0 && node.Spec.PodCIDR == "" {
 		patch["spec"] = map[string]any{"podCIDR": own[0], "podCIDRs": own}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // Options configures a [Manager]. All fields are required.
@@ -174,7 +175,7 @@ func (m *Manager) InUse() []corev1.UniqueVolumeName {
 	var all []corev1.UniqueVolumeName
 	for k, e := range m.volumes {
 		if e.attached {
-			all = append(all, UniqueName(k.driver, k.handle))
+			all = append(all, volumefit.UniqueName(k.driver, k.handle))
 		}
 	}
 	slices.Sort(all)

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/node/volume"
@@ -32,16 +31,8 @@ func hash(parts ...string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(parts, ""))))
 }
 
-// AttachmentName returns the name of the VolumeAttachment of a volume on a node.
-func AttachmentName(handle, driver, node string) string { return "csi-" + hash(handle, driver, node) }
-
 // EphemeralHandle returns the handle of a volume that is defined in a pod.
 func EphemeralHandle(pod types.UID, name string) string { return "csi-" + hash(string(pod), name) }
-
-// UniqueName returns the name of a volume in the status of a node.
-func UniqueName(driver, handle string) corev1.UniqueVolumeName {
-	return corev1.UniqueVolumeName(pluginName + "/" + driver + "^" + handle)
-}
 
 // staged returns the directory of a staged volume, with its record.
 func (m *Manager) staged(driver, handle string) string {

@@ -17,6 +17,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -78,7 +79,7 @@ func (v *Volume) record(node string) record {
 		r.Mode = blockMode
 	}
 	if v.Attached {
-		r.AttachmentID = AttachmentName(v.Handle, v.Driver, node)
+		r.AttachmentID = volumefit.AttachmentName(v.Handle, v.Driver, node)
 	}
 	return r
 }
