@@ -34,9 +34,6 @@ func (n *Node) openDrivers() error {
 	if !n.opts.CSI || n.files.root == "" {
 		return nil
 	}
-	if err := shareMounts(n.files.root); err != nil {
-		n.log.Warn("mounts that containers make do not appear on the node: pods of CSI drivers do not start", "dir", n.files.root, "err", err)
-	}
 	n.csi = csi.New(csi.Options{
 		Root: n.files.root, Node: n.opts.Name, Install: n.installDriver, Uninstall: n.uninstallDriver,
 		Changed: func() { n.health.notify(true) }, Registered: n.driverRegistered, Log: n.log,

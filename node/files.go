@@ -61,6 +61,11 @@ func (f *files) open() error {
 		return err
 	}
 	f.root = real
+	if f.n.opts.CSI {
+		if err := shareMounts(f.root); err != nil { // before anything is mounted in it
+			f.n.log.Warn("mounts that containers make do not appear on the node: pods of CSI drivers do not start", "dir", f.root, "err", err)
+		}
+	}
 	memory := filepath.Join(f.root, "memory")
 	mounted, err := mountinfo.Mounted(memory)
 	if err != nil || mounted {
