@@ -40,9 +40,9 @@ func TestPodWithUnsupportedFeatureIsRejected(t *testing.T) {
 		edit           func(*corev1.PodSpec)
 		reason, prefix string
 	}{
-		{"csi", func(s *corev1.PodSpec) {
-			s.Volumes = []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "x"}}}}
-		}, podfeature.Unsupported, "spec.volumes[0].csi: is not supported"},
+		{"rbd", func(s *corev1.PodSpec) {
+			s.Volumes = []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}}}}
+		}, podfeature.Unsupported, "spec.volumes[0].rbd: is not supported"},
 		{"unsafe sysctl", func(s *corev1.PodSpec) {
 			s.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel/msgmax", Value: "1"}}}
 		}, "SysctlForbidden", `forbidden sysctl: "kernel.msgmax" not allowlisted`},

@@ -123,11 +123,11 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 			nil,
 		},
 		{
-			`{volumes: [{emptyDir: {}}, {csi: {driver: a}}], containers: [{}, {env: [{}, {valueFrom: {fileKeyRef: {}}}]}]}`,
+			`{volumes: [{emptyDir: {}}, {iscsi: {}}], containers: [{}, {env: [{}, {valueFrom: {fileKeyRef: {}}}]}]}`,
 			[]string{
 				"rejected spec.containers[1].env[1].valueFrom.fileKeyRef: is not supported by Sampan's node agent: " +
 					"variables are not read from files",
-				"rejected spec.volumes[1].csi: is not supported by Sampan's node agent: " + knownVolumes,
+				"rejected spec.volumes[1].iscsi: is not supported by Sampan's node agent: " + knownVolumes,
 			},
 		},
 	} {
@@ -146,11 +146,11 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 }
 
 func TestRejectionIsFirstRejectedField(t *testing.T) {
-	f := Rejection(read(t, `{containers: [{livenessProbe: {}, volumeDevices: [{name: a, devicePath: /a}]}], volumes: [{csi: {}}]}`))
-	if f.Field != "spec.containers[0].volumeDevices" || f.Reason != Unsupported {
-		t.Errorf("rejected for %+v, want the device", f)
+	f := Rejection(read(t, `{containers: [{livenessProbe: {}, env: [{valueFrom: {fileKeyRef: {}}}]}], volumes: [{iscsi: {}}]}`))
+	if f.Field != "spec.containers[0].env[0].valueFrom.fileKeyRef" || f.Reason != Unsupported {
+		t.Errorf("rejected for %+v, want the variable", f)
 	}
-	if f.Warning() != "spec.containers[0].volumeDevices: is rejected by Sampan's node agent: volumes are directories" {
+	if f.Warning() != "spec.containers[0].env[0].valueFrom.fileKeyRef: is rejected by Sampan's node agent: variables are not read from files" {
 		t.Errorf("warning %q", f.Warning())
 	}
 	if f := Rejection(read(t, `{containers: [{livenessProbe: {}}]}`)); f.Effect != "" {
