@@ -24,6 +24,7 @@ import (
 //	fault=FAULT    what is wrong with it; see archiveFaults
 //	gzip=yes       all of it is compressed
 //	cmd=WORD       what the container does, without other settings of the image
+//	program=DIR    another program of this module instead of the demo, as /bin/demo
 func archive(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: archive FILE docker|oci [NAME=VALUE…]")
@@ -33,7 +34,10 @@ func archive(ts *testscript.TestScript, neg bool, args []string) {
 		name, value, _ := bytes.Cut([]byte(a), []byte{'='})
 		o[string(name)] = string(value)
 	}
-	demo, err := buildDemo(ts.Getenv("WORK"))
+	demo, err := buildProgram(ts.Getenv("WORK"), "..", "./cmd/sampan-demo")
+	if dir := o["program"]; dir != "" {
+		demo, err = buildProgram(ts.Getenv("WORK"), ".", dir)
+	}
 	ts.Check(err)
 	data := makeArchive(demo, args[1], o)
 	if o["gzip"] != "" {
@@ -42,19 +46,22 @@ func archive(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o600))
 }
 
-// buildDemo returns the program that is in the image.
-func buildDemo(dir string) ([]byte, error) {
-	file := filepath.Join(dir, "demo.bin")
+// buildProgram returns a program that is built from a package of a module; dir is for its file.
+func buildProgram(dir, module, pkg string) ([]byte, error) {
+	file := filepath.Join(dir, filepath.Base(pkg)+".bin")
 	if data, err := os.ReadFile(file); err == nil {
 		return data, nil
 	}
-	cmd := exec.Command("go", "build", "-o", file, "./cmd/sampan-demo")
-	cmd.Dir, cmd.Env = "..", append(os.Environ(), "CGO_ENABLED=0", "GOWORK=")
+	cmd := exec.Command("go", "build", "-o", file, pkg)
+	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0")
+	if module == ".." {
+		cmd.Env = append(cmd.Env, "GOWORK=")
+	}
 	if home, err := os.UserHomeDir(); err == nil { // not the session's
 		cmd.Env = append(cmd.Env, "HOME="+home)
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building the demo: %w\n%s", err, out)
+		return nil, fmt.Errorf("building a program: %w\n%s", err, out)
 	}
 	return os.ReadFile(file)
 }
