@@ -7,10 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/rbac"
@@ -27,7 +29,36 @@ func (p pods) Get(_ context.Context, gvr schema.GroupVersionResource, namespace,
 			return pod, nil
 		}
 	}
+	for key, o := range stored() {
+		if gvr.Resource+" "+namespace+"/"+name == key {
+			return o, nil
+		}
+	}
 	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+}
+
+// stored are the objects of volumes that every store holds: n1 has a pod with the claim a/data.
+func stored() map[string]catalog.Object {
+	claim := func(uid, volume string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
+	}
+	volume := func(uid, stage, publish string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
+			ClaimRef: &corev1.ObjectReference{Namespace: "a", Name: "data", UID: types.UID(uid)},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				NodeStageSecretRef:   &corev1.SecretReference{Namespace: "c", Name: stage},
+				NodePublishSecretRef: &corev1.SecretReference{Namespace: "c", Name: publish},
+			}},
+		}}
+	}
+	attachment := func(node string) *storagev1.VolumeAttachment {
+		return &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: node}}
+	}
+	return map[string]catalog.Object{
+		"persistentvolumeclaims a/data": claim("1", "pv"), "persistentvolumes /pv": volume("1", "stage", "publish"),
+		"persistentvolumeclaims a/forged": claim("2", "pv-of-another"), "persistentvolumes /pv-of-another": volume("3", "stale", "stale"),
+		"volumeattachments /csi-mine": attachment("n1"), "volumeattachments /csi-theirs": attachment("n2"),
+	}
 }
 
 func (p pods) List(_ context.Context, gvr schema.GroupVersionResource, namespace string, where fields.Set) ([]catalog.Object, error) {
@@ -65,6 +96,8 @@ func fleet() pods {
 					{Secret: &corev1.SecretProjection{LocalObjectReference: named("projected")}},
 					{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: named("kube-root-ca.crt")}},
 				}}}},
+				{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+				{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "forged"}}},
 			}
 		}),
 		pod("b", "theirs", "n2", func(s *corev1.PodSpec) { s.ImagePullSecrets = []corev1.LocalObjectReference{named("pull-b")} }),
@@ -225,6 +258,17 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{node, "create serviceaccounts/token b/sa-theirs", false},
 		{node, "get serviceaccounts a/sa-mine", true},
 		{node, "create serviceaccounts a/*", false},
+		{node, "get volumeattachments.storage.k8s.io csi-mine", true},
+		{node, "get volumeattachments.storage.k8s.io csi-theirs", false},
+		{node, "list volumeattachments.storage.k8s.io *", false},
+		{node, "update volumeattachments.storage.k8s.io csi-mine", false},
+		{node, "patch persistentvolumeclaims/status a/data", true},
+		{node, "patch persistentvolumeclaims/status a/other", false},
+		{node, "delete persistentvolumeclaims/status a/data", false},
+		{node, "get secrets c/stage", true},
+		{node, "get secrets c/publish", true},
+		{node, "get secrets c/other", false},
+		{node, "get secrets c/stale", false},
 		{node, "list services *", true},
 		{node, "watch endpointslices.discovery.k8s.io *", true},
 		{node, "create events a/*", true},
