@@ -31,7 +31,7 @@ const (
 	// failedMount is the reason of events about volumes.
 	failedMount = "FailedMount"
 
-	// attachLimit is how long the agent waits for a volume to be attached before it reports that and begins anew, as in kubelet.
+	// attachLimit is how long the agent waits for a volume to be attached before it reports that and tries again, as in kubelet.
 	attachLimit = 2*time.Minute + 3*time.Second
 
 	// revisit is how often the agent looks again at volumes that change while a pod has them: whose driver wants that
@@ -253,8 +253,8 @@ func (n *Node) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume
 	return nil
 }
 
-// awaitAttached waits until the volume is in use and attached, as the Node object says, and reads what the driver is told
-// about the attachment. The controller does not detach what is in use.
+// awaitAttached waits until the volume is in use and attached, as the Node object says, and reads what the attacher
+// says to the driver. The controller does not detach what is in use.
 func (n *Node) awaitAttached(ctx context.Context, v *driverVolume) error {
 	limited, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
@@ -298,7 +298,7 @@ func (n *Node) credentials(ctx context.Context, field string, ref *corev1.Secret
 	return data, nil
 }
 
-// describePod adds what the driver is told about the pod, and the secrets with which it publishes the volume.
+// describePod adds what the driver gets to know about the pod, and the secrets with which it publishes the volume.
 func (n *Node) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolume) error {
 	var ref *corev1.SecretReference
 	if v.pv != nil {

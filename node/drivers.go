@@ -171,7 +171,7 @@ func (n *Node) editNode(ctx context.Context, edit func(node *corev1.Node, ids ma
 }
 
 // editCSINode makes the entry of a driver what it should be; nil means that there should be none. The object is made if
-// necessary, and made anew if it belonged to a node of the same name that was deleted.
+// necessary, and replaced if it belonged to a node of the same name that was deleted.
 func (n *Node) editCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) error {
 	var err error
 	for range conflicts {

@@ -5,7 +5,7 @@ import "sync"
 // A signal reports that something has changed, to any number of goroutines. The zero value is ready.
 type signal struct {
 	mu sync.Mutex
-	ch chan struct{} // guarded by mu; closed by the next send; nil if nobody waits
+	ch chan struct{} // guarded by mu; closed by the next send; nil if no goroutine waits
 }
 
 // next returns a channel that is closed by the next send.

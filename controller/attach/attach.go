@@ -271,10 +271,10 @@ func (a *attacher) reconcile(ctx context.Context, key controller.Key) (controlle
 		return controller.Result{}, err
 	}
 	if p.event != "" {
-		a.tell(key, v, p.event, corev1.EventTypeWarning, "FailedAttachVolume")
+		a.notify(key, v, p.event, corev1.EventTypeWarning, "FailedAttachVolume")
 	}
 	if p.report {
-		a.tell(key, v, fmt.Sprintf("AttachVolume.Attach succeeded for volume %q ", volume.Name), corev1.EventTypeNormal, "SuccessfulAttachVolume")
+		a.notify(key, v, fmt.Sprintf("AttachVolume.Attach succeeded for volume %q ", volume.Name), corev1.EventTypeNormal, "SuccessfulAttachVolume")
 	}
 	if v.own == nil && len(v.pods) == 0 {
 		a.forget(key)
@@ -308,8 +308,8 @@ func (a *attacher) forget(key controller.Key) {
 	delete(a.told, key)
 }
 
-// tell writes an event about the pods that need the volume, unless it is the same as the last one.
-func (a *attacher) tell(key controller.Key, v view, text, kind, reason string) {
+// notify writes an event about the pods that need the volume, unless it is the same as the last one.
+func (a *attacher) notify(key controller.Key, v view, text, kind, reason string) {
 	a.mu.Lock()
 	same := a.told[key] == text
 	a.told[key] = text

@@ -40,9 +40,11 @@ func unneeded(v *view) { v.pods = nil }
 func attached(v *view) {
 	v.own = &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}}
 }
+
 func reported(v *view) {
 	v.node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "kubernetes.io/csi/d^h"}}
 }
+
 func used(v *view)     { v.node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/d^h"} }
 func notReady(v *view) { v.node.Status.Conditions = nil }
 func elsewhere(v *view) {

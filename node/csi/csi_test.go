@@ -179,7 +179,7 @@ func (r *rig) driver(socket string, edit func(d *fakeDriver)) *fakeDriver {
 	return d
 }
 
-// registered waits until the driver was told how its registration went.
+// registered waits until the manager has reported how the registration went.
 func (d *fakeDriver) registered(t *testing.T, fault string) {
 	t.Helper()
 	s := <-d.statuses
@@ -433,8 +433,11 @@ func TestDriverMayNotLeadOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range []*Volume{
-		{Pod: "../x", Name: "n", Driver: "d", Handle: "h"}, {Pod: "x", Name: "../n", Driver: "d", Handle: "h"},
-		{Pod: "x", Name: "n", Driver: "../d", Handle: "h"}, {Pod: "x", Name: "n", Driver: "d"}, {Name: "n", Driver: "d", Handle: "h"},
+		{Pod: "../x", Name: "n", Driver: "d", Handle: "h"},
+		{Pod: "x", Name: "../n", Driver: "d", Handle: "h"},
+		{Pod: "x", Name: "n", Driver: "../d", Handle: "h"},
+		{Pod: "x", Name: "n", Driver: "d"},
+		{Name: "n", Driver: "d", Handle: "h"},
 	} {
 		if r.manager.Hold(v) == nil {
 			t.Errorf("volume %+v was accepted", v)

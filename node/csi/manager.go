@@ -60,7 +60,7 @@ type Manager struct {
 
 	mu      sync.Mutex
 	drivers map[string]*driver // guarded by mu; by name
-	coming  map[string]*driver // guarded by mu; those that are being installed, by name
+	coming  map[string]*driver // guarded by mu; drivers that are being installed, by name
 	volumes map[key]*entry     // guarded by mu
 	group   *run.Group         // guarded by mu; nil outside of Run
 	wake    chan struct{}      // guarded by mu; closed and replaced when a driver has registered
@@ -249,16 +249,20 @@ func (m *Manager) Release(ctx context.Context, pod types.UID) error {
 			return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", d.Name(), err)
 		}
 	}
+	changed := false
 	m.mu.Lock()
 	for _, e := range m.volumes {
 		if e.users[pod] {
+			changed = true
 			delete(e.users, pod)
 			delete(e.published, pod)
 			m.sweep(e)
 		}
 	}
 	m.mu.Unlock()
-	m.opts.Changed()
+	if changed {
+		m.opts.Changed()
+	}
 	return nil
 }
 

@@ -40,7 +40,7 @@ type driver struct {
 
 func (d *driver) can(what csi.NodeServiceCapability_RPC_Type) bool { return d.abilities[what] }
 
-// An identity tells a socket from another one that had its name before.
+// An identity distinguishes a socket from another one that had its name before.
 type identity struct {
 	inode uint64
 	time  syscall.Timespec

@@ -21,7 +21,7 @@ import (
 	"github.com/sampan-io/sampan/node/volume"
 )
 
-// A Volume is what a driver is told about a volume of a pod.
+// A Volume describes a volume of a pod to its driver.
 type Volume struct {
 	Pod            types.UID
 	Name           string // of the PersistentVolume, or in the pod if Ephemeral

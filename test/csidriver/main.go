@@ -65,7 +65,7 @@ func main() {
 	}
 }
 
-// serve works until the program is told to end, and removes its sockets then.
+// serve works until the program gets a signal to end, and removes its sockets then.
 func (d *driver) serve(sockets ...string) error {
 	if err := os.MkdirAll(d.data, 0o750); err != nil {
 		return err
