@@ -614,7 +614,11 @@ func Clean(rootDir string) error {
 	if !filepath.IsAbs(rootDir) {
 		return fmt.Errorf("node: directory %q is not absolute", rootDir)
 	}
-	for _, dir := range []string{"pods", "memory", "plugins", "plugins_registry"} {
+	// Drivers may keep files of their own in plugins: those stay.
+	if err := mounts.UnmountBelow(filepath.Join(rootDir, "plugins")); err != nil {
+		return err
+	}
+	for _, dir := range []string{"pods", "memory", "plugins/kubernetes.io", "plugins_registry"} {
 		dir = filepath.Join(rootDir, dir)
 		if err := mounts.UnmountBelow(dir); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -24,7 +25,9 @@ func TestNodeRestriction(t *testing.T) {
 	theirs := &corev1.Pod{ObjectMeta: meta("ship", "theirs"), Spec: corev1.PodSpec{NodeName: "n2"}}
 	self := &corev1.Node{ObjectMeta: meta("", "n1")}
 	self.Labels = map[string]string{"disk": "ssd", "kubernetes.io/hostname": "n1", "example.kubernetes.io/x": "set by the admin"}
-	m := newMemory(map[string]catalog.Object{"pods/ship/mine": mine, "pods/ship/theirs": theirs, "nodes//n1": self})
+	mine.Spec.Volumes = append(mine.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "disks"}}})
+	driver := &storagev1.CSIDriver{ObjectMeta: meta("", "disks"), Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "cloud"}}}}
+	m := newMemory(map[string]catalog.Object{"pods/ship/mine": mine, "pods/ship/theirs": theirs, "nodes//n1": self, "csidrivers//disks": driver})
 
 	mirror := func(change func(*corev1.Pod)) *admission.Attributes {
 		p := &corev1.Pod{ObjectMeta: meta("kube-system", "static-n1"), Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{}}}}
@@ -52,6 +55,15 @@ func TestNodeRestriction(t *testing.T) {
 		change(tr)
 		a := creating(accountKind(), tr)
 		a.Subresource = "token"
+		return a
+	}
+	claim := func(change func(*corev1.PersistentVolumeClaim)) *admission.Attributes {
+		old := &corev1.PersistentVolumeClaim{ObjectMeta: meta("ship", "data")}
+		old.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending}}
+		c := old.DeepCopy()
+		change(c)
+		a := updating(kind("", "persistentvolumeclaims", "PersistentVolumeClaim", true), c, old)
+		a.Subresource = "status"
 		return a
 	}
 	lease := func(ns, name string) *admission.Attributes {
@@ -108,6 +120,12 @@ func TestNodeRestriction(t *testing.T) {
 
 		{"a token for the API server, which the pod does not ask for", token(mine, func(*authenticationv1.TokenRequest) {}), `audience "" not found in pod spec volume`},
 		{"for an audience that the pod names", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"vault"} }), ""},
+		{"for an audience of a driver", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"cloud"} }), ""},
+		{"the size of a claim", claim(func(c *corev1.PersistentVolumeClaim) {
+			c.Status.Capacity, c.Status.Conditions = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}, nil
+		}), ""},
+		{"the phase of a claim", claim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost }), "is not allowed to update fields other than status.quantity and status.conditions"},
+		{"labels of a claim", claim(func(c *corev1.PersistentVolumeClaim) { c.Labels = map[string]string{"a": "b"} }), "is not allowed to update fields other than"},
 		{"for another audience", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"bank"} }), `audience "bank" not found in pod spec volume`},
 		{"for another's pod", token(theirs, func(*authenticationv1.TokenRequest) {}), "bound to a pod scheduled on a different node"},
 		{"for no pod", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.BoundObjectRef = nil }), "not bound to a pod"},
