@@ -58,6 +58,7 @@ type cluster struct {
 	names      *nameSockets    // nil without cluster DNS
 	tracer     *probe.Tracer   // nil with simulated nodes
 	kubelet    *kubeletconfig.Config
+	agents     agents  // of nodes in this process
 	notices    notices // about the store
 
 	audit      *audit.Auditor // nil: nothing is recorded

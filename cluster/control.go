@@ -174,6 +174,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		TLS:     &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.authority.Pool(), GetClientCertificate: toNodes.Client},
 		RootCAs: c.authority.Pool,
 		Objects: objects,
+		Local:   c.agents.dial,
 		Foreign: foreignKubelet,
 		Absent:  func(n *corev1.Node) bool { return c.hasFleet() && simulation.Simulated(n) },
 		Log:     c.Log,

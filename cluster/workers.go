@@ -264,6 +264,7 @@ func (c *cluster) nodeOptions(p *controlPlane, name string, listeners []net.List
 		Client:    p.as("system:node:"+name, "system:nodes"),
 		Name:      name,
 		Listeners: listeners,
+		Local:     c.agents.listen(name),
 		TLS:       &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: serving.Server},
 		ClientCAs: c.pool,
 		Addresses: append(told, corev1.NodeAddress{Type: corev1.NodeHostName, Address: name}),

@@ -82,8 +82,14 @@ type access struct {
 // errUnauthorized is that a request has no valid credential.
 var errUnauthorized = errors.New("no valid client certificate or token")
 
-// user returns the user of a request: that of its client certificate, which was verified in the handshake, or of its token.
+// fromAPIServer is the key of contexts of requests that come from the API server in the same process.
+type fromAPIServer struct{}
+
+// user returns the user of a request: the API server in the same process, that of its client certificate, which was verified in the handshake, or of its token.
 func (n *Node) user(r *http.Request) (*authenticationv1.UserInfo, error) {
+	if r.Context().Value(fromAPIServer{}) != nil {
+		return &authenticationv1.UserInfo{Username: apiServerName, Groups: []string{"system:authenticated"}}, nil
+	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		who := r.TLS.PeerCertificates[0].Subject
 		return &authenticationv1.UserInfo{Username: who.CommonName, Groups: append(slices.Clone(who.Organization), "system:authenticated")}, nil

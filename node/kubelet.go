@@ -53,14 +53,22 @@ func (n *Node) serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler: n.counted(n.authorized(n.routes())), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 		// Logs that are being followed end with the agent.
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+		BaseContext: func(l net.Listener) context.Context {
+			if n.opts.Local != nil && l == net.Listener(n.opts.Local) {
+				return context.WithValue(ctx, fromAPIServer{}, true)
+			}
+			return ctx
+		},
+		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
 	}
 	g := run.NewGroup(context.WithoutCancel(ctx), 0)
-	failed := make(chan error, len(n.opts.Listeners))
+	failed := make(chan error, len(n.opts.Listeners)+1)
 	for _, l := range n.opts.Listeners {
 		n.log.Info("kubelet API serves clients with permissions for this node", "address", l.Addr().String())
 		g.Go(func(context.Context) { failed <- server.Serve(tls.NewListener(l, n.tls())) })
+	}
+	if n.opts.Local != nil {
+		g.Go(func(context.Context) { failed <- server.Serve(n.opts.Local) })
 	}
 	defer g.Wait()
 	select {

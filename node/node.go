@@ -20,6 +20,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/inprocess"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/csi"
@@ -43,6 +44,9 @@ type Options struct {
 	// certificates are requested whatever TLS.ClientAuth is.
 	Listeners []net.Listener
 	TLS       *tls.Config
+	// Local is the listener for the API server if that is in the same process: its connections have that server's permissions.
+	// Nil means that there is none. It needs Listeners.
+	Local *inprocess.Listener
 	// ClientCAs returns the authorities whose client certificates are trusted.
 	ClientCAs func() *x509.CertPool
 	// Handlers are further parts of the kubelet API, by patterns of [http.ServeMux]
@@ -224,8 +228,8 @@ type Node struct {
 	slots       chan struct{} // one per pod that may be starting
 	// probeSlots holds one per probe that is running.
 	probeSlots chan struct{}
-	access     access          // to the kubelet API
-	transport  *http.Transport // to the streams of the runtime
+	access     access           // to the kubelet API
+	streams    *streamTransport // to those of the runtime
 	metrics    *metrics
 	volumeUse  usage // of volumes and logs
 
@@ -259,12 +263,12 @@ func New(opts Options) (*Node, error) {
 		recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log),
 		slots:    make(chan struct{}, opts.Starts), probeSlots: make(chan struct{}, maxProbes),
 		ready: make(chan struct{}), listening: make(chan struct{}),
-		metrics:   newMetrics(),
-		health:    health{changed: make(chan struct{}, 1)},
-		transport: newStreamTransport(),
-		statics:   statics{running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: make(chan struct{}, 1)},
-		pressure:  pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction, Transition: transition}},
-		workers:   map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
+		metrics:  newMetrics(),
+		health:   health{changed: make(chan struct{}, 1)},
+		streams:  newStreamTransport(),
+		statics:  statics{running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: make(chan struct{}, 1)},
+		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction, Transition: transition}},
+		workers:  map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
 	}
 	if n.opts.Prober == nil {
 		n.opts.Prober = prober{n: n}

@@ -3,10 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strconv"
@@ -200,32 +197,11 @@ func (n *Node) stream(w http.ResponseWriter, r *http.Request, open func(context.
 		answer(w, fmt.Errorf("the container runtime answered with %q, which is not a URL", text))
 		return
 	}
-	proxy := &httputil.ReverseProxy{
-		Transport: n.transport,
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL, p.Out.Host = to, ""
-			p.Out.Header.Del("Authorization") // the runtime needs none
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			answer(w, fmt.Errorf("error dialing backend: %w", err))
-		},
-		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
-	}
-	proxy.ServeHTTP(w, r)
+	n.pass(w, r, to)
 }
 
 func asksForUpgrade(r *http.Request) bool {
 	return slices.ContainsFunc(r.Header.Values("Connection"), func(v string) bool { return strings.Contains(strings.ToLower(v), "upgrade") })
-}
-
-// newStreamTransport returns the transport to the streams of the runtime. A connection is for one stream.
-func newStreamTransport() *http.Transport {
-	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: streamDialLimit}).DialContext,
-		TLSHandshakeTimeout: streamDialLimit,
-		DisableKeepAlives:   true,
-		DisableCompression:  true,
-	}
 }
 
 // answerCRI answers with an error of the runtime, with the codes of upstream's kubelet.

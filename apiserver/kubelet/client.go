@@ -44,6 +44,10 @@ type Options struct {
 	// Absent reports whether a node has no kubelet: requests to it are refused, and nothing is dialed. Nil means that all have one.
 	Absent func(*corev1.Node) bool
 
+	// Local returns how to connect to the kubelet of a node that is in this process, or nil if it is not. Such a connection
+	// needs no TLS: the kubelet knows that it comes from the API server. Nil means that there are none.
+	Local func(*corev1.Node) func(context.Context) (net.Conn, error)
+
 	// Objects finds the node of a pod.
 	Objects Lookup
 
@@ -69,6 +73,9 @@ func New(opts Options) (*Client, error) {
 	}
 	if opts.Log == nil {
 		opts.Log = slog.Default()
+	}
+	if opts.Local == nil {
+		opts.Local = func(*corev1.Node) func(context.Context) (net.Conn, error) { return nil }
 	}
 	if opts.Foreign == nil {
 		opts.Foreign = func(*corev1.Node) bool { return false }
@@ -101,10 +108,27 @@ func newTransport(opts Options, config *tls.Config) *http.Transport {
 
 // to returns the transport to the kubelet of a node.
 func (c *Client) to(node *corev1.Node) *http.Transport {
+	if dial := c.opts.Local(node); dial != nil {
+		return c.localTransport(dial)
+	}
 	if c.opts.Foreign(node) {
 		return c.foreign
 	}
 	return c.own
+}
+
+// localTransport returns a transport to a kubelet in this process. It keeps no connections, so it costs little to make one for each
+// request.
+func (c *Client) localTransport(dial func(context.Context) (net.Conn, error)) *http.Transport {
+	return &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
+			defer cancel()
+			return dial(ctx)
+		},
+		DisableKeepAlives:  true,
+		DisableCompression: true, // as in newTransport
+	}
 }
 
 // addressTypes are the addresses of a node by which it is reached, best first.
@@ -144,7 +168,7 @@ func (c *Client) Reach(node *corev1.Node) (host, port string, transport http.Rou
 	if host, port, err = net.SplitHostPort(address); err != nil {
 		return "", "", nil, false, apierrors.NewInternalError(err)
 	}
-	return host, port, c.to(node), !c.opts.Foreign(node), nil
+	return host, port, c.to(node), c.opts.Local(node) != nil || !c.opts.Foreign(node), nil
 }
 
 // unreachable is the answer when a node could not be asked.

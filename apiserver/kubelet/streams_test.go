@@ -29,6 +29,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/sampan-io/sampan/apiserver/kubelet"
+	"github.com/sampan-io/sampan/internal/inprocess"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -88,11 +89,17 @@ func (c *container) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // front serves the streams of a pod in front of a kubelet, over TLS.
 func front(t testing.TB, back http.Handler, pod *corev1.Pod) *rest.Config {
 	t.Helper()
-	return frontUntil(t, back, pod, nil)
+	return frontUntil(t, back, pod, nil, false)
+}
+
+// localFront is front with a node in the same process.
+func localFront(t testing.TB, back http.Handler, pod *corev1.Pod) *rest.Config {
+	t.Helper()
+	return frontUntil(t, back, pod, nil, true)
 }
 
 // frontUntil is front with a server that ends its streams when stop is closed.
-func frontUntil(t testing.TB, back http.Handler, pod *corev1.Pod, stop <-chan struct{}) *rest.Config {
+func frontUntil(t testing.TB, back http.Handler, pod *corev1.Pod, stop <-chan struct{}, local bool) *rest.Config {
 	t.Helper()
 	node := httptest.NewTLSServer(back)
 	t.Cleanup(node.Close)
@@ -108,7 +115,15 @@ func frontUntil(t testing.TB, back http.Handler, pod *corev1.Pod, stop <-chan st
 	object.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
 	object.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(n)
 	roots := node.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-	c, err := kubelet.New(kubelet.Options{TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, Objects: nodes{"n1": object}})
+	opts := kubelet.Options{TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, Objects: nodes{"n1": object}}
+	if local {
+		l := inprocess.New()
+		agent := &httptest.Server{Listener: l, Config: &http.Server{Handler: back}}
+		agent.Start()
+		t.Cleanup(agent.Close)
+		opts.Local = func(*corev1.Node) func(context.Context) (net.Conn, error) { return l.Dial }
+	}
+	c, err := kubelet.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +202,12 @@ func (o *oneSize) Next() *remotecommand.TerminalSize {
 }
 
 func TestExec(t *testing.T) {
-	cfg := front(t, &container{exec: shell}, podOf("n1", "main"))
+	t.Run("remote", func(t *testing.T) { testExec(t, front(t, &container{exec: shell}, podOf("n1", "main"))) })
+	t.Run("local", func(t *testing.T) { testExec(t, localFront(t, &container{exec: shell}, podOf("n1", "main"))) })
+}
+
+func testExec(t *testing.T, cfg *rest.Config) {
+	t.Helper()
 	large := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
 	for name, connect := range transports {
 		t.Run(name, func(t *testing.T) {
@@ -353,7 +373,7 @@ func TestExecEndsWithItsServer(t *testing.T) {
 		_, err := io.Copy(io.Discard, in)
 		return err
 	}}
-	cfg := frontUntil(t, node, podOf("n1", "main"), stop)
+	cfg := frontUntil(t, node, podOf("n1", "main"), stop, false)
 	e, err := transports["WebSocket"](cfg, at(t, cfg, "/exec?command=x&stdin=true&stdout=true"))
 	if err != nil {
 		t.Fatal(err)
@@ -414,7 +434,7 @@ func forwarded(t testing.TB, dial func(*rest.Config, *url.URL) (httpstream.Diale
 
 func TestPortForward(t *testing.T) {
 	// The server answers when the client has sent everything.
-	cfg := front(t, &container{forward: func(port int32, stream io.ReadWriteCloser) error {
+	back := &container{forward: func(port int32, stream io.ReadWriteCloser) error {
 		defer stream.Close()
 		all, err := io.ReadAll(stream)
 		if err != nil {
@@ -422,7 +442,13 @@ func TestPortForward(t *testing.T) {
 		}
 		_, err = fmt.Fprintf(stream, "%d:%s", port, all)
 		return err
-	}}, podOf("n1", "main"))
+	}}
+	t.Run("remote", func(t *testing.T) { testPortForward(t, front(t, back, podOf("n1", "main"))) })
+	t.Run("local", func(t *testing.T) { testPortForward(t, localFront(t, back, podOf("n1", "main"))) })
+}
+
+func testPortForward(t *testing.T, cfg *rest.Config) {
+	t.Helper()
 	for name, dial := range dialers {
 		t.Run(name, func(t *testing.T) {
 			address := forwarded(t, dial, cfg)

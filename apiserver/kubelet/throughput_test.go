@@ -28,12 +28,12 @@ func zeros(w io.Writer) error {
 
 // BenchmarkExecOutput copies the output of a command. The baseline is the same over one connection with TLS.
 func BenchmarkExecOutput(b *testing.B) {
-	cfg := front(b, &container{exec: func(_ context.Context, _ []string, _ io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan criexec.TerminalSize) error {
+	back := &container{exec: func(_ context.Context, _ []string, _ io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan criexec.TerminalSize) error {
 		return zeros(out)
-	}}, podOf("n1", "main"))
+	}}
 	b.Run("TLS", func(b *testing.B) { plainTLS(b) })
 	for name, connect := range transports {
-		b.Run(name, func(b *testing.B) {
+		benchBoth(b, name, back, func(b *testing.B, cfg *rest.Config) {
 			b.SetBytes(transferred)
 			for b.Loop() {
 				e, err := connect(cfg, at(b, cfg, "/exec?command=x&stdout=true"))
@@ -51,13 +51,13 @@ func BenchmarkExecOutput(b *testing.B) {
 
 // BenchmarkPortForward copies what a port of a pod sends.
 func BenchmarkPortForward(b *testing.B) {
-	cfg := front(b, &container{forward: func(_ int32, stream io.ReadWriteCloser) error {
+	back := &container{forward: func(_ int32, stream io.ReadWriteCloser) error {
 		defer stream.Close()
 		return zeros(stream)
-	}}, podOf("n1", "main"))
+	}}
 	b.Run("TLS", func(b *testing.B) { plainTLS(b) })
 	for name, dial := range dialers {
-		b.Run(name, func(b *testing.B) {
+		benchBoth(b, name, back, func(b *testing.B, cfg *rest.Config) {
 			address := forwarded(b, dial, cfg)
 			b.SetBytes(transferred)
 			for b.Loop() {
@@ -72,6 +72,12 @@ func BenchmarkPortForward(b *testing.B) {
 			}
 		})
 	}
+}
+
+// benchBoth runs a benchmark with a node that is reached over TLS, and with one in the same process.
+func benchBoth(b *testing.B, name string, back http.Handler, f func(*testing.B, *rest.Config)) {
+	b.Run(name+"/remote", func(b *testing.B) { f(b, front(b, back, podOf("n1", "main"))) })
+	b.Run(name+"/local", func(b *testing.B) { f(b, localFront(b, back, podOf("n1", "main"))) })
 }
 
 type counter int
