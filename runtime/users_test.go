@@ -70,6 +70,10 @@ func TestPodHasUsersOfItsOwn(t *testing.T) {
 	if !strings.Contains(string(status), "\nUid:\t1048576\t") {
 		t.Errorf("on the host the process is\n%s", status)
 	}
+	// A command in a container can open its own output.
+	if out, errs, code := k.Exec(sleeper, "write", "/dev/stdout", "word"); strings.TrimSpace(out) != "word" || code != 0 {
+		t.Errorf("a command that writes to /dev/stdout says %q, %q, and exits with %d", out, errs, code)
+	}
 	// The pod has no rights on the kernel's settings.
 	id, _ := k.ContainerIn(pod, p, config("escape", "write", "/proc/sys/kernel/core_pattern", "x"))
 	if got := k.Ended(id); got.GetExitCode() == 0 {

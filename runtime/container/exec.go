@@ -113,6 +113,9 @@ func (k *Supervisor) spawnIn(ctx context.Context, r *Record, proc *libcontainer.
 	}
 	k.spawn.RLock()
 	defer k.spawn.RUnlock()
+	if err := r.ownPipes(proc); err != nil {
+		return nil, err
+	}
 	lc, err := libcontainer.Load(k.libDir(), r.ID)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", r.ID, err)
@@ -147,4 +150,20 @@ type capture struct {
 func (c *capture) read() {
 	c.data, _ = io.ReadAll(io.LimitReader(c.from, maxCapture))
 	_, _ = io.Copy(io.Discard, c.from)
+}
+
+// ownPipes gives the pipes of a command to the root user of the container's user namespace: otherwise they belong to nobody in
+// there, and a program cannot open /dev/stdout.
+func (r *Record) ownPipes(proc *libcontainer.Process) error {
+	if r.Spec.UserNS == "" {
+		return nil
+	}
+	for _, end := range []any{proc.Stdin, proc.Stdout, proc.Stderr} {
+		if f, ok := end.(*os.File); ok && f != nil {
+			if err := f.Chown(int(r.Spec.Users.Host), int(r.Spec.Users.Host)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
