@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,35 @@ func TestPodWithPortOfTheClusterIsRejected(t *testing.T) {
 			t.Errorf("status is %s: %s, want NodePorts: %s", s.Reason, s.Message, want)
 		}
 		synctest.Wait()
+		stop()
+	})
+}
+
+// Requests whose sum does not fit an int64 must not look small.
+func TestAdmissionRejectsEnormousRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		stop := r.start()
+		<-r.node.Ready()
+		for i, list := range []corev1.ResourceList{
+			{corev1.ResourceCPU: resource.MustParse("7E")},
+			{corev1.ResourceMemory: resource.MustParse("7Ei")},
+			{corev1.ResourceEphemeralStorage: resource.MustParse("7Ei")},
+		} {
+			name := fmt.Sprint("large-", i)
+			r.create(webPod(name, func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Requests = list
+				for range 3 {
+					c := *p.Spec.Containers[0].DeepCopy()
+					c.Name += fmt.Sprint(len(p.Spec.Containers))
+					p.Spec.Containers = append(p.Spec.Containers, c)
+				}
+			}))
+			r.await(name, "rejected", inPhase(corev1.PodFailed))
+		}
+		// What they asked for was not taken.
+		r.create(webPod("web", func(*corev1.Pod) {}))
+		r.await("web", "ready", isReady)
 		stop()
 	})
 }

@@ -25,7 +25,7 @@ import (
 // parentheses.
 type ImageOptions struct {
 	// ParallelPulls is how many images are pulled at a time (maxParallelImagePulls); 1 pulls one after the other
-	// (serializeImagePulls), 0 means 5.
+	// (serializeImagePulls), 0 means 5. Pods of one namespace get at most half of them, rounded up.
 	ParallelPulls int
 	// Plugins are the credential provider plug-ins; nil means none.
 	Plugins *credentials.Plugins
@@ -41,7 +41,7 @@ const defaultParallelPulls = 5
 
 // pulls is what the workers share for pulling images.
 type pulls struct {
-	slots   chan struct{}       // one per image that is being pulled
+	turns   *turns
 	records *pullrecord.Records // nil: credentials are not verified
 	files   []string            // with credentials of the node
 	done    chan struct{}       // holds one: a pull has ended
@@ -57,7 +57,7 @@ func (p *pulls) ended() {
 
 // newPulls returns the state for pulls, without records yet.
 func newPulls(o Options) *pulls {
-	p := &pulls{slots: make(chan struct{}, o.Images.ParallelPulls), done: make(chan struct{}, 1)}
+	p := &pulls{turns: newTurns(o.Images.ParallelPulls), done: make(chan struct{}, 1)}
 	if o.RootDir == "" {
 		return p
 	}
@@ -299,12 +299,10 @@ func pullReason(image, message string) (reason, text string) {
 func (w *worker) pullInTurn(ctx context.Context, o order, image string, found []credentials.Credential) (*cri.Image, *credentials.Credential, time.Duration, error) {
 	w.n.exit()
 	defer func() { w.n.slots <- struct{}{} }() // even if ctx is over: the caller frees it
-	select {
-	case w.n.pulls.slots <- struct{}{}:
-		defer func() { <-w.n.pulls.slots }()
-	case <-ctx.Done():
-		return nil, nil, 0, context.Cause(ctx)
+	if err := w.n.pulls.turns.wait(ctx, o.pod.Namespace); err != nil {
+		return nil, nil, 0, err
 	}
+	defer w.n.pulls.turns.done(o.pod.Namespace)
 	began := time.Now()
 	sandbox := w.n.sandboxConfig(o.pod, int32(o.sandbox.Attempt))
 	id, used, err := w.pullWith(ctx, image, sandbox, found)

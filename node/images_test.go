@@ -57,7 +57,7 @@ func (r *pullingRuntime) PullImage(ctx context.Context, name string, auth *cri.A
 	r.pulls = append(r.pulls, strings.TrimSpace(name+" "+auth.GetUsername()))
 	r.mu.Unlock()
 	switch {
-	case strings.Contains(name, "missing"):
+	case strings.Contains(name, "missing"), strings.HasPrefix(name, "sha256:"):
 		return "", status.Error(codes.NotFound, "not found")
 	case strings.Contains(name, "down"):
 		return "", status.Error(codes.Unknown, "RegistryUnavailable: no route")
@@ -150,6 +150,16 @@ func TestPrivateImageIsForPodsWithItsSecret(t *testing.T) {
 		}
 		r.create(imagePod("never", image, corev1.PullNever))
 		r.await("never", "refused", waits("ErrImageNeverPull"))
+		// The id of an image is no way around its secret.
+		there, err := rt.Runtime.ImageStatus(t.Context(), image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.create(imagePod("by-id", there.GetId(), corev1.PullIfNotPresent))
+		r.await("by-id", "refused", waits("ErrImagePull"))
+		if got := rt.taken(); !slices.Equal(got, []string{there.GetId()}) {
+			t.Errorf("a pod that names the id pulls %q", got)
+		}
 		r.create(imagePod("always", image, corev1.PullAlways, "right"))
 		r.await("always", "ready", isReady)
 		if got := rt.taken(); !slices.Equal(got, []string{image + " b"}) {
@@ -207,8 +217,18 @@ func TestSlowPullsHoldNobodyUp(t *testing.T) {
 			r.create(imagePod(fmt.Sprint("slow-", i), fmt.Sprint("r.example/slow:", i), corev1.PullIfNotPresent))
 		}
 		synctest.Wait()
-		if n := len(rt.taken()); n != 5 {
-			t.Errorf("%d pulls at a time", n)
+		if n := len(rt.taken()); n != 3 {
+			t.Errorf("%d of 5 pulls at a time are for one namespace", n)
+		}
+		if _, err := client.Namespaces.Create(t.Context(), r.api, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}); err != nil {
+			t.Fatal(err)
+		}
+		other := imagePod("other", "r.example/other:1", corev1.PullIfNotPresent)
+		other.Namespace = "other"
+		r.create(other)
+		synctest.Wait()
+		if got := rt.taken(); !slices.Equal(got, []string{"r.example/other:1"}) {
+			t.Errorf("pulls %q, want that of the other namespace", got)
 		}
 		r.create(imagePod("web", "r.example/present:1", corev1.PullIfNotPresent))
 		r.await("web", "ready", isReady)

@@ -300,3 +300,88 @@ func TestStaticPodHasMirror(t *testing.T) {
 	}
 	r.await("web-n1", "gone", gone)
 }
+
+// TestForgedStaticPodsAreOrdinary creates pods with the annotations that the agent gives static pods and mirror pods.
+func TestForgedStaticPodsAreOrdinary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		stop := r.start()
+		<-r.node.Ready()
+		annotated := func(keys ...string) func(*corev1.Pod) {
+			return func(p *corev1.Pod) {
+				p.Annotations = map[string]string{}
+				for _, k := range keys {
+					p.Annotations[k] = "file"
+				}
+			}
+		}
+		const source, hash = "kubernetes.io/config.source", "kubernetes.io/config.hash"
+		// Its annotation alone makes no static pod: it ends when the API server deletes it.
+		r.create(webPod("source", annotated(source)))
+		r.await("source", "ready", isReady)
+		r.delete("source")
+		r.await("source", "gone", gone)
+		// A mirror pod without a static pod is deleted, and does not run.
+		for _, keys := range [][]string{{corev1.MirrorPodAnnotationKey}, {corev1.MirrorPodAnnotationKey, source, hash}} {
+			uid := r.create(webPod("mirror", annotated(keys...))).UID
+			r.await("mirror", "gone", gone)
+			list, err := r.opts.Runtime.ListPodSandbox(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range list {
+				if s.GetMetadata().GetUid() == string(uid) {
+					t.Errorf("the forged mirror pod with %v runs", keys)
+				}
+			}
+		}
+		stop()
+	})
+}
+
+// TestEphemeralContainerReadsAnotherSecret adds a container that names objects which no container named before.
+func TestEphemeralContainerReadsAnotherSecret(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t,
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "late"}, Data: map[string][]byte{"key": []byte("word")}},
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "late"}, Data: map[string]string{"MORE": "words"}})
+		recorder := &envRuntime{Runtime: r.opts.Runtime, envs: make(chan []*cri.KeyValue, 10)}
+		r.opts.Runtime = recorder
+		stop := r.start()
+		<-r.node.Ready()
+		r.create(webPod("web", func(*corev1.Pod) {}))
+		p := r.await("web", "ready", isReady).DeepCopy()
+		<-recorder.envs
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: "debug", Image: "busybox", ImagePullPolicy: corev1.PullIfNotPresent, TerminationMessagePath: "/dev/termination-log",
+			Env: []corev1.EnvVar{{Name: "WORD", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "late"}, Key: "key",
+			}}}},
+			EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}}},
+		}}}
+		if _, err := client.Pods.Update(t.Context(), r.api, p, "ephemeralcontainers"); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, e := range <-recorder.envs {
+			got[e.GetKey()] = string(e.GetValue())
+		}
+		if got["WORD"] != "word" || got["MORE"] != "words" {
+			t.Errorf("the environment of the ephemeral container is %v", got)
+		}
+		r.delete("web")
+		r.await("web", "gone", gone)
+		stop()
+	})
+}
+
+// An envRuntime reports the environment of each container.
+type envRuntime struct {
+	node.Runtime
+	envs chan []*cri.KeyValue
+}
+
+func (r *envRuntime) CreateContainer(ctx context.Context, sandbox string, c *cri.ContainerConfig, s *cri.PodSandboxConfig) (string, error) {
+	r.envs <- c.GetEnvs()
+	return r.Runtime.CreateContainer(ctx, sandbox, c, s)
+}

@@ -186,7 +186,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 		})
 		if w.run(ctx) {
 			n.metrics.forget(pod.UID, w.key)
-			n.objects.release(pod)
+			n.objects.release(pod.UID)
 			n.mu.Lock()
 			delete(n.workers, pod.UID)
 			n.freed(pod.UID)

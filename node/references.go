@@ -67,7 +67,8 @@ func (r *references) Run(ctx context.Context) error {
 	return nil
 }
 
-// hold starts watching the objects that the pod names.
+// hold starts watching the objects that the pod names. It is called again with later versions of the pod, which may name more: those
+// of new ephemeral containers.
 func (r *references) hold(pod *corev1.Pod) {
 	<-r.running
 	r.mu.Lock()
@@ -78,22 +79,20 @@ func (r *references) hold(pod *corev1.Pod) {
 			f = r.follow(ref)
 			r.held[ref] = f
 		}
-		f.users = append(f.users, pod.UID)
+		if !slices.Contains(f.users, pod.UID) {
+			f.users = append(f.users, pod.UID)
+		}
 	}
 	r.holdTrust(pod)
 }
 
 // release ends watching the objects that no other pod names.
-func (r *references) release(pod *corev1.Pod) {
+func (r *references) release(pod types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.releaseTrust(pod)
-	for _, ref := range named(pod) {
-		f := r.held[ref]
-		if f == nil {
-			continue
-		}
-		f.users = slices.DeleteFunc(f.users, func(uid types.UID) bool { return uid == pod.UID })
+	for ref, f := range r.held {
+		f.users = slices.DeleteFunc(f.users, func(uid types.UID) bool { return uid == pod })
 		if len(f.users) == 0 {
 			f.cancel()
 			delete(r.held, ref)
@@ -205,28 +204,34 @@ func named(pod *corev1.Pod) []reference {
 	for _, s := range pod.Spec.ImagePullSecrets {
 		add(true, s.Name)
 	}
-	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range containers {
-			for _, from := range containers[i].EnvFrom {
-				if from.ConfigMapRef != nil {
-					add(false, from.ConfigMapRef.Name)
-				}
-				if from.SecretRef != nil {
-					add(true, from.SecretRef.Name)
-				}
+	env := func(sources []corev1.EnvFromSource, vars []corev1.EnvVar) {
+		for _, from := range sources {
+			if from.ConfigMapRef != nil {
+				add(false, from.ConfigMapRef.Name)
 			}
-			for _, e := range containers[i].Env {
-				if e.ValueFrom == nil {
-					continue
-				}
-				if e.ValueFrom.ConfigMapKeyRef != nil {
-					add(false, e.ValueFrom.ConfigMapKeyRef.Name)
-				}
-				if e.ValueFrom.SecretKeyRef != nil {
-					add(true, e.ValueFrom.SecretKeyRef.Name)
-				}
+			if from.SecretRef != nil {
+				add(true, from.SecretRef.Name)
 			}
 		}
+		for _, e := range vars {
+			if e.ValueFrom == nil {
+				continue
+			}
+			if e.ValueFrom.ConfigMapKeyRef != nil {
+				add(false, e.ValueFrom.ConfigMapKeyRef.Name)
+			}
+			if e.ValueFrom.SecretKeyRef != nil {
+				add(true, e.ValueFrom.SecretKeyRef.Name)
+			}
+		}
+	}
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			env(containers[i].EnvFrom, containers[i].Env)
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		env(pod.Spec.EphemeralContainers[i].EnvFrom, pod.Spec.EphemeralContainers[i].Env)
 	}
 	return list
 }

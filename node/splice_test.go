@@ -55,10 +55,11 @@ func TestUpgradedConnectionIsPassedOn(t *testing.T) {
 		g.Go(func(context.Context) { _ = front.Serve(l) })
 		t.Run(name, func(t *testing.T) {
 			dial := func() net.Conn {
-				conn, err := inside.Dial(t.Context())
+				dial := inside.Dial
 				if name == "tcp" {
-					conn, err = (&net.Dialer{}).DialContext(t.Context(), "tcp", outside.Addr().String())
+					dial = func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", outside.Addr().String()) }
 				}
+				conn, err := dial(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -51,15 +51,17 @@ func (r *references) holdTrust(pod *corev1.Pod) {
 		}
 		r.trust = t
 	}
-	r.trust.users = append(r.trust.users, pod.UID)
+	if !slices.Contains(r.trust.users, pod.UID) {
+		r.trust.users = append(r.trust.users, pod.UID)
+	}
 }
 
 // releaseTrust ends the count. The caller holds mu.
-func (r *references) releaseTrust(pod *corev1.Pod) {
+func (r *references) releaseTrust(pod types.UID) {
 	if r.trust == nil {
 		return
 	}
-	r.trust.users = slices.DeleteFunc(r.trust.users, func(uid types.UID) bool { return uid == pod.UID })
+	r.trust.users = slices.DeleteFunc(r.trust.users, func(uid types.UID) bool { return uid == pod })
 	if len(r.trust.users) == 0 {
 		r.trust.cancel()
 		r.trust = nil

@@ -56,6 +56,10 @@ func TestUsage(t *testing.T) {
 		{"pods", `{spec: {containers: [{resources: {requests: {cpu: 1}}}]}, status: {phase: Failed}}`, "count/pods=1"},
 		{"pods", `{metadata: {deletionTimestamp: "2025-12-31T23:59:40Z", deletionGracePeriodSeconds: 20}, spec: {containers: [{}]}}`, "count/pods=1 pods=1"},
 		{"pods", `{metadata: {deletionTimestamp: "2025-12-31T23:59:39Z", deletionGracePeriodSeconds: 20}, spec: {containers: [{}]}}`, "count/pods=1"},
+		{ // more than an int64 holds
+			"pods", `{spec: {containers: [{resources: {requests: {cpu: 7E, memory: 7Ei, example.com/gpu: "9223372036854775807"}}}, {resources: {requests: {cpu: 7E, memory: 7Ei, example.com/gpu: "9223372036854775807"}}}]}}`,
+			"count/pods=1 cpu=14E memory=14Ei pods=1 requests.cpu=14E requests.example.com/gpu=18446744073709551614 requests.memory=14Ei",
+		},
 		{"services", `{spec: {type: ClusterIP, ports: [{}]}}`, "count/services=1 services=1 services.loadbalancers=0 services.nodeports=0"},
 		{"services", `{spec: {type: NodePort, ports: [{}, {}]}}`, "count/services=1 services=1 services.loadbalancers=0 services.nodeports=2"},
 		{"services", `{spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{nodePort: 30000}, {}]}}`, "count/services=1 services=1 services.loadbalancers=1 services.nodeports=1"},

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Resources are amounts of what nodes have and pods ask for.
@@ -28,7 +29,7 @@ func NewResources(l corev1.ResourceList) Resources {
 	for name, q := range l {
 		switch name {
 		case corev1.ResourceCPU:
-			r.MilliCPU = min(q.MilliValue(), most)
+			r.MilliCPU = thousandths(&q)
 		case corev1.ResourceMemory:
 			r.Memory = min(q.Value(), most)
 		case corev1.ResourceEphemeralStorage:
@@ -43,6 +44,14 @@ func NewResources(l corev1.ResourceList) Resources {
 		}
 	}
 	return r
+}
+
+// thousandths is [resource.Quantity.MilliValue] for amounts whose thousandths do not fit an int64 as well.
+func thousandths(q *resource.Quantity) int64 {
+	if q.Value() >= most/1000 {
+		return most
+	}
+	return q.MilliValue()
 }
 
 // Amount returns how much there is of one resource, CPU in thousandths.
