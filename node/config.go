@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/pullrecord"
 )
@@ -65,11 +66,12 @@ func configuredImages(o ImageOptions, c *kubeletconfig.Config) ImageOptions {
 }
 
 // thresholds returns at what amounts of free resources pods are evicted.
-func (o Options) thresholds() map[string]string {
-	if o.Config != nil {
-		return o.Config.EvictionHard
+func (o Options) thresholds() eviction.Settings {
+	c := o.Config
+	if c == nil {
+		c = kubeletconfig.Default()
 	}
-	return kubeletconfig.Default().EvictionHard
+	return eviction.Settings{Hard: c.EvictionHard, Soft: c.EvictionSoft, SoftGracePeriod: c.EvictionSoftGracePeriod, MinimumReclaim: c.EvictionMinimumReclaim}
 }
 
 // config returns the configuration of the node.

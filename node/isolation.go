@@ -43,7 +43,7 @@ func (n *Node) openIsolation(ctx context.Context) error {
 		n.log.Warn("the runtime has no cgroup of this name: it limits each container, and nothing limits pods as a whole", "cgroup", n.opts.CgroupRoot)
 		return nil
 	}
-	cgroups, err := podcgroup.Open(root, crispec.NodeResources(n.machine.capacity))
+	cgroups, err := podcgroup.Open(root, crispec.NodeResources(n.machine.capacity), *n.config().PodPidsLimit)
 	if err != nil {
 		// Pods run, as on a machine that lacks a controller.
 		n.log.Warn("cgroups of pods can't be made: nothing limits pods as a whole", "err", err)

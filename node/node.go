@@ -267,9 +267,10 @@ func New(opts Options) (*Node, error) {
 		health:   health{changed: make(chan struct{}, 1)},
 		streams:  newStreamTransport(),
 		statics:  statics{running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: make(chan struct{}, 1)},
-		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction, Transition: transition}},
+		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction}},
 		workers:  map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
 	}
+	n.pressure.monitor.Transition = n.config().EvictionPressureTransitionPeriod.Duration
 	if n.opts.Prober == nil {
 		n.opts.Prober = prober{n: n}
 	}

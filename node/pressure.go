@@ -26,8 +26,6 @@ const (
 	watchPeriod = 10 * time.Second
 	// remeasure is how often the local storage of pods with limits is measured if the file system has not changed.
 	remeasure = 5 * time.Minute
-	// transition is how long a condition like DiskPressure holds after its last cause, as in Kubernetes.
-	transition = 5 * time.Minute
 	// evictionWait is how long the node waits for an evicted pod to end before it evicts another one, as in Kubernetes.
 	evictionWait = 30 * time.Second
 
@@ -89,7 +87,23 @@ func (n *Node) relieve(ctx context.Context, now time.Time) {
 		n.log.Warn("the node lacks a resource, and no pod can be evicted", "resource", s.Resource)
 		return
 	}
-	n.evict(ctx, victim.Pod, message, true)
+	n.evict(ctx, victim.Pod, message, n.graceOf(s, victim.Pod), true)
+}
+
+// hardGrace is how long a pod may take to end that is evicted for a hard threshold, or for its own limits.
+const hardGrace = time.Second
+
+// graceOf returns how long an evicted pod may take to end. For a soft threshold that is as long as it wants, within the limit of the
+// configuration.
+func (n *Node) graceOf(s eviction.Shortage, pod *corev1.Pod) time.Duration {
+	if !s.Soft {
+		return hardGrace
+	}
+	most := time.Duration(n.config().EvictionMaxPodGracePeriod) * time.Second
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
+		most = min(most, time.Duration(*own)*time.Second)
+	}
+	return max(most, hardGrace)
 }
 
 // observe reads the signals, and the free space and inodes of the node's file system.
@@ -148,15 +162,15 @@ func (n *Node) evictExceeding(ctx context.Context) bool {
 	found := false
 	for _, p := range n.usage(ctx, true, eviction.Limited) {
 		if message := eviction.Exceeded(&p); message != "" && !eviction.Critical(p.Pod) {
-			n.evict(ctx, p.Pod, message, false)
+			n.evict(ctx, p.Pod, message, hardGrace, false)
 			found = true
 		}
 	}
 	return found
 }
 
-// evict ends a pod within a second, and waits until it has ended or for a limited time.
-func (n *Node) evict(ctx context.Context, pod *corev1.Pod, message string, disrupted bool) {
+// evict ends a pod, and waits until it has ended or for a limited time.
+func (n *Node) evict(ctx context.Context, pod *corev1.Pod, message string, grace time.Duration, disrupted bool) {
 	n.mu.Lock()
 	w := n.workers[pod.UID]
 	n.mu.Unlock()
@@ -168,11 +182,10 @@ func (n *Node) evict(ctx context.Context, pod *corev1.Pod, message string, disru
 		if w.view.Finished() {
 			return
 		}
-		grace := time.Second
 		w.event(corev1.EventTypeWarning, eviction.Reason, "%s", message)
 		w.fail(lifecycle.Verdict{Reason: eviction.Reason, Message: message, Grace: &grace, Disrupted: disrupted}, time.Now())
 	})
-	limited, cancel := context.WithTimeout(ctx, evictionWait)
+	limited, cancel := context.WithTimeout(ctx, grace+evictionWait)
 	defer cancel()
 	for {
 		state, changed := w.status()

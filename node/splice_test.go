@@ -57,7 +57,9 @@ func TestUpgradedConnectionIsPassedOn(t *testing.T) {
 			dial := func() net.Conn {
 				dial := inside.Dial
 				if name == "tcp" {
-					dial = func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", outside.Addr().String()) }
+					dial = func(ctx context.Context) (net.Conn, error) {
+						return (&net.Dialer{}).DialContext(ctx, "tcp", outside.Addr().String())
+					}
 				}
 				conn, err := dial(t.Context())
 				if err != nil {

@@ -36,13 +36,13 @@ func TestMonitorHoldsConditions(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	got, err := eviction.Parse(map[string]string{"nodefs.available": "2.5%", "memory.available": "1Gi", "imagefs.available": "0%"})
+	got, err := eviction.Parse(eviction.Settings{Hard: map[string]string{"nodefs.available": "2.5%", "memory.available": "1Gi", "imagefs.available": "0%"}})
 	want := []eviction.Threshold{{Signal: eviction.MemoryAvailable, Value: 1 << 30}, {Signal: eviction.NodeFsAvailable, Percent: 2.5}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("Parse = %v, %v, want %v", got, err, want)
 	}
 	for _, bad := range []map[string]string{{"x": "1"}, {"memory.available": "-1"}, {"memory.available": "101%"}, {"memory.available": "NaN%"}, {"nodefs.available": "much"}} {
-		if got, err := eviction.Parse(bad); err == nil {
+		if got, err := eviction.Parse(eviction.Settings{Hard: bad}); err == nil {
 			t.Errorf("Parse(%v) = %v, want an error", bad, got)
 		}
 	}
@@ -136,5 +136,48 @@ func upstream() []eviction.Threshold {
 		{Signal: eviction.NodeFsInodes, Percent: 5},
 		{Signal: eviction.ImageFsAvailable, Percent: 15},
 		{Signal: eviction.ImageFsInodes, Percent: 5},
+	}
+}
+
+func TestSoftThresholdWaitsAndReclaims(t *testing.T) {
+	thresholds, err := eviction.Parse(eviction.Settings{
+		Hard: map[string]string{"memory.available": "100"}, Soft: map[string]string{"memory.available": "20%"},
+		SoftGracePeriod: map[string]string{"memory.available": "1m30s"}, MinimumReclaim: map[string]string{"memory.available": "50"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := eviction.Monitor{Thresholds: thresholds, Transition: time.Minute}
+	start := time.Unix(1000, 0)
+	for _, tt := range []struct {
+		at        time.Duration
+		available int64
+		hard      bool
+		soft      bool
+		pressure  bool
+	}{
+		{0, 250, false, false, false},
+		{10 * time.Second, 190, false, false, true},
+		{90 * time.Second, 190, false, false, true},
+		{100 * time.Second, 190, false, true, true},
+		{110 * time.Second, 240, false, true, true}, // less than 50 more than the threshold
+		{120 * time.Second, 250, false, false, true},
+		{130 * time.Second, 199, false, false, true}, // the time begins again
+		{140 * time.Second, 99, true, false, true},
+		{220 * time.Second, 120, true, true, true}, // the hard one wants its 50, too
+		{230 * time.Second, 260, false, false, true},
+		{290 * time.Second, 260, false, false, false},
+	} {
+		short, conditions := m.Observe(map[eviction.Signal]eviction.Observation{eviction.MemoryAvailable: {Available: tt.available, Capacity: 1000}}, start.Add(tt.at))
+		hard := slices.ContainsFunc(short, func(s eviction.Shortage) bool { return !s.Soft })
+		soft := slices.ContainsFunc(short, func(s eviction.Shortage) bool { return s.Soft })
+		if hard != tt.hard || soft != tt.soft || (len(conditions) > 0) != tt.pressure {
+			t.Errorf("after %v with %d: %+v, %v", tt.at, tt.available, short, conditions)
+		}
+	}
+	for _, bad := range []string{"", "soon", "-1s"} {
+		if got, err := eviction.Parse(eviction.Settings{Soft: map[string]string{"pid.available": "1"}, SoftGracePeriod: map[string]string{"pid.available": bad}}); err == nil {
+			t.Errorf("a grace period of %q is accepted: %v", bad, got)
+		}
 	}
 }

@@ -50,6 +50,13 @@ type Threshold struct {
 	Signal  Signal
 	Value   int64   // in the unit of the signal: bytes, inodes or processes
 	Percent float64 // of the capacity, in place of Value, if it is not 0
+
+	// Soft thresholds end pods when the signal has been below them for the time Grace, and give the pods time to end.
+	Soft  bool
+	Grace time.Duration
+	// Reclaim is by how much the signal has to be above the threshold before that is met again, once pods were ended for it: a
+	// threshold of which only Value and Percent count; nil means nothing.
+	Reclaim *Threshold
 }
 
 // least returns the threshold for a capacity.
@@ -60,25 +67,58 @@ func (t Threshold) least(capacity int64) int64 {
 	return t.Value
 }
 
-// Parse reads thresholds as the field evictionHard of a KubeletConfiguration has them: quantities or percentages by signal.
-// The result is sorted by signal, memory first.
-func Parse(values map[string]string) ([]Threshold, error) {
+// Settings are the fields of a KubeletConfiguration about thresholds: quantities, percentages or durations by signal.
+type Settings struct{ Hard, Soft, SoftGracePeriod, MinimumReclaim map[string]string }
+
+// Parse reads thresholds. The result is sorted by signal, memory first, and the hard ones before the soft ones.
+func Parse(s Settings) ([]Threshold, error) {
+	hard, err := parse("evictionHard", s.Hard)
+	if err != nil {
+		return nil, err
+	}
+	soft, err := parse("evictionSoft", s.Soft)
+	if err != nil {
+		return nil, err
+	}
+	least, err := parse("evictionMinimumReclaim", s.MinimumReclaim)
+	if err != nil {
+		return nil, err
+	}
+	for i := range soft {
+		name := string(soft[i].Signal)
+		soft[i].Soft = true
+		if soft[i].Grace, err = time.ParseDuration(s.SoftGracePeriod[name]); err != nil || soft[i].Grace < 0 {
+			return nil, fmt.Errorf("evictionSoftGracePeriod[%s]: must be a duration >= 0s, got %q", name, s.SoftGracePeriod[name])
+		}
+	}
+	list := slices.Concat(hard, soft)
+	for i := range list {
+		if j := slices.IndexFunc(least, func(t Threshold) bool { return t.Signal == list[i].Signal }); j >= 0 {
+			list[i].Reclaim = &least[j]
+		}
+	}
+	slices.SortStableFunc(list, bySignal)
+	return list, nil
+}
+
+// parse reads the thresholds of one field.
+func parse(field string, values map[string]string) ([]Threshold, error) {
 	var list []Threshold
 	for name, text := range values {
 		t := Threshold{Signal: Signal(name)}
 		if _, condition := t.Signal.resourceOf(); condition == "" {
-			return nil, fmt.Errorf("evictionHard[%s]: unknown signal", name)
+			return nil, fmt.Errorf("%s[%s]: unknown signal", field, name)
 		}
 		if percent, is := strings.CutSuffix(text, "%"); is {
 			p, err := strconv.ParseFloat(percent, 64)
 			if err != nil || !(p >= 0 && p <= 100) {
-				return nil, fmt.Errorf("evictionHard[%s]: must be a percentage from 0%% to 100%%, got %q", name, text)
+				return nil, fmt.Errorf("%s[%s]: must be a percentage from 0%% to 100%%, got %q", field, name, text)
 			}
 			t.Percent = p
 		} else {
 			q, err := resource.ParseQuantity(text)
 			if err != nil || q.Sign() < 0 {
-				return nil, fmt.Errorf("evictionHard[%s]: must be a quantity >= 0 or a percentage, got %q", name, text)
+				return nil, fmt.Errorf("%s[%s]: must be a quantity >= 0 or a percentage, got %q", field, name, text)
 			}
 			t.Value = q.Value()
 		}
@@ -86,16 +126,19 @@ func Parse(values map[string]string) ([]Threshold, error) {
 			list = append(list, t)
 		}
 	}
-	slices.SortFunc(list, func(a, b Threshold) int {
-		if (a.Signal == MemoryAvailable) != (b.Signal == MemoryAvailable) {
-			if a.Signal == MemoryAvailable {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(string(a.Signal), string(b.Signal))
-	})
+	slices.SortFunc(list, bySignal)
 	return list, nil
+}
+
+// bySignal is the order in which thresholds are looked at.
+func bySignal(a, b Threshold) int {
+	if (a.Signal == MemoryAvailable) != (b.Signal == MemoryAvailable) {
+		if a.Signal == MemoryAvailable {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(string(a.Signal), string(b.Signal))
 }
 
 // An Observation is the value of a signal.
@@ -106,6 +149,7 @@ type Shortage struct {
 	Signal   Signal
 	Resource corev1.ResourceName // what the node lacks
 	Least    int64
+	Soft     bool // pods get time to end
 	Observation
 }
 
@@ -115,25 +159,41 @@ type Monitor struct {
 	// Transition is how long a condition holds after its last cause.
 	Transition time.Duration
 
-	last map[corev1.NodeConditionType]time.Time // when a condition last had a cause
+	last  map[corev1.NodeConditionType]time.Time // when a condition last had a cause
+	since map[int]time.Time                      // since when a threshold is met, by its index
+	acted map[int]bool                           // thresholds that were reported as shortages, and are still met
 }
 
 // Observe returns the shortages that there are now, the most urgent first, and the conditions of the node that hold, sorted.
-// Signals without observation, and those whose capacity is not known (0), cause nothing.
+// A soft threshold is a cause of its condition at once, and a shortage when its time is over. Signals without observation, and those
+// whose capacity is not known (0), cause nothing.
 func (m *Monitor) Observe(values map[Signal]Observation, now time.Time) ([]Shortage, []corev1.NodeConditionType) {
 	if m.last == nil {
-		m.last = map[corev1.NodeConditionType]time.Time{}
+		m.last, m.since, m.acted = map[corev1.NodeConditionType]time.Time{}, map[int]time.Time{}, map[int]bool{}
 	}
 	var short []Shortage
-	for _, t := range m.Thresholds {
+	for i, t := range m.Thresholds {
 		o, known := values[t.Signal]
 		least := t.least(o.Capacity)
-		if !known || o.Capacity <= 0 || o.Available >= least {
+		enough := least
+		if m.acted[i] && t.Reclaim != nil {
+			enough += t.Reclaim.least(o.Capacity)
+		}
+		if !known || o.Capacity <= 0 || o.Available >= enough {
+			delete(m.since, i)
+			delete(m.acted, i)
 			continue
 		}
 		lacks, condition := t.Signal.resourceOf()
 		m.last[condition] = now
-		short = append(short, Shortage{Signal: t.Signal, Resource: lacks, Least: least, Observation: o})
+		if _, met := m.since[i]; !met {
+			m.since[i] = now
+		}
+		if now.Sub(m.since[i]) < t.Grace {
+			continue
+		}
+		m.acted[i] = true
+		short = append(short, Shortage{Signal: t.Signal, Resource: lacks, Least: least, Soft: t.Soft, Observation: o})
 	}
 	var conditions []corev1.NodeConditionType
 	for c, at := range m.last {

@@ -115,7 +115,8 @@ func asMap(k *kubelet.KubeletConfiguration) map[string]any {
 func Effective() []string {
 	all := strings.Fields(`
 		allowedUnsafeSysctls clusterDNS clusterDomain containerLogMaxFiles containerLogMaxSize cgroupDriver containerLogMonitorInterval
-		enableProfilingHandler enableSystemLogHandler evictionHard healthzBindAddress healthzPort imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
+		enableProfilingHandler enableSystemLogHandler evictionHard evictionMaxPodGracePeriod evictionMinimumReclaim evictionPressureTransitionPeriod
+		evictionSoft evictionSoftGracePeriod podPidsLimit healthzBindAddress healthzPort imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
 		imagePullCredentialsVerificationPolicy kubeReserved maxParallelImagePulls maxPods preloadedImagesVerificationAllowlist
 		seccompDefault serializeImagePulls staticPodPath
 		nodeLeaseDurationSeconds nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency podsPerCore

@@ -29,6 +29,7 @@ const unlimited = 1 << 62
 
 // A Tree is the cgroups of the pods of one node. It is safe for concurrent use.
 type Tree struct {
+	pids int64  // how many processes a pod may have; 0 means as many as the node
 	root string // of the node's cgroups, below the mount points of the hierarchies
 	make func(path string, r *cgroups.Resources) error
 	drop func(path string) error
@@ -38,9 +39,10 @@ type Tree struct {
 }
 
 // Open makes the cgroups above those of pods, below the cgroup at the path root, which must exist. Node is what the pods
-// of the node may use together.
-func Open(root string, node *cri.LinuxContainerResources) (*Tree, error) {
+// of the node may use together; pids is how many processes and threads each of them may have, and 0 or less means no limit.
+func Open(root string, node *cri.LinuxContainerResources, pids int64) (*Tree, error) {
 	t := newTree(root, set, remove)
+	t.pids = max(0, pids)
 	return t, t.open(node)
 }
 
@@ -126,7 +128,11 @@ func (t *Tree) Path(uid types.UID, qos corev1.PodQOSClass) string {
 // Set makes the cgroup of a pod, or changes its limits.
 func (t *Tree) Set(uid types.UID, qos corev1.PodQOSClass, limits *cri.LinuxContainerResources) error {
 	path := t.Path(uid, qos)
-	if err := t.make(path, resources(limits)); err != nil {
+	r := resources(limits)
+	if t.pids > 0 {
+		r.PidsLimit = &t.pids
+	}
+	if err := t.make(path, r); err != nil {
 		return fmt.Errorf("cgroup %s: %w", path, err)
 	}
 	if qos != corev1.PodQOSBurstable {
@@ -219,6 +225,9 @@ func within(r *cgroups.Resources, enforces func(controller string) bool) *cgroup
 	}
 	if !enforces("memory") {
 		out.Memory = 0
+	}
+	if !enforces("pids") {
+		out.PidsLimit = nil
 	}
 	if !enforces("hugetlb") {
 		out.HugetlbLimit = nil

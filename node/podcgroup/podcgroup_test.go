@@ -72,3 +72,23 @@ func TestTreeReportsWhichCgroupFails(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestPodsHaveALimitOfProcesses(t *testing.T) {
+	tree, made := fake(t)
+	if err := tree.Set("free", corev1.PodQOSGuaranteed, nil); err != nil {
+		t.Fatal(err)
+	}
+	tree.pids = 50
+	if err := tree.Set("bound", corev1.PodQOSBurstable, nil); err != nil {
+		t.Fatal(err)
+	}
+	if made["/node/kubepods/podfree"].PidsLimit != nil || made["/node/kubepods/burstable"].PidsLimit != nil {
+		t.Error("a cgroup has a limit of processes that has none")
+	}
+	if got := made["/node/kubepods/burstable/podbound"].PidsLimit; got == nil || *got != 50 {
+		t.Errorf("the limit of processes is %v, want 50", got)
+	}
+	if got := within(made["/node/kubepods/burstable/podbound"], func(controller string) bool { return controller != "pids" }); got.PidsLimit != nil {
+		t.Error("a limit without its controller is kept")
+	}
+}
