@@ -3,6 +3,7 @@ module github.com/sampan-io/sampan
 go 1.26.0
 
 require (
+	github.com/containernetworking/cni v1.3.0
 	github.com/BurntSushi/toml v1.6.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/evanphx/json-patch/v5 v5.9.11

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,6 +174,9 @@ func (r *runtimeProcess) start(ctx context.Context) (*exec.Cmd, error) {
 	defer told.Close()
 	args := append([]string{"serve", "--ready-fd=3", "--registries=" + r.c.Profile.RegistryDirs(r.c.Settings.Images)}, runtimeFlags(r.c.Profile, nodeNetwork(r.c.Settings.Pods), r.c.Settings.Services.String())...)
 	args = append(args, r.c.logFlags()...)
+	if dir := r.c.Settings.CNIConfDir; dir != "" {
+		args = append(args, "--cni-conf-dir="+dir, "--cni-bin-dir="+cmp.Or(r.c.Settings.CNIBinDir, local.DefaultCNIBinDir))
+	}
 	cmd := exec.Command(r.program, args...) //nolint:noctx // it must outlive us
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{tell}

@@ -55,6 +55,7 @@ type podRecord struct {
 	Others  []netip.Addr `json:",omitempty"` // of the second IP family
 	Link    string
 	HostNet bool
+	CNI     bool `json:",omitempty"` // plug-ins connect it, not the bridge
 	HostIPC bool
 	HostPID bool
 	Pause   string `json:",omitempty"` // id of the container that holds the PID namespace of the pod; "" if its containers share none
@@ -72,6 +73,9 @@ func (r *podRecord) addresses() []netip.Addr {
 
 // attachment is the pod's place on the network, as a record has it.
 func (p *pod) attachment(r *podRecord) network.Attachment {
+	if r.CNI {
+		return network.Attachment{}
+	}
 	at := network.Attachment{Addresses: r.addresses(), Link: r.Link}
 	if len(at.Addresses) > 0 {
 		at.Ports, _ = hostPorts(p.config) // checked when it was made
@@ -295,7 +299,7 @@ func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) er
 	var at network.Attachment
 	if spec.Net {
 		ports, err := hostPorts(p.config)
-		if err == nil {
+		if err == nil && s.cni == nil {
 			at, err = s.network.Reservation(id, ports)
 		}
 		if err != nil {
@@ -308,6 +312,9 @@ func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) er
 				if err := os.WriteFile(lowest, []byte("0"), 0); err != nil {
 					return fmt.Errorf("unprivileged ports: %w", err)
 				}
+			}
+			if s.cni != nil {
+				return network.UpLoopback()
 			}
 			return s.network.Attach(at)
 		}
@@ -324,15 +331,12 @@ func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) er
 		}
 	}
 	err := p.update(func(r *podRecord) {
-		r.Pins, r.Link = pins, at.Link
+		r.Pins, r.Link, r.CNI = pins, at.Link, spec.Net && s.cni != nil
 		if len(at.Addresses) > 0 {
 			r.Address, r.Others = at.Addresses[0], at.Addresses[1:]
 		}
 	})
 	if err != nil {
-		return err
-	}
-	if err := s.podFiles(p, at.Addresses); err != nil {
 		return err
 	}
 	err = s.supervisor.Spawning(func() error {
@@ -342,12 +346,21 @@ func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) er
 	if err != nil {
 		return err
 	}
+	addresses := at.Addresses
+	if p.record.CNI {
+		if addresses, err = s.attachCNI(ctx, p); err != nil {
+			return err
+		}
+	}
+	if err := s.podFiles(p, addresses); err != nil {
+		return err
+	}
 	if p.record.Pause != "" {
 		if err := s.pause(ctx, p); err != nil {
 			return err
 		}
 	}
-	if spec.Net {
+	if spec.Net && s.cni == nil {
 		if err := s.network.Publish(id); err != nil {
 			return err
 		}
@@ -489,7 +502,11 @@ func (s *Server) eachContainer(ctx context.Context, podID string, do func(id str
 // release gives back what the kernel has of a pod.
 func (s *Server) release(ctx context.Context, r *podRecord, p *pod) error {
 	var errs []error
-	if !r.HostNet {
+	switch {
+	case r.HostNet:
+	case r.CNI:
+		errs = append(errs, s.detachCNI(ctx, r, p))
+	default:
 		errs = append(errs, s.network.Detach(r.ID, p.attachment(r)))
 	}
 	errs = append(errs, container.Unpin(r.Pins))
@@ -624,7 +641,7 @@ func (s *Server) adoptPods(ctx context.Context) error {
 				}
 			}
 		}
-		if p.record.Address.IsValid() && p.record.Ready {
+		if p.record.Address.IsValid() && p.record.Ready && !p.record.CNI {
 			if err := s.network.Reserve(p.record.ID, p.attachment(&p.record)); err != nil {
 				return err
 			}
@@ -636,6 +653,9 @@ func (s *Server) adoptPods(ctx context.Context) error {
 	}
 	if err := s.network.Settle(); err != nil {
 		return err
+	}
+	if s.cni != nil {
+		s.settleCNI()
 	}
 	return s.adoptContainers()
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/runtime/api"
+	"github.com/sampan-io/sampan/runtime/cni"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/image"
 	"github.com/sampan-io/sampan/runtime/network"
@@ -42,6 +43,11 @@ type Options struct {
 	ServiceCIDRs []netip.Prefix
 	Table        string
 
+	// CNIConfDir is a directory with the configuration of CNI plug-ins, and CNIBinDirs are those with their programs: they connect
+	// pods in place of the bridge. Empty means that the bridge does.
+	CNIConfDir string
+	CNIBinDirs []string
+
 	Logs    container.LogLimits // of each container; the zero value means that logs grow without bound
 	Version string              // of this program, for CRI's Version
 	Program string              // its file, for a restart in place; "" means that there is none
@@ -56,7 +62,17 @@ type Options struct {
 
 func (o Options) check() (Options, error) {
 	var errs []error
-	for name, path := range map[string]string{"socket": o.Socket, "root": o.Root, "state": o.State} {
+	places := map[string]string{"socket": o.Socket, "root": o.Root, "state": o.State}
+	if o.CNIConfDir != "" {
+		places["cni-conf-dir"] = o.CNIConfDir
+		for _, dir := range o.CNIBinDirs {
+			places["cni-bin-dir"] = dir
+		}
+		if len(o.CNIBinDirs) == 0 {
+			errs = append(errs, errors.New("cni-conf-dir needs cni-bin-dir"))
+		}
+	}
+	for name, path := range places {
 		if !filepath.IsAbs(path) {
 			errs = append(errs, fmt.Errorf("%s %q is not an absolute path", name, path))
 		}
@@ -92,6 +108,7 @@ type Server struct {
 	opts       Options
 	supervisor *container.Supervisor
 	network    *network.Network
+	cni        *cni.Network // nil: pods are on the bridge
 	streams    *streaming.Server
 	copies     *run.Group // copies from clients of streams to pods
 	events     *hub
@@ -133,6 +150,9 @@ func New(opts Options) (*Server, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
+	}
+	if opts.CNIConfDir != "" {
+		s.cni = cni.New(cni.Options{ConfDir: opts.CNIConfDir, BinDirs: opts.CNIBinDirs, Cache: filepath.Join(opts.Root, "cni"), Log: opts.Log})
 	}
 	s.supervisor, err = container.New(container.Options{Dir: opts.State, Logs: opts.Logs, Changed: s.containerChanged, Log: opts.Log})
 	if err != nil {

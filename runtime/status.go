@@ -25,10 +25,16 @@ func (s *Server) Version(context.Context, *cri.VersionRequest) (*cri.VersionResp
 }
 
 // Status implements CRI. A server that answers is ready: it doesn't serve before.
-func (s *Server) Status(_ context.Context, req *cri.StatusRequest) (*cri.StatusResponse, error) {
+func (s *Server) Status(ctx context.Context, req *cri.StatusRequest) (*cri.StatusResponse, error) {
+	network := &cri.RuntimeCondition{Type: cri.NetworkReady, Status: true}
+	if s.cni != nil {
+		if err := s.supervisor.Spawning(func() error { return s.cni.Status(ctx) }); err != nil {
+			network = &cri.RuntimeCondition{Type: cri.NetworkReady, Reason: "NetworkPluginNotReady", Message: "Network plugin returns error: " + err.Error()}
+		}
+	}
 	res := &cri.StatusResponse{
 		Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
-			{Type: cri.RuntimeReady, Status: true}, {Type: cri.NetworkReady, Status: true},
+			{Type: cri.RuntimeReady, Status: true}, network,
 		}},
 		RuntimeHandlers: []*cri.RuntimeHandler{{Features: s.features()}, {Name: namedHandler, Features: s.features()}},
 		Features:        &cri.RuntimeFeatures{SupplementalGroupsPolicy: true},

@@ -114,6 +114,8 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default: the name of this host)")
 	f.Var(&s.Controllers, "controllers", "controllers to run, in kube-controller-manager's format: NAME, * for all, -NAME for all except that one (default *); -scheduler disables the scheduler")
 	f.Var(pathFlag{to: &s.SchedulerConfig, none: local.NoSchedulerConfig}, "scheduler-config", "file with a KubeSchedulerConfiguration for the cluster's scheduler, read at each start; \"none\" restores the default")
+	f.StringVar(&s.CNIConfDir, "cni-conf-dir", "", "directory with the configuration of CNI plug-ins, such as /etc/cni/net.d, which then connect the pods; \"none\" restores the built-in network")
+	f.StringVar(&s.CNIBinDir, "cni-bin-dir", "", "comma-separated directories with the programs of CNI plug-ins (default "+local.DefaultCNIBinDir+")")
 	f.StringVar(&s.RuntimeEndpoint, "container-runtime-endpoint", "", "unix socket of another container runtime (CRI), such as unix:///run/containerd/containerd.sock; its CNI configuration connects the pods; \"none\" restores Sampan's own")
 	f.Var(pathFlag{to: &s.KubeletConfig, none: local.NoKubeletConfig}, "kubelet-config", "file with a KubeletConfiguration for the node, read at each start; \"none\" restores the default")
 	f.Var(pairFlag{&s.Pods}, "pod-network", "pod network, or one for each IP family separated by a comma, the primary one first (default: an IPv4 network that no route of this host overlaps)")
@@ -197,7 +199,7 @@ func settingsArgs(s local.Settings) []string {
 	if s.Services.IsValid() {
 		add("service-network", s.Services)
 	}
-	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms, "container-runtime-endpoint": s.RuntimeEndpoint, "kubelet-config": s.KubeletConfig} {
+	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms, "container-runtime-endpoint": s.RuntimeEndpoint, "cni-conf-dir": s.CNIConfDir, "cni-bin-dir": s.CNIBinDir, "kubelet-config": s.KubeletConfig} {
 		if value != "" {
 			add(name, value)
 		}

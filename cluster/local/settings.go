@@ -73,6 +73,12 @@ type Settings struct {
 	// runtime, and NoRuntimeEndpoint removes a stored one.
 	RuntimeEndpoint string `json:"containerRuntimeEndpoint,omitempty"`
 
+	// CNIConfDir is a directory with the configuration of CNI plug-ins that connect the pods of Sampan's own runtime, and
+	// CNIBinDir has their programs, in directories separated by commas; empty means [DefaultCNIBinDir]. Without a
+	// CNIConfDir pods are on the bridge. NoCNI removes a stored one.
+	CNIConfDir string `json:"cniConfDir,omitempty"`
+	CNIBinDir  string `json:"cniBinDir,omitempty"`
+
 	// KubeletConfig is the absolute path of a KubeletConfiguration, read at each start. Empty means the default;
 	// NoKubeletConfig removes a stored path.
 	KubeletConfig string `json:"kubeletConfig,omitempty"`
@@ -186,6 +192,12 @@ const NoSchedulerConfig = "none"
 // NoRuntimeEndpoint is the RuntimeEndpoint that takes an earlier one back.
 const NoRuntimeEndpoint = "none"
 
+// NoCNI is the CNIConfDir that takes an earlier one back, and DefaultCNIBinDir is where network add-ons put their programs.
+const (
+	NoCNI            = "none"
+	DefaultCNIBinDir = "/opt/cni/bin"
+)
+
 // NoKubeletConfig is the KubeletConfig that takes an earlier one back.
 const NoKubeletConfig = "none"
 
@@ -271,6 +283,7 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	}
 	asked.SchedulerConfig = kept("", asked.SchedulerConfig, NoSchedulerConfig)
 	asked.RuntimeEndpoint = kept("", asked.RuntimeEndpoint, NoRuntimeEndpoint)
+	asked.CNIConfDir = kept("", asked.CNIConfDir, NoCNI)
 	asked.KubeletConfig = kept("", asked.KubeletConfig, NoKubeletConfig)
 	if asked.LoadBalancerAddresses == NoLoadBalancerAddresses {
 		asked.LoadBalancerAddresses = ""
@@ -405,6 +418,7 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	s.Profiling, s.RequestLog = cmp.Or(asked.Profiling, s.Profiling), cmp.Or(asked.RequestLog, s.RequestLog)
 	s.SchedulerConfig = kept(s.SchedulerConfig, asked.SchedulerConfig, NoSchedulerConfig)
 	s.RuntimeEndpoint = kept(s.RuntimeEndpoint, asked.RuntimeEndpoint, NoRuntimeEndpoint)
+	s.CNIConfDir, s.CNIBinDir = kept(s.CNIConfDir, asked.CNIConfDir, NoCNI), cmp.Or(asked.CNIBinDir, s.CNIBinDir)
 	s.KubeletConfig = kept(s.KubeletConfig, asked.KubeletConfig, NoKubeletConfig)
 	switch asked.LoadBalancerAddresses {
 	case "":
@@ -460,6 +474,10 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--scheduler-config", cmp.Or(now.SchedulerConfig, NoSchedulerConfig), cmp.Or(wanted.SchedulerConfig, NoSchedulerConfig))
 	case wanted.RuntimeEndpoint != now.RuntimeEndpoint:
 		return refuse("--container-runtime-endpoint", cmp.Or(now.RuntimeEndpoint, NoRuntimeEndpoint), cmp.Or(wanted.RuntimeEndpoint, NoRuntimeEndpoint))
+	case wanted.CNIConfDir != now.CNIConfDir:
+		return refuse("--cni-conf-dir", cmp.Or(now.CNIConfDir, NoCNI), cmp.Or(wanted.CNIConfDir, NoCNI))
+	case wanted.CNIBinDir != now.CNIBinDir:
+		return refuse("--cni-bin-dir", cmp.Or(now.CNIBinDir, DefaultCNIBinDir), cmp.Or(wanted.CNIBinDir, DefaultCNIBinDir))
 	case wanted.KubeletConfig != now.KubeletConfig:
 		return refuse("--kubelet-config", cmp.Or(now.KubeletConfig, NoKubeletConfig), cmp.Or(wanted.KubeletConfig, NoKubeletConfig))
 	case wanted.LoadBalancerAddresses != now.LoadBalancerAddresses:
@@ -509,6 +527,7 @@ func (s Settings) check() error {
 			errs = append(errs, errors.New("--container-runtime-endpoint: must not be set for simulated nodes, which run no containers"))
 		}
 	}
+	errs = append(errs, s.checkCNI())
 	if err := s.Controllers.check(); err != nil {
 		errs = append(errs, err)
 	}
@@ -586,4 +605,26 @@ type ForeignError struct{ Dir string }
 
 func (e *ForeignError) Error() string {
 	return e.Dir + " does not look like the data of a cluster (no cluster.json in it)"
+}
+
+// checkCNI checks the directories of CNI.
+func (s Settings) checkCNI() error {
+	if s.CNIConfDir == "" || s.CNIConfDir == NoCNI {
+		return nil
+	}
+	if !filepath.IsAbs(s.CNIConfDir) {
+		return fmt.Errorf("--cni-conf-dir: must be an absolute path, got %q", s.CNIConfDir)
+	}
+	for dir := range strings.SplitSeq(cmp.Or(s.CNIBinDir, DefaultCNIBinDir), ",") {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("--cni-bin-dir: must be absolute paths, separated by commas, got %q", s.CNIBinDir)
+		}
+	}
+	if s.Simulated() {
+		return errors.New("--cni-conf-dir: must not be set for simulated nodes, which have no network")
+	}
+	if s.RuntimeEndpoint != "" && s.RuntimeEndpoint != NoRuntimeEndpoint {
+		return errors.New("--cni-conf-dir: must not be set with --container-runtime-endpoint: that runtime has its own setting")
+	}
+	return nil
 }

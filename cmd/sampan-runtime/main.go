@@ -22,6 +22,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/runtime"
+	"github.com/sampan-io/sampan/runtime/cni"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/image/demo"
 )
@@ -54,10 +55,10 @@ func main() {
 
 // settings are the flags.
 type settings struct {
-	socket, root, state, cgroup, bridge, podCIDR, serviceCIDR, table, log, registries string
-	debug                                                                             bool
-	readyFD, logFiles                                                                 int
-	logSize                                                                           int64
+	socket, root, state, cgroup, bridge, podCIDR, serviceCIDR, table, log, registries, cniConf, cniBin string
+	debug                                                                                              bool
+	readyFD, logFiles                                                                                  int
+	logSize                                                                                            int64
 }
 
 func (s *settings) flags(out io.Writer) *flag.FlagSet {
@@ -71,6 +72,8 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	f.StringVar(&s.podCIDR, "pod-cidr", "10.88.0.0/24", "pod `network`, or one for each IP family separated by a comma; the bridge has the first address")
 	f.StringVar(&s.serviceCIDR, "service-cidr", "", "service `network`, or one for each IP family, which is routed to the bridge; none if empty")
 	f.StringVar(&s.table, "table", "sampan-runtime", "`name` of the nftables table")
+	f.StringVar(&s.cniConf, "cni-conf-dir", "", "`directory` with the configuration of CNI plug-ins, which then connect pods in place of the bridge; \"default\" means "+cni.DefaultConfDir)
+	f.StringVar(&s.cniBin, "cni-bin-dir", cni.DefaultBinDir, "`directories` with the programs of CNI plug-ins, separated by commas")
 	f.StringVar(&s.registries, "registries", "/etc/sampan/certs.d,/etc/containerd/certs.d",
 		"`directories` with the configuration of registries (HOST/hosts.toml, as for containerd), separated by commas; read at each pull")
 	f.StringVar(&s.log, "log", "", "append the log to this `file` instead of writing it to standard error")
@@ -94,6 +97,12 @@ func (s *settings) options(log *slog.Logger) (runtime.Options, error) {
 		return runtime.Options{}, fmt.Errorf("--container-log-max-files: must be >= 2, got %d", s.logFiles)
 	}
 	o := runtime.Options{Logs: container.LogLimits{Size: s.logSize, Files: s.logFiles}, Cgroup: s.cgroup, Bridge: s.bridge, Table: s.table, Version: version, Log: log}
+	if s.cniConf == "default" {
+		s.cniConf = cni.DefaultConfDir
+	}
+	if s.cniConf != "" {
+		o.CNIConfDir, o.CNIBinDirs = s.cniConf, strings.Split(s.cniBin, ",")
+	}
 	if s.registries != "" {
 		o.Registries = strings.Split(s.registries, ",")
 	}

@@ -389,9 +389,8 @@ func (n *Network) Attach(a Attachment) error {
 		return err
 	}
 	defer inside.Close()
-	const lo = 1 // the index of every namespace's loopback device
-	if err := inside.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: lo}}); err != nil {
-		return fmt.Errorf("lo: %w", err)
+	if err := upLoopback(inside); err != nil {
+		return err
 	}
 	eth0, err := inside.LinkByName(podInterface)
 	if err != nil {
@@ -409,6 +408,24 @@ func (n *Network) Attach(a Attachment) error {
 		if err := inside.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: f.gateway.AsSlice()}); err != nil {
 			return fmt.Errorf("default route by %v: %w", f.gateway, err)
 		}
+	}
+	return nil
+}
+
+// UpLoopback starts the loopback device of the network namespace of the thread.
+func UpLoopback() error {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return upLoopback(h)
+}
+
+func upLoopback(h *netlink.Handle) error {
+	const lo = 1 // the index of every namespace's loopback device
+	if err := h.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: lo}}); err != nil {
+		return fmt.Errorf("lo: %w", err)
 	}
 	return nil
 }
