@@ -287,6 +287,10 @@ func foreignKubelet(node *corev1.Node) bool {
 	return !strings.HasSuffix(node.Status.NodeInfo.KubeletVersion, ownVersion)
 }
 
+// kubeletPlugins is the directory of device plug-ins of upstream's kubelet, which plug-ins mount. It belongs to the first agent of the
+// machine that asks for it.
+const kubeletPlugins = "/var/lib/kubelet/device-plugins"
+
 func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
 	cri, err := node.Dial(c.runtimeEndpoint())
 	if err != nil {
@@ -306,13 +310,17 @@ func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
 	o.RootDir = filepath.Join(c.Profile.DataDir, "pods")
 	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")
 	o.CgroupRoot = c.Profile.Cgroup()
-	o.DevicePluginDir, o.CSI = filepath.Join(c.Profile.DataDir, "device-plugins"), true
+	o.DevicePluginDir, o.KubeletPluginDir = filepath.Join(c.Profile.DataDir, "device-plugins"), kubeletPlugins
+	o.CSI = true
 	o.Seccomp.Root = filepath.Join(c.Profile.DataDir, "seccomp")
 	o.Handlers = map[string]http.Handler{"GET " + trace.AgentPath: c.tracer}
 	if i := c.Settings.Images; i.CredentialConfig != "" {
 		if o.Images.Plugins, err = imagecredentials.Load(i.CredentialConfig, i.CredentialPrograms, c.Log); err != nil {
 			return nil, err
 		}
+	}
+	if c.kubelet.Has("podLogsDir") {
+		o.LogDir, o.LogLinks = filepath.Clean(c.kubelet.PodLogsDir), "/var/log/containers" // as upstream's kubelet has it
 	}
 	c.zPages(&o)
 	o.Config, o.SystemLogs = c.kubelet, "/var/log"

@@ -65,6 +65,9 @@ type Options struct {
 	// LogDir is where the runtime writes the containers' output; empty means
 	// nowhere.
 	LogDir string
+	// LogLinks is a directory with a link to the log of each container, by names that log collectors know; empty means
+	// that there is none.
+	LogLinks string
 	// CgroupRoot is the name of the runtime's cgroup, under which each pod gets its own, as package podcgroup
 	// has it; empty leaves that to the runtime.
 	CgroupRoot string
@@ -72,6 +75,8 @@ type Options struct {
 	// DevicePluginDir is where device plug-ins have their sockets, kubelet.sock among them; empty means that there are
 	// none. It needs RootDir.
 	DevicePluginDir string
+	// KubeletPluginDir is where plug-ins look for kubelet.sock that know no other directory; empty means nowhere.
+	KubeletPluginDir string
 
 	// CSI lets drivers of volumes register, by sockets in RootDir/plugins_registry. Pods find RootDir at /var/lib/kubelet. It
 	// needs RootDir.
@@ -292,7 +297,7 @@ func New(opts Options) (*Node, error) {
 	n.users = newUsers(n.files, opts.MaxPods)
 	if opts.RootDir != "" && opts.DevicePluginDir != "" {
 		n.devices = deviceplugin.New(deviceplugin.Options{
-			Dir: opts.DevicePluginDir, State: filepath.Join(opts.RootDir, "devices.json"), Changed: func() { n.health.notify(true) }, Log: n.log,
+			Dir: opts.DevicePluginDir, Also: opts.KubeletPluginDir, State: filepath.Join(opts.RootDir, "devices.json"), Changed: func() { n.health.notify(true) }, Log: n.log,
 		})
 	}
 	return n, nil

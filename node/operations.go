@@ -368,6 +368,7 @@ const configError = "CreateContainerConfigError"
 func (w *worker) start(ctx context.Context, o order) func() {
 	id, fail := w.launch(ctx, o)
 	if fail == nil {
+		w.n.linkLog(o, id)
 		w.n.metrics.containerStarted(o, "")
 	} else if ctx.Err() == nil {
 		w.n.metrics.containerStarted(o, fail.reason)
@@ -381,6 +382,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 	for i := range max(len(o.old)-keptAttempts, 0) {
 		if err := w.n.opts.Runtime.RemoveContainer(ctx, o.old[i].ID); err == nil {
 			logs.Remove(filepath.Join(w.n.logs(o.pod), crispec.LogPath(o.old[i].Name, o.old[i].Attempt)))
+			w.n.unlinkLogs(o.pod)
 			if err := w.n.files.forget(o.pod, o.container, o.old[i].Attempt); err != nil {
 				w.log.Warn("files of an old attempt of a container not removed", "container", o.old[i].Name, "attempt", o.old[i].Attempt, "err", err)
 			}

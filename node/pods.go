@@ -299,6 +299,7 @@ func (n *Node) cleanUp(pod *corev1.Pod) error {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
+		n.unlinkLogs(pod)
 	}
 	if err := n.unisolate(pod); err != nil {
 		return err

@@ -29,6 +29,9 @@ import (
 // Options configures a [Manager].
 type Options struct {
 	Dir string // of the sockets; created if missing
+	// Also is a further directory of the same kind; empty means none. If it can't be used, plug-ins there are not, and a warning says
+	// so: a kubelet that runs beside this agent keeps its own.
+	Also string
 	// State is the file in which the devices of containers are kept; its directory exists when Run is called.
 	State string
 	// Changed is called when capacities have changed. It must not block.
@@ -45,7 +48,6 @@ const (
 
 // A Manager knows the plug-ins of a node and what they have given to containers. It is safe for concurrent use.
 type Manager struct {
-	api.UnimplementedRegistrationServer
 	opts Options
 
 	mu        sync.Mutex
@@ -91,15 +93,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err := m.load(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(m.opts.Dir, 0o750); err != nil {
-		return fmt.Errorf("device plug-ins: %w", err)
-	}
-	// Plug-ins watch the directory: they register again when the socket is made again.
-	socket := filepath.Join(m.opts.Dir, filepath.Base(api.KubeletSocket))
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("device plug-ins: %w", err)
-	}
-	listener, err := net.Listen("unix", socket) //nolint:noctx // it blocks for nothing
+	listener, err := listen(m.opts.Dir)
 	if err != nil {
 		return fmt.Errorf("device plug-ins: %w", err)
 	}
@@ -113,11 +107,21 @@ func (m *Manager) Run(ctx context.Context) error {
 		defer m.mu.Unlock()
 		m.group = nil
 	}()
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 10))
-	api.RegisterRegistrationServer(server, m)
-	ended := make(chan error, 1)
-	group.Go(func(context.Context) { ended <- server.Serve(listener) })
-	defer server.Stop()
+	ended := make(chan error, 2)
+	serve := func(dir string, l net.Listener) *grpc.Server {
+		server := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 10))
+		api.RegisterRegistrationServer(server, registrar{m: m, dir: dir})
+		group.Go(func(context.Context) { ended <- server.Serve(l) })
+		return server
+	}
+	defer serve(m.opts.Dir, listener).Stop()
+	if m.opts.Also != "" {
+		if l, err := listen(m.opts.Also); err != nil {
+			m.opts.Log.Warn("device plug-ins of this directory are not used", "directory", m.opts.Also, "err", err)
+		} else {
+			defer serve(m.opts.Also, l).Stop()
+		}
+	}
 	select {
 	case err := <-ended:
 		return fmt.Errorf("device plug-ins: %w", err)
@@ -126,17 +130,42 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
+// listen makes the registration socket of a directory. Plug-ins watch the directory: they register again when the socket is made
+// again.
+func listen(dir string) (net.Listener, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(dir, filepath.Base(api.KubeletSocket))
+	if conn, err := net.Dial("unix", socket); err == nil { //nolint:noctx // it blocks for nothing
+		_ = conn.Close()
+		return nil, fmt.Errorf("another program serves %s", socket)
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return net.Listen("unix", socket) //nolint:noctx // it blocks for nothing
+}
+
+// A registrar registers the plug-ins of one directory.
+type registrar struct {
+	api.UnimplementedRegistrationServer
+	m   *Manager
+	dir string
+}
+
 // Register implements the API of kubelet: a plug-in announces itself.
-func (m *Manager) Register(ctx context.Context, r *api.RegisterRequest) (*api.Empty, error) {
+func (g registrar) Register(ctx context.Context, r *api.RegisterRequest) (*api.Empty, error) {
+	m := g.m
 	switch {
 	case !slices.Contains(api.SupportedVersions[:], r.GetVersion()):
 		return nil, fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", r.GetVersion(), api.SupportedVersions)
 	case !extended(r.GetResourceName()):
 		return nil, fmt.Errorf("the ResourceName %q is invalid", r.GetResourceName())
 	case r.GetEndpoint() == "" || r.GetEndpoint() != filepath.Base(r.GetEndpoint()) || r.GetEndpoint() == "..":
-		return nil, fmt.Errorf("endpoint %q is not the name of a socket in %s", r.GetEndpoint(), m.opts.Dir)
+		return nil, fmt.Errorf("endpoint %q is not the name of a socket in %s", r.GetEndpoint(), g.dir)
 	}
-	conn, err := grpc.NewClient("unix://"+filepath.Join(m.opts.Dir, r.GetEndpoint()), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(g.dir, r.GetEndpoint()), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
 	}

@@ -186,3 +186,40 @@ func TestDevicesBelongToOneContainer(t *testing.T) {
 	<-r.changed
 	r.wantResources(4, 0)
 }
+
+// TestPluginsOfKubeletsDirectory registers plug-ins in the second directory, unless another program serves it.
+func TestPluginsOfKubeletsDirectory(t *testing.T) {
+	dir, also := t.TempDir(), t.TempDir()
+	start := func(name string) func() {
+		m := New(Options{Dir: filepath.Join(dir, name), Also: also, State: filepath.Join(dir, name+".json"), Changed: func() {}, Log: slog.New(slog.DiscardHandler)})
+		g := run.NewGroup(t.Context(), 0)
+		g.Go(func(ctx context.Context) {
+			if err := m.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		return g.Stop
+	}
+	ask := func(at string) error {
+		conn, err := grpc.NewClient("unix://"+filepath.Join(at, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, err = api.NewRegistrationClient(conn).Register(t.Context(), &api.RegisterRequest{Version: api.Version, Endpoint: "../x", ResourceName: gpu}, grpc.WaitForReady(true))
+		return err
+	}
+	stop := start("first")
+	defer stop()
+	if err := ask(also); err == nil || !strings.Contains(err.Error(), "is not the name of a socket in "+also) {
+		t.Errorf("in the second directory: %v", err)
+	}
+	// The second manager leaves the first one its socket.
+	defer start("second")()
+	if err := ask(filepath.Join(dir, "second")); err == nil || !strings.Contains(err.Error(), "is not the name of a socket in "+dir) {
+		t.Errorf("in the directory of the second manager: %v", err)
+	}
+	if err := ask(also); err == nil || !strings.Contains(err.Error(), also) {
+		t.Errorf("in the second directory: %v", err)
+	}
+}

@@ -29,6 +29,7 @@ func TestFaultsNameTheField(t *testing.T) {
 		{"serializeImagePulls: true\nmaxParallelImagePulls: 3", "k.yaml: line 4 column 1: maxParallelImagePulls: 3: must be 1 if serializeImagePulls is true"},
 		{"containerLogMaxSize: big", "containerLogMaxSize: \"big\": must be a size > 0, such as 10Mi"},
 		{"containerLogMaxFiles: 1", "containerLogMaxFiles: 1: must be >= 2"},
+		{"podLogsDir: logs", `podLogsDir: "logs": must be an absolute path`},
 		{"clusterDNS: [here]", "clusterDNS[0]: \"here\": must be an IP address"},
 		{"registerWithTaints:\n- key: a\n  effect: Sometimes", "registerWithTaints[0].effect"},
 		{"shutdownGracePeriodCriticalPods: 5s", "must be <= shutdownGracePeriod, which is 0s"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,6 +104,9 @@ func (c *Config) checkReports(f *faults) {
 func (c *Config) checkPods(f *faults) {
 	f.atLeast("maxPods", int64(c.MaxPods), 1)
 	f.atLeast("podsPerCore", int64(c.PodsPerCore), 0)
+	if !filepath.IsAbs(c.PodLogsDir) {
+		f.add("podLogsDir", c.PodLogsDir, "must be an absolute path")
+	}
 	for i, a := range c.ClusterDNS {
 		if _, err := netip.ParseAddr(a); err != nil {
 			f.add(fmt.Sprintf("clusterDNS[%d]", i), a, "must be an IP address")
