@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -170,7 +171,12 @@ func (c *cluster) nodes(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 		if err != nil {
 			return nil, nil, err
 		}
-		return run.Stage{{Name: "node", Run: n.Run, Ready: n.Ready()}}, []string{c.Settings.NodeName}, nil
+		task := run.Task{Name: "node", Run: n.Run, Ready: n.Ready()}
+		if dir := c.Settings.CNIConfDir; dir != "" && !hasCNI(dir) {
+			c.Log.Info("the node will be Ready when a network add-on has written its configuration", "directory", dir)
+			task.Ready = nil // the add-on is a pod
+		}
+		return run.Stage{task}, []string{c.Settings.NodeName}, nil
 	}
 	if c.hasFleet() {
 		return c.fleet(p, caches)
@@ -285,6 +291,14 @@ const ownVersion = "+sampan"
 // the status that says so.
 func foreignKubelet(node *corev1.Node) bool {
 	return !strings.HasSuffix(node.Status.NodeInfo.KubeletVersion, ownVersion)
+}
+
+// hasCNI reports whether a directory has a configuration of CNI plug-ins.
+func hasCNI(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name()))
+	})
 }
 
 // kubeletPlugins is the directory of device plug-ins of upstream's kubelet, which plug-ins mount. It belongs to the first agent of the

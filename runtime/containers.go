@@ -74,7 +74,7 @@ func (s *Server) CreateContainer(ctx context.Context, req *cri.CreateContainerRe
 	if err := s.enterContainer(p, id, cc); err != nil {
 		return nil, err
 	}
-	if err := s.makeContainer(p, id, cc, store, &img); err != nil {
+	if err := s.makeContainer(ctx, p, id, cc, store, &img); err != nil {
 		s.mu.Lock()
 		delete(s.containers, id)
 		s.mu.Unlock()
@@ -107,13 +107,16 @@ func (s *Server) containerConfig(id string) *containerConfig {
 	return s.containers[id]
 }
 
-func (s *Server) makeContainer(p *pod, id string, cc *containerConfig, store *image.Store, img *image.Image) error {
+func (s *Server) makeContainer(ctx context.Context, p *pod, id string, cc *containerConfig, store *image.Store, img *image.Image) error {
 	rootfs, err := s.mountRoot(p, id, store, img)
 	if err != nil {
 		return err
 	}
 	spec, err := s.containerSpec(p, id, cc.config, img, rootfs)
 	if err != nil {
+		return err
+	}
+	if err := s.loadAppArmor(ctx, spec.AppArmor); err != nil {
 		return err
 	}
 	if err := s.addImages(spec, id, cc.config, store); err != nil {
@@ -270,7 +273,7 @@ func (s *Server) containerSpec(p *pod, id string, c *cri.ContainerConfig, img *i
 		AmbientCaps:     sc.GetCapabilities().GetAddAmbientCapabilities(),
 		Unconfined:      sc.GetSeccomp() == nil || sc.GetSeccomp().GetProfileType() == cri.SecurityProfile_Unconfined,
 		Seccomp:         profile,
-		AppArmor:        appArmorProfile(sc),
+		AppArmor:        appArmorProfile(sc, container.AppArmor()),
 		MaskedPaths:     hiddenPaths(&r, sc.GetMaskedPaths()),
 		ReadOnlyPaths:   hiddenPaths(&r, sc.GetReadonlyPaths()),
 		Cgroup:          filepath.Join(r.Cgroup, id),

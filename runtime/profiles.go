@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -44,25 +45,36 @@ func seccompProfile(sc *cri.LinuxContainerSecurityContext) (*specs.LinuxSeccomp,
 }
 
 // appArmorProfile returns the name of the profile that the container runs under; "" means none.
-func appArmorProfile(sc *cri.LinuxContainerSecurityContext) string {
-	if p := sc.GetApparmor(); p.GetProfileType() == cri.SecurityProfile_Localhost && !sc.GetPrivileged() {
+func appArmorProfile(sc *cri.LinuxContainerSecurityContext, enforced bool) string {
+	p := sc.GetApparmor()
+	switch {
+	case p == nil || sc.GetPrivileged():
+	case p.GetProfileType() == cri.SecurityProfile_Localhost:
 		return p.GetLocalhostRef()
+	case p.GetProfileType() == cri.SecurityProfile_RuntimeDefault && enforced:
+		return container.DefaultAppArmor
 	}
 	return ""
 }
 
-// appArmorFault says why a container can't have the AppArmor profile that it asks for, or nothing. On a kernel that enforces
-// AppArmor a default profile would have to be loaded, and this runtime has none.
+// appArmorFault says why a container can't have the AppArmor profile that it asks for, or nothing. Without AppArmor in the kernel the
+// default profile is none.
 func appArmorFault(sc *cri.LinuxContainerSecurityContext, enforced bool) string {
-	p := sc.GetApparmor()
-	switch {
-	case p == nil:
-	case p.GetProfileType() == cri.SecurityProfile_Localhost && !enforced:
+	if p := sc.GetApparmor(); p != nil && p.GetProfileType() == cri.SecurityProfile_Localhost && !enforced {
 		return fmt.Sprintf("the AppArmor profile %q: the kernel does not enforce AppArmor", p.GetLocalhostRef())
-	case p.GetProfileType() == cri.SecurityProfile_RuntimeDefault && enforced && !sc.GetPrivileged():
-		return "the AppArmor profile RuntimeDefault: this runtime has no default profile; load one, and name it with the type Localhost"
 	}
 	return ""
+}
+
+// loadAppArmor loads the profile of a container if it is the default one.
+func (s *Server) loadAppArmor(ctx context.Context, profile string) error {
+	if profile != container.DefaultAppArmor {
+		return nil
+	}
+	if err := s.supervisor.Spawning(func() error { return container.LoadAppArmor(ctx) }); err != nil {
+		return fmt.Errorf("the AppArmor profile RuntimeDefault can't be loaded: %w", err)
+	}
+	return nil
 }
 
 // hiddenPaths returns the paths that a container can't read, or can't write. A request for none is one for the default ones
