@@ -280,6 +280,9 @@ type order struct {
 	attempt   int32
 	sandbox   lifecycle.Sandbox
 	old       []lifecycle.Container // ended attempts, oldest first
+	// limits is the pod as its cgroup has to allow it, if the container gets other resources than its last attempt had: those of a
+	// resize for which it was restarted.
+	limits *corev1.Pod
 	// target is the name of the container whose processes an ephemeral container shows; targetID is its ID, if it runs.
 	target, targetID string
 }
@@ -305,6 +308,9 @@ func (w *worker) making(a lifecycle.Action) order {
 	for _, c := range w.view.Containers {
 		if c.Name == a.Container && c.State != lifecycle.Running {
 			o.old = append(o.old, c)
+			if had, ok := w.view.Memory.Resize.Applied[c.ID]; ok && c.Attempt == a.Attempt-1 && !lifecycle.SameResources(had, o.container.Resources) {
+				o.limits = w.between("")
+			}
 		}
 		if c.Name == o.target && c.State == lifecycle.Running {
 			o.targetID = c.ID
@@ -366,6 +372,11 @@ const configError = "CreateContainerConfigError"
 
 // start makes one attempt at a container.
 func (w *worker) start(ctx context.Context, o order) func() {
+	if o.limits != nil {
+		if err := w.n.limit(o.limits, qosOf(o.pod)); err != nil {
+			w.log.Warn("the limits of a resized pod can't be set", "container", o.container.Name, "err", err)
+		}
+	}
 	id, fail := w.launch(ctx, o)
 	if fail == nil {
 		w.n.linkLog(o, id)
