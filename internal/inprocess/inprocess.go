@@ -1,6 +1,6 @@
 // Package inprocess connects two parts of one process that speak HTTP with each other.
 //
-// A connection is a pair of unix sockets without a name, so nobody outside of the process can make one, and the kernel
+// A connection is a pair of unix sockets without a name, so other processes cannot make one, and the kernel
 // can move bytes between it and other sockets.
 package inprocess
 

@@ -152,8 +152,8 @@ func (c *capture) read() {
 	_, _ = io.Copy(io.Discard, c.from)
 }
 
-// ownPipes gives the pipes of a command to the root user of the container's user namespace: otherwise they belong to nobody in
-// there, and a program cannot open /dev/stdout.
+// ownPipes gives the pipes of a command to the root user of the container's user namespace: otherwise no user in there owns
+// them, and a program cannot open /dev/stdout.
 func (r *Record) ownPipes(proc *libcontainer.Process) error {
 	if r.Spec.UserNS == "" {
 		return nil
