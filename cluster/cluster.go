@@ -230,7 +230,7 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.real() && !c.foreign() { // the bridge of CNI plug-ins may have that address
+	if c.real() && !c.foreign() && c.Settings.CNIConfDir == "" { // the bridge of CNI plug-ins may have that address
 		if err := c.Profile.CheckBridge(c.Settings.Pods); err != nil {
 			return nil, errors.Join(err, backend.Close())
 		}

@@ -330,6 +330,9 @@ func (n *Node) Run(ctx context.Context) error {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
 	n.configure(ctx)
+	if n.opts.LogLinks != "" {
+		n.unlinkBelow(n.opts.LogDir, "") // of pods that ended without this agent
+	}
 	last := run.Stage{
 		{Name: "registration", Run: n.register},
 		{Name: "lease", Run: n.renewLease},

@@ -146,7 +146,7 @@ func New(opts Options) (*Server, error) {
 	}
 	s.events = newHub(s)
 	s.network, err = network.New(network.Options{
-		Bridge: opts.Bridge, PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs, Table: opts.Table, Log: opts.Log,
+		Bridge: opts.Bridge, PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs, Alone: opts.CNIConfDir != "", Table: opts.Table, Log: opts.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)

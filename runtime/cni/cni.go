@@ -115,8 +115,11 @@ func (p Pod) config() *libcni.RuntimeConf {
 	c := &libcni.RuntimeConf{
 		ContainerID: p.ID, NetNS: p.NetNS, IfName: podInterface,
 		Args: [][2]string{
-			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", p.Namespace}, {"K8S_POD_NAME", p.Name},
-			{"K8S_POD_INFRA_CONTAINER_ID", p.ID}, {"K8S_POD_UID", p.UID},
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", p.Namespace},
+			{"K8S_POD_NAME", p.Name},
+			{"K8S_POD_INFRA_CONTAINER_ID", p.ID},
+			{"K8S_POD_UID", p.UID},
 		},
 		CapabilityArgs: map[string]any{"io.kubernetes.cri.pod-annotations": p.Annotations},
 	}

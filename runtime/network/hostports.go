@@ -145,6 +145,9 @@ func (n *Network) Settle() error {
 	stale := n.stale
 	n.stale = nil
 	n.mu.Unlock()
+	if n.opts.Alone {
+		return nil
+	}
 	if err := n.writePorts(); err != nil {
 		return err
 	}
@@ -154,6 +157,9 @@ func (n *Network) Settle() error {
 
 // Restore adds the rules of [Network.Up] and of host ports again, in case another program has removed any.
 func (n *Network) Restore() error {
+	if n.opts.Alone {
+		return nil
+	}
 	n.mu.Lock()
 	adopting := n.adopting
 	n.mu.Unlock()

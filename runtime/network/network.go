@@ -27,6 +27,10 @@ type Options struct {
 	// for services.
 	ServiceCIDRs []netip.Prefix
 
+	// Alone is set if pods are connected in another way. The bridge has its addresses without their networks, which may belong to
+	// the bridge of a CNI plug-in, and there is no table.
+	Alone bool
+
 	Table string       // name of the nftables table, in each family
 	Log   *slog.Logger // nil means slog.Default
 }
@@ -165,6 +169,9 @@ func (n *Network) Up() ([]string, error) {
 		return nil, err
 	}
 	for _, f := range n.families {
+		if n.opts.Alone {
+			break
+		}
 		if err := n.upTable(f); err != nil {
 			return nil, fmt.Errorf("nftables table %s: %w", n.opts.Table, err)
 		}
@@ -221,7 +228,11 @@ func (n *Network) upBridge() (lack string, err error) {
 		return "", err
 	}
 	for _, f := range n.families {
-		if err := n.link.AddrReplace(link, f.address(f.gateway)); err != nil {
+		own := f.address(f.gateway)
+		if n.opts.Alone {
+			own.Mask = net.CIDRMask(f.gateway.BitLen(), f.gateway.BitLen())
+		}
+		if err := n.link.AddrReplace(link, own); err != nil {
 			return "", fmt.Errorf("address %v: %w", f.gateway, err)
 		}
 		if !f.services.IsValid() {
