@@ -272,6 +272,10 @@ func (s *Server) serveAs(w http.ResponseWriter, r *http.Request, user *auth.User
 		defer runtime.Gosched()
 	}
 	p := parsePath(r.URL.Path)
+	if other := s.opts.Aggregator.Route(r.URL.Path); other != nil {
+		s.delegate(x, other, p)
+		return
+	}
 	if p.resource != "" {
 		verb := verbOf(r, &p)
 		s.classify(x, &priority.Request{Verb: verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.scope()})
@@ -301,7 +305,7 @@ func (s *Server) turnAway(x *exchange) error {
 	switch x.r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 	case http.MethodOptions: // for servers behind a proxy alone
-		if p := parsePath(x.r.URL.Path); p.subresource == "proxy" {
+		if p := parsePath(x.r.URL.Path); p.subresource == "proxy" || s.opts.Aggregator.Route(x.r.URL.Path) != nil {
 			return nil
 		}
 		fallthrough
@@ -418,6 +422,9 @@ func (s *Server) servePath(x *exchange, verb string) {
 		h = s.opts.Discovery
 	case p == auth.DiscoveryPath, p == auth.KeysPath:
 		h = s.opts.Issuer
+	case s.describedElsewhere(p) != nil:
+		s.passOn(x, s.describedElsewhere(p), false)
+		return
 	case p == "/openapi", strings.HasPrefix(p, "/openapi/"):
 		h = s.opts.OpenAPI
 	default:
@@ -452,6 +459,9 @@ func (s *Server) paths() []string {
 	paths := []string{"/api", "/apis", "/configz", "/flagz", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/statusz", "/version"}
 	if s.opts.Issuer != nil {
 		paths = append(paths, auth.DiscoveryPath, auth.KeysPath)
+	}
+	for _, v := range s.opts.Aggregator.Remote().Versions() {
+		paths = append(paths, "/apis/"+v.Group, "/apis/"+v.Group+"/"+v.Version)
 	}
 	for _, k := range s.opts.Catalog.Kinds() {
 		root := "/apis/" + k.Group

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/aggregation"
 	"github.com/sampan-io/sampan/apiserver/audit"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
@@ -164,6 +165,9 @@ type Options struct {
 	Auth       Authenticator // nil means that every user is anonymous
 	Authorizer Authorizer
 	Admission  []admission.Plugin // in the order in which they are asked
+
+	// Aggregator has the versions of groups that other servers serve. Nil means that there are none.
+	Aggregator *aggregation.Aggregator
 
 	Discovery http.Handler // /api, /apis and what is directly below, /version; nil means 404
 	OpenAPI   http.Handler // /openapi/...; nil means 404

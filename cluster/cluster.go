@@ -126,7 +126,10 @@ func Run(ctx context.Context, o Options) error {
 	if c.runtime != nil {
 		first = append(first, run.Task{Name: "container runtime", Run: c.runtime.Run}) // awaited below
 	}
-	objects := run.Stage{{Name: "bootstrap", Run: control.bootstrap.Run, Ready: control.bootstrap.Ready()}}
+	objects := run.Stage{
+		{Name: "bootstrap", Run: control.bootstrap.Run, Ready: control.bootstrap.Ready()},
+		{Name: "aggregation", Run: control.aggregate, Ready: control.aggregator.Ready()},
+	}
 	if c.runtime != nil {
 		objects = append(objects, c.runtime.awaited())
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/admission/policies"
+	"github.com/sampan-io/sampan/apiserver/aggregation"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/bootstrap"
 	"github.com/sampan-io/sampan/apiserver/discovery"
@@ -54,6 +55,8 @@ var _ client.Interface = (*apiserver.Local)(nil)
 // A controlPlane is the store and the API server on it.
 type controlPlane struct {
 	catalog     *catalog.Catalog
+	builtIn     *catalog.Snapshot // the kinds that every cluster has
+	aggregator  *aggregation.Aggregator
 	store       *store.Store
 	server      *apiserver.Server
 	bootstrap   *bootstrap.Reconciler
@@ -79,6 +82,11 @@ func (p *controlPlane) asAccount(name string) client.Interface {
 	return p.server.As(accountUser(name))
 }
 
+// aggregate follows the servers of other groups until ctx is over.
+func (p *controlPlane) aggregate(ctx context.Context) error {
+	return p.aggregator.Run(ctx, p.as("system:apiserver", auth.GroupMasters))
+}
+
 // accountUser is the user that such a service account is.
 func accountUser(name string) auth.User {
 	return auth.User{
@@ -92,6 +100,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 	if p.catalog, err = catalog.New(kinds.All()); err != nil {
 		return nil, err
 	}
+	p.builtIn = p.catalog.Snapshot()
 	listeners, port, err := c.listen(ctx)
 	if err != nil {
 		return nil, err
@@ -251,6 +260,13 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		// Nothing would remove the taint from nodes that are ready.
 		plugins = slices.DeleteFunc(plugins, func(p admission.Plugin) bool { return p == admission.Plugin(admission.TaintNodesByCondition{}) })
 	}
+	toServers := c.frontProxy.Renewed(pki.Subject{CommonName: frontProxyClient})
+	p.aggregator, err = aggregation.New(ctx, aggregation.Options{
+		Catalog: p.catalog, BuiltIn: p.builtIn, Objects: objects, Certificate: toServers.Client, Log: c.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	server, err := apiserver.New(apiserver.Options{
 		Store:     p.store,
 		Catalog:   p.catalog,
@@ -264,8 +280,9 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		Auth:       authenticator,
 		Authorizer: authorizer,
 		Admission:  plugins,
-		Discovery:  discovery.New(p.catalog, versionInfo()),
-		OpenAPI:    openapi.New(p.catalog, versionInfo().GitVersion),
+		Aggregator: p.aggregator,
+		Discovery:  discovery.NewAggregated(p.catalog, versionInfo(), p.aggregator),
+		OpenAPI:    openapi.NewAggregated(p.catalog, versionInfo().GitVersion, p.aggregator),
 		Issuer:     auth.NewMetadata(tokens, c.urlForPods(p)),
 		Connect: map[catalog.Handler]apiserver.ConnectHandler{
 			catalog.PodLog: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {

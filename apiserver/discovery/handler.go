@@ -19,26 +19,34 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sampan-io/sampan/apiserver/aggregation"
 	"github.com/sampan-io/sampan/catalog"
 )
 
 // New returns a handler for /api, /api/VERSION, /apis, /apis/GROUP,
 // /apis/GROUP/VERSION and /version. A trailing slash does not matter.
 func New(c *catalog.Catalog, v version.Info) http.Handler {
-	return &handler{catalog: c, version: v}
+	return NewAggregated(c, v, nil)
+}
+
+// NewAggregated returns a handler as New does, whose documents have the versions of other servers, too. A may be nil.
+func NewAggregated(c *catalog.Catalog, v version.Info, a *aggregation.Aggregator) http.Handler {
+	return &handler{catalog: c, version: v, others: a}
 }
 
 type handler struct {
 	catalog *catalog.Catalog
 	version version.Info
+	others  *aggregation.Aggregator
 
 	mu   sync.Mutex
 	docs *documents // guarded by mu; of the newest snapshot; nil until asked for
 }
 
-// documents are the documents about one snapshot of the catalog.
+// documents are the documents about one snapshot of the catalog, and one of the versions of other servers.
 type documents struct {
 	kinds   *catalog.Snapshot
+	remote  *aggregation.Remote
 	version version.Info
 	proto   *protobuf.Serializer
 	encoded map[place]*encoded // as many as there are documents and forms
@@ -96,9 +104,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *handler) document(path string, f form) (*encoded, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if kinds := h.catalog.Snapshot(); h.docs == nil || h.docs.kinds != kinds {
+	kinds, remote := h.catalog.Snapshot(), h.others.Remote()
+	if h.docs == nil || h.docs.kinds != kinds || h.docs.remote != remote {
 		h.docs = &documents{
-			kinds: kinds, version: h.version,
+			kinds: kinds, remote: remote, version: h.version,
 			proto: protobuf.NewSerializer(kinds.Scheme(), kinds.Scheme()), encoded: map[place]*encoded{},
 		}
 	}
@@ -161,13 +170,13 @@ func (d *documents) object(path string, f form) runtime.Object {
 	case path == "/api" && f == inAggregated:
 		return aggregated(d.kinds, true)
 	case path == "/apis" && f == inAggregated:
-		return aggregated(d.kinds, false)
+		return withVersions(aggregated(d.kinds, false), d.remote)
 	case path == "/api":
 		return coreVersions(d.kinds)
 	case path == "/apis":
-		return groupList(d.kinds)
+		return withGroups(groupList(d.kinds), d.remote)
 	case len(parts) == 2 && parts[0] == "apis" && parts[1] != "":
-		if g := group(d.kinds, parts[1]); g != nil {
+		if g := withGroup(group(d.kinds, parts[1]), parts[1], d.remote); g != nil {
 			return g
 		}
 	case len(parts) == 2 && parts[0] == "api":

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/catalog"
 )
 
@@ -176,7 +177,7 @@ func (f *Forwarder) pass(w http.ResponseWriter, r *http.Request, to *url.URL, tr
 			p.Out.Host = r.Host
 			p.Out.Header["X-Forwarded-For"] = forwardedFor(r)
 			p.Out.Header.Set("X-Forwarded-Uri", l.uri(to))
-			dropIdentity(p.Out.Header)
+			auth.DropCredentials(p.Out.Header)
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			for _, name := range []string{"Credentials", "Headers", "Methods", "Origin"} {
@@ -224,27 +225,6 @@ func forwardedFor(r *http.Request) []string {
 		all = append(all[:len(all):len(all)], host)
 	}
 	return []string{strings.Join(all, ", ")}
-}
-
-// dropIdentity removes everything by which users said who they are: a target must not be able to act as
-// them.
-func dropIdentity(h http.Header) {
-	h.Del("Authorization")
-	for name := range h {
-		if strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {
-			h.Del(name)
-		}
-	}
-	if protocols := h.Values("Sec-Websocket-Protocol"); len(protocols) > 0 {
-		// Browsers send their token as a protocol.
-		var kept []string
-		for p := range strings.SplitSeq(strings.Join(protocols, ","), ",") {
-			if p = strings.TrimSpace(p); !strings.HasPrefix(p, "base64url.bearer.authorization.k8s.io.") {
-				kept = append(kept, p)
-			}
-		}
-		h.Set("Sec-Websocket-Protocol", strings.Join(kept, ", "))
-	}
 }
 
 // links turns links of a target into links to the proxy.

@@ -18,18 +18,26 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sampan-io/sampan/apiserver/aggregation"
 	"github.com/sampan-io/sampan/catalog"
 )
 
 // New returns a handler for /openapi/v3 and the paths below it, and for /openapi/v2. Version is the
 // version of the server in the documents: "v1.37.2+sampan.0.1.0".
 func New(c *catalog.Catalog, version string) http.Handler {
-	return &handler{catalog: c, version: version}
+	return NewAggregated(c, version, nil)
+}
+
+// NewAggregated returns a handler as New does, whose index names the documents of other servers, too. It does not serve these.
+// A may be nil.
+func NewAggregated(c *catalog.Catalog, version string, a *aggregation.Aggregator) http.Handler {
+	return &handler{catalog: c, version: version, others: a}
 }
 
 type handler struct {
 	catalog *catalog.Catalog
 	version string
+	others  *aggregation.Aggregator
 
 	mu   sync.Mutex
 	docs *documents // guarded by mu; of the newest snapshot
@@ -96,7 +104,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if path == "" {
-		serveIndex(w, docs)
+		serveIndex(w, docs, h.others.Remote())
 		return
 	}
 	name := strings.TrimPrefix(path, "/")
@@ -146,7 +154,7 @@ func (h *handler) inProtobuf(name string, doc *packed) (*packed, error) {
 	return p, nil
 }
 
-func serveIndex(w http.ResponseWriter, docs map[string]*packed) {
+func serveIndex(w http.ResponseWriter, docs map[string]*packed, remote *aggregation.Remote) {
 	type entry struct {
 		ServerRelativeURL string `json:"serverRelativeURL"`
 	}
@@ -155,6 +163,11 @@ func serveIndex(w http.ResponseWriter, docs map[string]*packed) {
 	}{map[string]entry{}}
 	for name, doc := range docs {
 		index.Paths[name] = entry{relativeURL(name, doc)}
+	}
+	for _, v := range remote.Versions() {
+		if delete(index.Paths, root(v.GroupVersion)); v.OpenAPI != "" {
+			index.Paths[root(v.GroupVersion)] = entry{v.OpenAPI}
+		}
 	}
 	data, err := json.Marshal(index)
 	if err != nil {

@@ -31,7 +31,7 @@ import (
 // All returns the kinds of all groups. The caller may change the slice.
 func All() []*catalog.Kind {
 	return slices.Concat(
-		core.Kinds(), apps.Kinds(), apiregistration.Kinds(), autoscaling.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds(), policy.Kinds(),
+		core.Kinds(), apiregistration.Kinds(), apps.Kinds(), autoscaling.Kinds(), batch.Kinds(), discovery.Kinds(), coordination.Kinds(), policy.Kinds(),
 		scheduling.Kinds(), review.Kinds(), storage.Kinds(), rbac.Kinds(),
 		networking.Kinds(), node.Kinds(), flowcontrol.Kinds(), certificates.Kinds(),
 		resource.Kinds(), storagemigration.Kinds(), apiextensions.Kinds(), admissionregistration.Kinds(),
