@@ -157,6 +157,7 @@ type front struct {
 	url    string
 	api    *apiserver.Local
 	client *http.Client
+	others *aggregation.Aggregator
 }
 
 func openFront(t testing.TB, e *extension) *front {
@@ -179,7 +180,7 @@ func openFront(t testing.TB, e *extension) *front {
 		o.OpenAPI = openapi.NewAggregated(o.Catalog, "v1.37.0", a)
 	})
 	g := run.NewGroup(t.Context(), 0)
-	f := &front{t: t, api: s.As(auth.User{Name: "admin", Groups: []string{auth.GroupMasters}}), client: &http.Client{}}
+	f := &front{t: t, api: s.As(auth.User{Name: "admin", Groups: []string{auth.GroupMasters}}), client: &http.Client{}, others: a}
 	g.Go(func(ctx context.Context) { _ = a.Run(ctx, f.api) })
 	t.Cleanup(g.Stop)
 	web := httptest.NewServer(s.Handler())
@@ -303,6 +304,21 @@ func (f *front) register(e *extension) {
 		f.t.Fatal(err)
 	}
 	f.until("v1.sea.example.com", "Passed")
+}
+
+// touch changes the Service, so that its server is asked again.
+func (f *front) touch(how string) {
+	f.t.Helper()
+	gvr := corev1.SchemeGroupVersion.WithResource("services")
+	svc, err := f.api.Get(f.t.Context(), gvr, "default", "sea", "")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	next := svc.(*corev1.Service).DeepCopy()
+	next.Annotations = map[string]string{"now": how}
+	if _, err := f.api.Update(f.t.Context(), gvr, "default", "sea", next, metav1.UpdateOptions{}, ""); err != nil {
+		f.t.Fatal(err)
+	}
 }
 
 func TestRequestsArePassedOn(t *testing.T) {
@@ -505,15 +521,7 @@ func TestServersThatMisbehaveHarmNoOthers(t *testing.T) {
 		},
 	} {
 		e.answer("/apis/sea.example.com/v1", h)
-		svc, err := f.api.Get(t.Context(), corev1.SchemeGroupVersion.WithResource("services"), "default", "sea", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		next := svc.(*corev1.Service).DeepCopy() // a change has the server asked again
-		next.Annotations = map[string]string{"now": name}
-		if _, err := f.api.Update(t.Context(), corev1.SchemeGroupVersion.WithResource("services"), "default", "sea", next, metav1.UpdateOptions{}, ""); err != nil {
-			t.Fatal(err)
-		}
+		f.touch(name)
 		if name != "nulls" {
 			f.describedAs(`"freshness":"Stale"`)
 		}
@@ -561,5 +569,51 @@ func TestBuiltInVersionsStayHere(t *testing.T) {
 	f.until("v1.apps", "Local") // it is made again
 	if e.last() != nil {
 		t.Errorf("a request for a built-in group was passed on: %s", e.last().URL)
+	}
+}
+
+func TestNamespacesAreEmptiedElsewhere(t *testing.T) {
+	e := newExtension(t)
+	f := openFront(t, e)
+	f.register(e)
+	e.answer("/apis/sea.example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"kind":"APIResourceList","resources":[{"name":"whales","namespaced":true,"kind":"Whale","verbs":["list","delete"]},{"name":"songs","namespaced":true,"kind":"Song","verbs":["list"]}]}`)
+	})
+	left := []string{"moby", "willy"}
+	var mu sync.Mutex
+	e.answer("/apis/sea.example.com/v1/namespaces/away/whales", func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if got := r.Header.Get("X-Remote-User"); got != "keeper" {
+			t.Errorf("asked by %q", got)
+		}
+		list := metav1.PartialObjectMetadataList{}
+		for _, name := range left {
+			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	})
+	e.answer("/apis/sea.example.com/v1/namespaces/away/whales/moby", func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method == http.MethodDelete {
+			left = []string{"willy"} // which has a finalizer
+		}
+	})
+	e.answer("/apis/sea.example.com/v1/namespaces/away/whales/willy", func(http.ResponseWriter, *http.Request) {})
+	f.touch("asked again")
+	f.describedAs(`"resource":"songs"`)
+	c := f.others.Empty(t.Context(), &auth.User{Name: "keeper"}, "away")
+	if items := c.Left[schema.GroupResource{Group: "sea.example.com", Resource: "whales"}]; len(c.Errors)+len(c.Stale) > 0 || len(items) != 1 || items[0].Name != "willy" {
+		t.Errorf("left %+v", c)
+	}
+	e.answer("/apis/sea.example.com/v1", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
+	f.touch("broken")
+	if m := f.until("v1.sea.example.com", "FailedDiscoveryCheck"); !strings.Contains(m, "bad status from https://192.0.2.1:443/apis/sea.example.com/v1: 500") {
+		t.Errorf("message %q", m)
+	}
+	f.describedAs(`"freshness":"Stale"`)
+	if c := f.others.Empty(t.Context(), &auth.User{Name: "keeper"}, "away"); len(c.Stale) != 1 || c.Stale[0].String() != "sea.example.com/v1" {
+		t.Errorf("with a server that is not available: %+v", c)
 	}
 }

@@ -112,7 +112,7 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 		endpoints.Tasks(common),
 		servicecidrs.Tasks(common),
 		migration.Tasks(migration.Options{Config: common, Resources: served}),
-		namespaces.Tasks(namespaces.Options{Config: common, Resources: served, Roots: c.authority}),
+		namespaces.Tasks(namespaces.Options{Config: common, Resources: served, Others: elsewhere{p.aggregator}, Roots: c.authority}),
 		roles.Tasks(common),
 		tokens.Tasks(tokens.Options{
 			Config: common, Cleaner: p.asAccount("legacy-service-account-token-cleaner"), Signer: p.credentials.tokens, Roots: c.authority,

@@ -1,8 +1,10 @@
 package namespaces_test
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,4 +158,48 @@ func TestNamespaceConditionsNameRefusedDeletion(t *testing.T) {
 			t.Error("it is still there when nothing holds it any more")
 		}
 	}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "away"}}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "away", Name: "s"}})
+}
+
+// absent is other servers of which one does not say what it serves.
+type absent struct{ known atomic.Bool }
+
+// Empty implements [namespaces.Others].
+func (a *absent) Empty(context.Context, string) (map[string][]client.Object, []error) {
+	if a.known.Load() {
+		return nil, nil
+	}
+	whale := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "moby", Finalizers: []string{"example.com/hold"}}}
+	return map[string][]client.Object{"whales.sea.example.com": {whale}}, []error{&namespaces.DiscoveryError{Versions: []string{"sky.example.com/v1"}}}
+}
+
+func TestNamespaceStaysWhileOtherServersAreUnknown(t *testing.T) {
+	others := &absent{}
+	with := func(c client.Interface, caches *cache.Shared) []run.Task {
+		return namespaces.Tasks(namespaces.Options{Config: controllertest.Config(c, caches), Resources: clienttest.Resources(), Others: others})
+	}
+	controllertest.Controlling(t, with, func(t *testing.T, s *clienttest.Server) {
+		if err := client.Namespaces.Delete(t.Context(), s, "", "away", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Rest()
+		ns := clienttest.Find(s, client.Namespaces, "", "away")
+		if ns == nil {
+			t.Fatal("it is gone before its content")
+		}
+		for kind, want := range map[corev1.NamespaceConditionType]string{
+			corev1.NamespaceDeletionDiscoveryFailure: "DiscoveryFailed: Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: sky.example.com/v1: stale GroupVersion discovery: sky.example.com/v1",
+			corev1.NamespaceContentRemaining:         "SomeResourcesRemain: Some resources are remaining: whales.sea.example.com has 1 resource instances",
+			corev1.NamespaceDeletionContentFailure:   "ContentDeleted: All content successfully deleted, may be waiting on finalization",
+		} {
+			if !slices.ContainsFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == kind && c.Reason+": "+c.Message == want }) {
+				t.Errorf("conditions are %+v, want %s: %s", ns.Status.Conditions, kind, want)
+			}
+		}
+		others.known.Store(true)
+		time.Sleep(time.Minute) // it tries again
+		controllertest.Rest()
+		if ns := clienttest.Find(s, client.Namespaces, "", "away"); ns != nil {
+			t.Errorf("it is still there: %+v", ns.Status)
+		}
+	}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "away"}, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}}})
 }

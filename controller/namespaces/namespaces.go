@@ -29,12 +29,34 @@ type Options struct {
 	// their namespace.
 	Resources []client.Resource[client.Object]
 
+	// Others deletes the objects of groups that other servers serve. Nil means that there are none.
+	Others Others
+
 	// RootCA is the certificate of the API server's authority in PEM, which is written to the ConfigMap
 	// kube-root-ca.crt of every namespace. If it is empty, there is no such ConfigMap.
 	RootCA []byte
 
 	// Roots replaces RootCA if the certificates may change.
 	Roots Roots
+}
+
+// Others deletes the objects of groups that other servers serve.
+type Others interface {
+	// Empty asks for the deletion of what a namespace has and returns what is left then, by resource, and an error for
+	// each resource that has one. A [DiscoveryError] says that not all resources are known.
+	Empty(ctx context.Context, namespace string) (left map[string][]client.Object, failures []error)
+}
+
+// A DiscoveryError says of which versions of groups the resources are not known.
+type DiscoveryError struct{ Versions []string }
+
+// Error implements error.
+func (e *DiscoveryError) Error() string {
+	var words []string
+	for _, v := range e.Versions {
+		words = append(words, v+": stale GroupVersion discovery: "+v)
+	}
+	return "unable to retrieve the complete list of server APIs: " + strings.Join(words, ", ")
 }
 
 // Roots are the certificates of the API server's authority.
@@ -61,12 +83,13 @@ type contents struct {
 type namespaces struct {
 	client client.Interface
 	all    []contents
+	others Others // or nil
 	spaces *cache.Cache[*corev1.Namespace]
 	loop   *controller.Loop
 }
 
 func newNamespaces(opts Options, spaces *cache.Cache[*corev1.Namespace]) run.Task {
-	n := &namespaces{client: opts.For("namespace-controller").Client, spaces: spaces}
+	n := &namespaces{client: opts.For("namespace-controller").Client, others: opts.Others, spaces: spaces}
 	needs := []<-chan struct{}{spaces.Ready()}
 	for _, r := range opts.Resources {
 		if !r.Namespaced {
@@ -109,9 +132,15 @@ func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (control
 		return controller.Result{}, nil
 	}
 	isPods := func(k contents) bool { return k.GroupResource().String() == client.Pods.Resource }
+	elsewhere := false // objects are left whose deletion is not watched
 	left, failures := n.emptyAll(ctx, ns.Name, isPods)
 	if len(failures) == 0 && len(left) == 0 {
 		left, failures = n.emptyAll(ctx, ns.Name, func(k contents) bool { return !isPods(k) })
+		if n.others != nil {
+			more, errs := n.others.Empty(ctx, ns.Name)
+			maps.Copy(left, more)
+			failures, elsewhere = append(failures, errs...), len(more) > 0
+		}
 	}
 	if ctx.Err() != nil {
 		return controller.Result{}, nil
@@ -133,6 +162,9 @@ func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (control
 	}
 	if _, ok := left[client.Events.Resource]; ok && len(failures) == 0 {
 		return controller.Result{}, controller.Again("events are left") // their deletion is not watched
+	}
+	if elsewhere && len(failures) == 0 {
+		return controller.Result{}, controller.Again("objects of other servers are left")
 	}
 	return controller.Result{}, errors.Join(failures...)
 }
@@ -256,12 +288,16 @@ func namespaceConditions(have []corev1.NamespaceCondition, failures []error, lef
 	for _, f := range slices.Sorted(maps.Keys(held)) {
 		finalizers = append(finalizers, fmt.Sprintf("%s in %d resource instances", f, held[f]))
 	}
-	failed := ""
-	if len(failures) > 0 {
-		var words []string
-		for _, err := range failures {
-			words = append(words, err.Error())
+	failed, undiscovered := "", ""
+	var words []string
+	for _, err := range failures {
+		if d, ok := errors.AsType[*DiscoveryError](err); ok {
+			undiscovered = fmt.Sprintf("Discovery failed for some groups, %d failing: %v", len(d.Versions), d)
+			continue
 		}
+		words = append(words, err.Error())
+	}
+	if len(words) > 0 {
 		slices.Sort(words)
 		failed = fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(words), strings.Join(words, ", "))
 	}
@@ -281,7 +317,7 @@ func namespaceConditions(have []corev1.NamespaceCondition, failures []error, lef
 		}
 		conditions[i] = c
 	}
-	set(corev1.NamespaceDeletionDiscoveryFailure, "", "", "ResourcesDiscovered", "All resources successfully discovered")
+	set(corev1.NamespaceDeletionDiscoveryFailure, undiscovered, "DiscoveryFailed", "ResourcesDiscovered", "All resources successfully discovered")
 	set(corev1.NamespaceDeletionGVParsingFailure, "", "", "ParsedGroupVersions", "All legacy kube types successfully parsed")
 	set(corev1.NamespaceDeletionContentFailure, failed, "ContentDeletionFailed", "ContentDeleted", "All content successfully deleted, may be waiting on finalization")
 	set(corev1.NamespaceContentRemaining, prefixed("Some resources are remaining: ", remaining), "SomeResourcesRemain", "ContentRemoved", "All content successfully removed")
