@@ -617,3 +617,40 @@ func TestNamespacesAreEmptiedElsewhere(t *testing.T) {
 		t.Errorf("with a server that is not available: %+v", c)
 	}
 }
+
+func TestMetricsServerReplacesComputedMetrics(t *testing.T) {
+	e := newExtension(t)
+	f := openFront(t, e)
+	const path = "/apis/metrics.k8s.io/v1beta1/nodes"
+	if code, _, body := f.do("GET", path, ""); code != http.StatusOK || !strings.Contains(body, `"kind":"NodeMetricsList"`) {
+		t.Errorf("computed: %d %s", code, body)
+	}
+	f.register(e)
+	e.answer("/apis/metrics.k8s.io/v1beta1", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"kind":"APIResourceList","groupVersion":"metrics.k8s.io/v1beta1","resources":[{"name":"nodes","kind":"NodeMetrics","verbs":["get","list"]}]}`)
+	})
+	e.answer(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "theirs") })
+	f.create(&registrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1beta1.metrics.k8s.io"},
+		Spec: registrationv1.APIServiceSpec{
+			Group: "metrics.k8s.io", Version: "v1beta1", GroupPriorityMinimum: 100, VersionPriority: 100, CABundle: e.caPEM,
+			Service: &registrationv1.ServiceReference{Namespace: "default", Name: "sea"},
+		},
+	}, "")
+	f.until("v1beta1.metrics.k8s.io", "Passed")
+	if code, _, body := f.do("GET", path, ""); code != http.StatusOK || body != "theirs" {
+		t.Errorf("installed: %d %s", code, body)
+	}
+	if _, _, doc := f.do("GET", "/apis", ""); strings.Count(doc, `"name":"metrics.k8s.io"`) != 1 {
+		t.Errorf("groups %s", doc)
+	}
+	if err := f.api.Delete(t.Context(), registrationv1.SchemeGroupVersion.WithResource("apiservices"), "", "v1beta1.metrics.k8s.io", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for t.Context().Err() == nil {
+		if _, _, body := f.do("GET", path, ""); strings.Contains(body, `"kind":"NodeMetricsList"`) {
+			break
+		}
+		run.Pause(t.Context(), 5*time.Millisecond)
+	}
+}

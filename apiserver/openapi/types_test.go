@@ -23,6 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
+	registrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregator "k8s.io/kube-aggregator/pkg/client/applyconfiguration"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/scheme"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
@@ -43,6 +46,16 @@ func upstream(t *testing.T) map[string]smd.TypeDef {
 	types := map[string]smd.TypeDef{}
 	for _, d := range v.Schema().Types {
 		types[d.Name] = d
+	}
+	service := &registrationv1.APIService{}
+	service.SetGroupVersionKind(registrationv1.SchemeGroupVersion.WithKind("APIService"))
+	if v, err = aggregator.NewTypeConverter(aggregatorscheme.Scheme).ObjectToTyped(service); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range v.Schema().Types {
+		if _, known := types[d.Name]; !known {
+			types[d.Name] = d
+		}
 	}
 	return types
 }

@@ -91,7 +91,6 @@ bob=--as=system:serviceaccount:default:bob
 kubectl get flunders $bob
 kubectl create role readers --verb=get,list --resource=flunders.wardle.example.com
 kubectl create rolebinding readers --role=readers --serviceaccount=default:bob
-# The sample server remembers for ten seconds what it was refused; ours has refused before it was asked.
 kubectl get flunders $bob -o name
 kubectl delete flunder first $bob
 echo == deletion
