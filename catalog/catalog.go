@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -49,14 +51,33 @@ func (c *Catalog) Replace(out, add []*Kind) error {
 	if err != nil {
 		return err
 	}
+	s.ending = maps.Clone(old.ending)
+	maps.DeleteFunc(s.ending, func(k *Kind, _ bool) bool { return leaving[k] })
 	c.current.Store(s)
 	close(old.replaced)
 	for _, k := range out {
-		if k.retired != nil {
-			close(k.retired)
+		if k.retire != nil {
+			k.retire()
 		}
 	}
 	return nil
+}
+
+// End notes that the definition of a kind is being deleted: see [Snapshot.Ending]. The kind goes on being served.
+func (c *Catalog) End(kind *Kind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.current.Load()
+	s := *old
+	s.generation++
+	s.replaced = make(chan struct{})
+	s.ending = maps.Clone(old.ending)
+	if s.ending == nil {
+		s.ending = map[*Kind]bool{}
+	}
+	s.ending[kind.Hub()] = true
+	c.current.Store(&s)
+	close(old.replaced)
 }
 
 // Kinds returns the kinds of the snapshot of now.
@@ -77,9 +98,12 @@ type Snapshot struct {
 	replaced   chan struct{}
 	hubs       []*Kind
 	kinds      []*Kind
+	versions   []schema.GroupVersion
+	byVersion  map[schema.GroupVersion][]*Kind
 	byGVR      map[schema.GroupVersionResource]*Kind
 	byGVK      map[schema.GroupVersionKind]*Kind
 	scheme     *runtime.Scheme
+	ending     map[*Kind]bool // hubs
 }
 
 // newSnapshot returns the snapshot of hubs and their further versions, which follows another.
@@ -87,6 +111,7 @@ func newSnapshot(hubs []*Kind, old *Snapshot) (*Snapshot, error) {
 	s := &Snapshot{
 		generation: old.generation + 1,
 		replaced:   make(chan struct{}),
+		byVersion:  map[schema.GroupVersion][]*Kind{},
 		hubs:       hubs,
 		byGVR:      make(map[schema.GroupVersionResource]*Kind, len(old.byGVR)+1),
 		byGVK:      make(map[schema.GroupVersionKind]*Kind, len(old.byGVK)+1),
@@ -109,8 +134,8 @@ func newSnapshot(hubs []*Kind, old *Snapshot) (*Snapshot, error) {
 		}
 	}
 	for _, k := range hubs {
-		if k.Untyped() && k.retired == nil {
-			k.retired = make(chan struct{})
+		if k.Untyped() && k.life == nil {
+			k.life, k.retire = context.WithCancel(context.Background()) //nolint:forbidigo // it ends with the kind
 		}
 	}
 	if s.scheme = old.scheme; s.scheme == nil || !slices.Equal(typed(s.kinds), typed(old.kinds)) {
@@ -141,6 +166,11 @@ func (s *Snapshot) add(k *Kind, old *Snapshot) error {
 		k.deprecation = deprecationOf(k)
 	}
 	s.kinds = append(s.kinds, k)
+	gv := k.GroupVersion()
+	if s.byVersion[gv] == nil {
+		s.versions = append(s.versions, gv)
+	}
+	s.byVersion[gv] = append(s.byVersion[gv], k)
 	s.byGVR[k.GVR()] = k
 	s.byGVK[k.GroupVersionKind] = k
 	return nil
@@ -179,6 +209,16 @@ func (s *Snapshot) Replaced() <-chan struct{} { return s.replaced }
 // Kinds returns all kinds, in all versions, in the order in which they were given. The slice must
 // not be changed.
 func (s *Snapshot) Kinds() []*Kind { return s.kinds }
+
+// GroupVersions returns the groups and versions of the kinds, each once, in the order of the kinds. The slice must not be
+// changed.
+func (s *Snapshot) GroupVersions() []schema.GroupVersion { return s.versions }
+
+// In returns the kinds of one version of a group, in their order. The slice must not be changed.
+func (s *Snapshot) In(gv schema.GroupVersion) []*Kind { return s.byVersion[gv] }
+
+// Ending reports whether the definition of a kind is being deleted: its objects are, and no others can be created.
+func (s *Snapshot) Ending(kind *Kind) bool { return s.ending[kind.Hub()] }
 
 // Hubs returns the kinds in the versions in which their objects are stored, even if these are not served. The slice must
 // not be changed.

@@ -158,16 +158,14 @@ type Kind struct {
 	// from the Go type, or that the kind has none.
 	Schema func() *spec.Schema
 
-	// Ending says that no objects can be created any more, because the definition of the kind is being deleted.
-	Ending bool
-
 	// Deprecated is the warning that every request for the kind gets. Empty means what the Go type says of its life.
 	Deprecated string
 
-	hub     *Kind         // of which this is a further version, or nil
-	version *Version      // that this is
-	further []*Kind       // the kind in its Versions; set by [New]
-	retired chan struct{} // closed when the catalog does not have the kind any more; nil if it always has
+	hub     *Kind           // of which this is a further version, or nil
+	version *Version        // that this is
+	further []*Kind         // the kind in its Versions; set by [New]
+	life    context.Context //nolint:containedctx // it ends when the catalog does not have the kind any more; nil if it always has
+	retire  context.CancelFunc
 
 	deprecation string // set by [New]
 }
@@ -227,9 +225,14 @@ func (k *Kind) Answered() bool { return k.Answer != "" || k.Computed != nil }
 // Untyped reports whether objects of the kind have no Go type, as those of custom resources: see Convert.
 func (k *Kind) Untyped() bool { return k.Hub().Convert != nil }
 
-// Retired returns a channel that is closed when the catalog does not have the kind any more: another has replaced it, or
-// none. It is nil for a kind that always stays.
-func (k *Kind) Retired() <-chan struct{} { return k.Hub().retired }
+// Life returns a context that is over when the catalog does not have the kind any more: another has replaced it, or none.
+// That of a kind that always stays does not end.
+func (k *Kind) Life() context.Context {
+	if life := k.Hub().life; life != nil {
+		return life
+	}
+	return context.Background() //nolint:forbidigo // what never ends
+}
 
 // StandardVerbs are the verbs of a kind that says nothing else.
 var StandardVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}

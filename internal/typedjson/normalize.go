@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"time"
 	"unicode/utf8"
 	"unsafe"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +35,8 @@ func (e *ValueError) Error() string { return e.Field + ": " + e.Message }
 //	a pointer to a zero time     becomes nil
 //	IntOrString                  has the type 0 or 1, and no value of the other type
 //	RawExtension and FieldsV1    are empty or JSON without insignificant space
+//	float64                      is finite
+//	JSON of a schema             is JSON without insignificant space
 //	strings, and keys of maps    are UTF-8
 //
 // It writes only what differs, so a normalized object may be read at the same time. On an
@@ -57,6 +61,9 @@ const (
 	intOrText             // intstr.IntOrString
 	rawObject             // runtime.RawExtension
 	rawFields             // metav1.FieldsV1
+	fraction              // float64
+	rawValue              // apiextensionsv1.JSON
+	schemaOr              // the types of schemas of custom resources that are a schema or something else
 )
 
 // ruleOf returns the rule of a plan that is complete, apart from types that contain themselves.
@@ -72,6 +79,13 @@ func ruleOf(p *plan) rule {
 		return rawObject
 	case reflect.TypeFor[metav1.FieldsV1]():
 		return rawFields
+	case reflect.TypeFor[float64]():
+		return fraction
+	case reflect.TypeFor[apiextensionsv1.JSON]():
+		return rawValue
+	case reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrArray](), reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrBool](),
+		reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrStringArray]():
+		return schemaOr
 	case reflect.TypeFor[resource.Quantity](), reflect.TypeFor[metav1.Duration]():
 		return nothing
 	}
@@ -102,6 +116,15 @@ func normalize(p *plan, at unsafe.Pointer) (changed bool, err error) {
 		return normalizeExtension((*runtime.RawExtension)(at))
 	case rawFields:
 		return normalizeFields((*metav1.FieldsV1)(at))
+	case fraction:
+		if f := *(*float64)(at); math.IsNaN(f) || math.IsInf(f, 0) {
+			return false, &ValueError{Message: fmt.Sprintf("must be a finite number, got %v", f)}
+		}
+		return false, nil
+	case rawValue:
+		return normalizeValue((*apiextensionsv1.JSON)(at))
+	case schemaOr:
+		return normalizeSchemaOr(reflect.NewAt(p.typ, at).Interface())
 	case byForm:
 	}
 	switch p.write {
@@ -174,7 +197,7 @@ func normalizePointer(p *plan, at *unsafe.Pointer) (changed bool, err error) {
 		changed = (*metav1.MicroTime)(*at).IsZero()
 	case rawFields:
 		changed = len((*metav1.FieldsV1)(*at).GetRawBytes()) == 0
-	case byForm, nothing, intOrText, rawObject:
+	case byForm, nothing, intOrText, rawObject, fraction, rawValue, schemaOr:
 	}
 	if changed {
 		*at = nil
@@ -318,6 +341,47 @@ func normalizeExtension(e *runtime.RawExtension) (changed bool, err error) {
 		return false, &ValueError{Message: "must be JSON whose numbers fit into 64 bits: " + err.Error()}
 	}
 	return changed, nil
+}
+
+// normalizeValue is for any JSON value in a schema, such as a default.
+func normalizeValue(v *apiextensionsv1.JSON) (changed bool, err error) {
+	if changed, err = normalizeRaw(&v.Raw); err != nil || v.Raw == nil {
+		return changed, err
+	}
+	var decoded any
+	if err := json.Unmarshal(v.Raw, &decoded); err != nil {
+		return false, &ValueError{Message: "must be JSON whose numbers fit into 64 bits: " + err.Error()}
+	}
+	return changed, nil
+}
+
+// normalizeSchemaOr is for a pointer to a value that is a schema or something else. It writes to the schemas, and not to the
+// value itself.
+func normalizeSchemaOr(v any) (changed bool, err error) {
+	var schema *apiextensionsv1.JSONSchemaProps
+	var names []string
+	switch v := v.(type) {
+	case *apiextensionsv1.JSONSchemaPropsOrArray:
+		for i := range v.JSONSchemas {
+			if err := Normalize(&v.JSONSchemas[i]); err != nil {
+				return false, in(err, fmt.Sprintf("[%d]", i))
+			}
+		}
+		schema = v.Schema
+	case *apiextensionsv1.JSONSchemaPropsOrBool:
+		schema = v.Schema
+	case *apiextensionsv1.JSONSchemaPropsOrStringArray:
+		schema, names = v.Schema, v.Property
+	}
+	for i, name := range names {
+		if err := checkText(name); err != nil {
+			return false, in(err, fmt.Sprintf("[%d]", i))
+		}
+	}
+	if schema == nil {
+		return false, nil
+	}
+	return false, Normalize(schema)
 }
 
 func normalizeFields(f *metav1.FieldsV1) (changed bool, err error) {
