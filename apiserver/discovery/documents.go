@@ -10,31 +10,41 @@ import (
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/sampan-io/sampan/catalog"
 )
 
 // groupVersions returns what the catalog has, in its order, which is the order of
-// preference.
+// preference. Versions of groups without Go types are preferred as their names say: v2 to v1 to v1beta1.
 func groupVersions(c *catalog.Snapshot) []schema.GroupVersion {
-	var gvs []schema.GroupVersion
-	for _, k := range c.Kinds() {
-		if !slices.Contains(gvs, k.GroupVersion()) {
-			gvs = append(gvs, k.GroupVersion())
+	all := slices.Clone(c.GroupVersions())
+	places := map[string][]int{} // of the versions of such a group
+	for i, gv := range all {
+		if c.In(gv)[0].Untyped() {
+			places[gv.Group] = append(places[gv.Group], i)
 		}
 	}
-	return gvs
+	for _, at := range places {
+		if len(at) < 2 {
+			continue
+		}
+		var gvs []schema.GroupVersion
+		for _, i := range at {
+			gvs = append(gvs, all[i])
+		}
+		slices.SortFunc(gvs, func(a, b schema.GroupVersion) int {
+			return version.CompareKubeAwareVersionStrings(b.Version, a.Version)
+		})
+		for n, i := range at {
+			all[i] = gvs[n]
+		}
+	}
+	return all
 }
 
 func kinds(c *catalog.Snapshot, gv schema.GroupVersion) []*catalog.Kind {
-	var ks []*catalog.Kind
-	for _, k := range c.Kinds() {
-		if k.GroupVersion() == gv {
-			ks = append(ks, k)
-		}
-	}
-	slices.SortFunc(ks, func(a, b *catalog.Kind) int { return cmp.Compare(a.Resource, b.Resource) })
-	return ks
+	return slices.SortedFunc(slices.Values(c.In(gv)), func(a, b *catalog.Kind) int { return cmp.Compare(a.Resource, b.Resource) })
 }
 
 // aliases returns the resources below which bodies of subresources can be posted, as kinds of which none is stored.
@@ -59,6 +69,14 @@ func verbs(vs []string) metav1.Verbs {
 	return slices.Sorted(slices.Values(vs))
 }
 
+// verbsOf returns the verbs of a kind: those that leave what is there, if its definition is being deleted.
+func verbsOf(c *catalog.Snapshot, k *catalog.Kind) metav1.Verbs {
+	if c.Ending(k) {
+		return metav1.Verbs{"delete", "deletecollection", "get", "list", "watch"}
+	}
+	return verbs(k.Verbs)
+}
+
 // coreVersions is what /api answers.
 func coreVersions(c *catalog.Snapshot) *metav1.APIVersions {
 	doc := &metav1.APIVersions{
@@ -77,11 +95,19 @@ func coreVersions(c *catalog.Snapshot) *metav1.APIVersions {
 // groupList is what /apis answers.
 func groupList(c *catalog.Snapshot) *metav1.APIGroupList {
 	doc := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+	places := map[string]int{}
 	for _, gv := range groupVersions(c) {
-		if gv.Group != "" && !slices.ContainsFunc(doc.Groups, func(g metav1.APIGroup) bool { return g.Name == gv.Group }) {
-			doc.Groups = append(doc.Groups, *group(c, gv.Group))
-			doc.Groups[len(doc.Groups)-1].TypeMeta = metav1.TypeMeta{}
+		if gv.Group == "" {
+			continue
 		}
+		at, found := places[gv.Group]
+		if !found {
+			at = len(doc.Groups)
+			places[gv.Group] = at
+			doc.Groups = append(doc.Groups, metav1.APIGroup{Name: gv.Group, PreferredVersion: metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}})
+		}
+		g := &doc.Groups[at]
+		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
 	}
 	return doc
 }
@@ -116,7 +142,7 @@ func resourceList(c *catalog.Snapshot, gv schema.GroupVersion) *metav1.APIResour
 			SingularName:       k.Singular,
 			Namespaced:         k.Namespaced,
 			Kind:               k.Kind,
-			Verbs:              verbs(k.Verbs),
+			Verbs:              verbsOf(c, k),
 			ShortNames:         k.ShortNames,
 			Categories:         k.Categories,
 			StorageVersionHash: storageHash(k),
@@ -158,32 +184,34 @@ func aggregated(c *catalog.Snapshot, core bool) *apidiscovery.APIGroupDiscoveryL
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
 		Items:    []apidiscovery.APIGroupDiscovery{},
 	}
+	places := map[string]int{}
 	for _, gv := range groupVersions(c) {
 		if (gv.Group == "") != core {
 			continue
 		}
-		version := apidiscovery.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+		served := apidiscovery.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
 		for _, k := range slices.Concat(aliases(c, gv), kinds(c, gv)) {
-			version.Resources = append(version.Resources, aggregatedResource(k))
+			served.Resources = append(served.Resources, aggregatedResource(c, k))
 		}
-		i := slices.IndexFunc(doc.Items, func(g apidiscovery.APIGroupDiscovery) bool { return g.Name == gv.Group })
-		if i < 0 {
+		i, found := places[gv.Group]
+		if !found {
 			i = len(doc.Items)
+			places[gv.Group] = i
 			doc.Items = append(doc.Items, apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}})
 		}
-		doc.Items[i].Versions = append(doc.Items[i].Versions, version)
+		doc.Items[i].Versions = append(doc.Items[i].Versions, served)
 	}
 	return doc
 }
 
-func aggregatedResource(k *catalog.Kind) apidiscovery.APIResourceDiscovery {
+func aggregatedResource(c *catalog.Snapshot, k *catalog.Kind) apidiscovery.APIResourceDiscovery {
 	kind := metav1.GroupVersionKind(k.GroupVersionKind)
 	r := apidiscovery.APIResourceDiscovery{
 		Resource:         k.Resource,
 		ResponseKind:     &kind,
 		Scope:            apidiscovery.ScopeCluster,
 		SingularResource: k.Singular,
-		Verbs:            verbs(k.Verbs),
+		Verbs:            verbsOf(c, k),
 		ShortNames:       k.ShortNames,
 		Categories:       k.Categories,
 	}

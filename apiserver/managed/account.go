@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
@@ -23,7 +23,7 @@ import (
 
 // Types says what objects are made of: [openapi.Types].
 type Types interface {
-	Of(gv schema.GroupVersion, obj runtime.Object) typed.ParseableType
+	Of(kind *catalog.Kind, obj runtime.Object) typed.ParseableType
 }
 
 // A FieldManager keeps the managed fields of objects. It has no state and is safe for concurrent
@@ -51,10 +51,14 @@ func (w *Write) subresource() string {
 // objects returns the form of the kind's own objects.
 func (m *FieldManager) objects(w *Write) *form {
 	f := &form{kind: w.Kind.GroupVersionKind, hub: w.Kind.Hub().GroupVersionKind}
-	for _, k := range w.Kind.Served() {
+	served := w.Kind.Served()
+	if hub := w.Kind.Hub(); hub.Unserved {
+		served = append(served, hub)
+	}
+	for _, k := range served {
 		f.versions = append(f.versions, version{
 			kind: k.GroupVersionKind, served: k,
-			typ:  func() typed.ParseableType { return m.types.Of(k.GroupVersion(), k.New()) },
+			typ:  func() typed.ParseableType { return m.types.Of(k, k.New()) },
 			make: func() runtime.Object { return k.New() },
 		})
 	}
@@ -198,6 +202,13 @@ func (f *form) update(w *Write, live, obj runtime.Object, otherwise []metav1.Man
 
 // shallow copies the struct that obj points to.
 func shallow(obj runtime.Object) runtime.Object {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		content := maps.Clone(u.Object)
+		if meta, ok := content["metadata"].(map[string]any); ok {
+			content["metadata"] = maps.Clone(meta)
+		}
+		return &unstructured.Unstructured{Object: content}
+	}
 	from := reflect.ValueOf(obj).Elem()
 	to := reflect.New(from.Type())
 	to.Elem().Set(from)
@@ -226,7 +237,7 @@ func (m *FieldManager) view(w *Write, parent catalog.Object) (*form, *managedfie
 	body := w.Sub.Body()
 	f := &form{kind: body.Kind, hub: body.Kind, versions: []version{{
 		kind: body.Kind, make: body.New,
-		typ: func() typed.ParseableType { return m.types.Of(w.Kind.GroupVersion(), body.New()) },
+		typ: func() typed.ParseableType { return m.types.Of(w.Kind, body.New()) },
 	}}}
 	gv := w.Kind.GroupVersion()
 	h := managedfields.NewScaleHandler(parent.GetManagedFields(), gv, managedfields.ResourcePathMappings{gv.String(): replicas})

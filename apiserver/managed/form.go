@@ -137,7 +137,7 @@ func (f *form) ConvertToVersion(in runtime.Object, gv runtime.GroupVersioner) (r
 // structured returns the object, of this version, as a Go type.
 func (v version) structured(in runtime.Object) (runtime.Object, error) {
 	u, ok := in.(*unstructured.Unstructured)
-	if !ok {
+	if !ok || v.served != nil && v.served.Untyped() {
 		return in, nil
 	}
 	out := v.make()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 // The parts of an OpenAPI v3 document that are used here, as JSON has them.
@@ -84,6 +85,10 @@ type (
 		Default       json.RawMessage   `json:"default,omitempty"`
 
 		opaque bool // any value, changed as a whole
+
+		custom   *spec.Schema // of a kind without a Go type: what JSON says instead
+		keeps    bool         // unknown fields
+		nullable bool
 	}
 
 	// kindName is written with an empty group, too: readers compare it whole.

@@ -45,17 +45,23 @@ type handler struct {
 
 // documents are the documents about one snapshot of the catalog.
 type documents struct {
-	kinds    *catalog.Snapshot
-	version  string
-	built    map[string]*packed // in JSON, by the path of the group version; nil until asked for
-	protobuf map[string]*packed // the same in protobuf, each when it is asked for
-	older    map[string]*packed // the document of OpenAPI v2, by form
+	kinds   *catalog.Snapshot
+	version string
+	built   map[string]*packed // by the path of the group version; nil until asked for
+	before  map[string]*packed // of the snapshot before; those of which the kinds are the same stay
+	older   map[string]*packed // the document of OpenAPI v2, by form
 }
 
 // current returns the documents of the newest snapshot. The caller holds mu.
 func (h *handler) current() *documents {
 	if kinds := h.catalog.Snapshot(); h.docs == nil || h.docs.kinds != kinds {
-		h.docs = &documents{kinds: kinds, version: h.version, protobuf: map[string]*packed{}, older: map[string]*packed{}}
+		docs := &documents{kinds: kinds, version: h.version, older: map[string]*packed{}}
+		if h.docs != nil {
+			if docs.before = h.docs.built; docs.before == nil {
+				docs.before = h.docs.before
+			}
+		}
+		h.docs = docs
 	}
 	return h.docs
 }
@@ -63,10 +69,12 @@ func (h *handler) current() *documents {
 // packed is a document as it is kept.
 type packed struct {
 	gv     schema.GroupVersion
-	form   string // media type
-	zipped []byte // gzip of the encoded document
-	size   int    // of the encoded document
-	hash   string // of the JSON form, by which the index names all forms
+	kinds  []*catalog.Kind // in it
+	proto  *packed         // the same in protobuf; nil until asked for. Guarded by the mutex of the handler
+	form   string          // media type
+	zipped []byte          // gzip of the encoded document; nil until asked for, if no kind has a Go type. Guarded by the mutex of the handler
+	size   int             // of the encoded document
+	hash   string          // of the JSON form, by which the index names all forms
 }
 
 // The forms of a document. Clients ask for protobuf under an older name, too.
@@ -128,30 +136,40 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
 	}
-	if form == inProtobuf {
-		if doc, err = h.inProtobuf(name, doc); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
+	if doc, err = h.made(doc, form); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
 	}
 	doc.serve(w, r)
 }
 
-// inProtobuf returns the protobuf form of a document, and makes it on the first request.
-func (h *handler) inProtobuf(name string, doc *packed) (*packed, error) {
+// made returns a document in one form, and makes it on the first request.
+func (h *handler) made(doc *packed, form string) (*packed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	d := h.current()
-	if p := d.protobuf[name]; p != nil {
+	switch {
+	case form == inProtobuf && doc.proto != nil:
+		return doc.proto, nil
+	case form == inProtobuf:
+		p, err := pack(build(doc.gv, doc.kinds, h.version).protobuf())
+		if err != nil {
+			return nil, err
+		}
+		p.gv, p.form, p.hash = doc.gv, inProtobuf, doc.hash
+		doc.proto = p
 		return p, nil
+	case doc.zipped == nil:
+		data, err := json.Marshal(build(doc.gv, doc.kinds, h.version))
+		if err != nil {
+			return nil, err
+		}
+		p, err := pack(data)
+		if err != nil {
+			return nil, err
+		}
+		doc.zipped, doc.size = p.zipped, p.size
 	}
-	p, err := pack(build(d.kinds, doc.gv, d.version).protobuf())
-	if err != nil {
-		return nil, err
-	}
-	p.gv, p.form, p.hash = doc.gv, inProtobuf, doc.hash
-	d.protobuf[name] = p
-	return p, nil
+	return doc, nil
 }
 
 func serveIndex(w http.ResponseWriter, docs map[string]*packed, remote *aggregation.Remote) {
@@ -221,26 +239,40 @@ func (h *handler) documents() (map[string]*packed, error) {
 		return d.built, nil
 	}
 	built := map[string]*packed{}
-	var done []schema.GroupVersion
-	for _, k := range d.kinds.Kinds() {
-		gv := k.GroupVersion()
-		if slices.Contains(done, gv) {
+	for _, gv := range d.kinds.GroupVersions() {
+		kinds := d.kinds.In(gv)
+		if same := d.before[root(gv)]; same != nil && slices.Equal(same.kinds, kinds) {
+			built[root(gv)] = same
 			continue
 		}
-		done = append(done, gv)
-		data, err := json.Marshal(build(d.kinds, gv, d.version))
+		doc, err := d.document(gv, kinds)
 		if err != nil {
 			return nil, fmt.Errorf("openapi of %s: %w", gv, err)
 		}
-		doc, err := pack(data)
-		if err != nil {
-			return nil, fmt.Errorf("openapi of %s: %w", gv, err)
-		}
-		doc.gv, doc.form, doc.hash = gv, inJSON, hashOf(data)
 		built[root(gv)] = doc
 	}
+	d.before = nil
 	d.built = built
 	return built, nil
+}
+
+// document returns the document of a group version, or of kinds without Go types the place of one: there may be a thousand,
+// of which few are read.
+func (d *documents) document(gv schema.GroupVersion, kinds []*catalog.Kind) (*packed, error) {
+	if !slices.ContainsFunc(kinds, func(k *catalog.Kind) bool { return !k.Untyped() }) {
+		hash, err := fingerprint(d.version, kinds)
+		return &packed{gv: gv, kinds: kinds, form: inJSON, hash: hash}, err
+	}
+	data, err := json.Marshal(build(gv, kinds, d.version))
+	if err != nil {
+		return nil, err
+	}
+	doc, err := pack(data)
+	if err != nil {
+		return nil, err
+	}
+	doc.gv, doc.kinds, doc.form, doc.hash = gv, kinds, inJSON, hashOf(data)
+	return doc, nil
 }
 
 func hashOf(data []byte) string {

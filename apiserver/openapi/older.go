@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // The older description, OpenAPI v2, is one document for all group versions. It is made from the
@@ -76,14 +75,8 @@ func (docs *documents) olderDocument() *older {
 		Definitions: map[string]*model{},
 		Parameters:  map[string]*olderParameter{},
 	}
-	done := map[schema.GroupVersion]bool{}
-	for _, k := range docs.kinds.Kinds() {
-		gv := k.GroupVersion()
-		if done[gv] {
-			continue
-		}
-		done[gv] = true
-		newer := build(docs.kinds, gv, docs.version)
+	for _, gv := range docs.kinds.GroupVersions() {
+		newer := build(gv, docs.kinds.In(gv), docs.version)
 		for name, m := range newer.Components.Schemas {
 			now := m.older()
 			if before := d.Definitions[name]; before != nil {
@@ -187,7 +180,16 @@ func (m *model) older() *model {
 		return nil
 	}
 	o := *m
-	o.Default = nil
+	o.Default, o.custom = nil, nil
+	if m.nullable || m.keeps {
+		// Older clients refuse null, and fields that they do not know.
+		o.Properties, o.Items, o.Additional = nil, nil, nil
+		if m.nullable {
+			o.Type = ""
+		}
+		o.Kinds = slices.Clone(o.Kinds)
+		return &o
+	}
 	if len(o.AllOf) == 1 && o.AllOf[0].Ref != "" {
 		o.Ref, o.AllOf = o.AllOf[0].Ref, nil
 	}

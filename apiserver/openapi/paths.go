@@ -23,13 +23,11 @@ func root(gv schema.GroupVersion) string {
 }
 
 // build returns the document of one group version.
-func build(c *catalog.Snapshot, gv schema.GroupVersion, version string) *document {
+func build(gv schema.GroupVersion, kinds []*catalog.Kind, version string) *document {
 	b := &builder{gv: gv, models: models{}, paths: map[string]pathItem{}}
 	b.models[patchModel] = &model{Type: "object", Description: "Patch is provided to give a concrete name and type to the Kubernetes PATCH request body."}
-	for _, k := range c.Kinds() {
-		if k.GroupVersion() == gv {
-			b.kind(k)
-		}
+	for _, k := range kinds {
+		b.kind(k)
 	}
 	meta := schema.GroupVersion{Version: "v1"}
 	b.object(&metav1.Status{}, meta.WithKind("Status"))
@@ -46,9 +44,10 @@ func build(c *catalog.Snapshot, gv schema.GroupVersion, version string) *documen
 
 // A builder makes the document of one group version.
 type builder struct {
-	gv     schema.GroupVersion
-	models models
-	paths  map[string]pathItem
+	gv      schema.GroupVersion
+	untyped bool // the kind has no Go type
+	models  models
+	paths   map[string]pathItem
 }
 
 // object adds the schema of o, which has the given kinds, and returns a reference to it.
@@ -72,9 +71,13 @@ type verbs []string
 func (v verbs) has(verb string) bool { return slices.Contains(v, verb) }
 
 func (b *builder) kind(k *catalog.Kind) {
-	one := b.object(k.New(), k.GroupVersionKind)
-	var list *model
-	if k.NewList != nil {
+	var one, list *model
+	if b.untyped = k.Untyped(); b.untyped {
+		one, list = b.custom(k)
+	} else {
+		one = b.object(k.New(), k.GroupVersionKind)
+	}
+	if list == nil && k.NewList != nil {
 		list = b.object(k.NewList(), b.gv.WithKind(k.Kind+"List"))
 	}
 	v := verbs(k.Verbs)
@@ -206,6 +209,9 @@ func (b *builder) changing(item pathItem, gvk schema.GroupVersionKind, m *model,
 		op := b.writing(gvk, m, "patch", "patch", scoped, "partially update "+what)
 		op.RequestBody.Content = map[string]media{}
 		for _, t := range []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"} {
+			if b.untyped && t == "application/strategic-merge-patch+json" {
+				continue // kubectl looks here how it can patch
+			}
 			op.RequestBody.Content[t] = media{refTo(patchModel)}
 		}
 		op.Parameters = append(op.Parameters, force())

@@ -9,8 +9,12 @@ import (
 	"sync"
 	"weak"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/schemaconv"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 	kjson "sigs.k8s.io/json"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
@@ -28,7 +32,9 @@ type Types struct {
 
 	mu    sync.Mutex
 	kinds *catalog.Snapshot                                  // guarded by mu; whose types are built
-	built map[schema.GroupVersion]weak.Pointer[typed.Parser] // guarded by mu
+	built map[schema.GroupVersion]weak.Pointer[typed.Parser] // guarded by mu; of kinds with Go types
+
+	schemas map[*catalog.Kind]weak.Pointer[typed.Parser] // guarded by mu; of the others
 }
 
 // NewTypes returns the types of the kinds of c.
@@ -38,22 +44,73 @@ func NewTypes(c *catalog.Catalog) *Types {
 
 // Of returns the type of obj: an object of a kind of gv, or the body of a
 // subresource of one.
-func (t *Types) Of(gv schema.GroupVersion, obj runtime.Object) typed.ParseableType {
-	return t.parser(gv).Type(modelName(reflect.TypeOf(obj).Elem()))
+func (t *Types) Of(kind *catalog.Kind, obj runtime.Object) typed.ParseableType {
+	switch _, untyped := obj.(*unstructured.Unstructured); {
+	case untyped:
+		return t.untyped(kind).Type(untypedName)
+	case kind.Untyped(): // a body that many kinds have
+		ms := models{}
+		ms.of(reflect.TypeOf(obj))
+		ms.mark()
+		p := &typed.Parser{Schema: smd.Schema{Types: ms.types()}}
+		return p.Type(modelName(reflect.TypeOf(obj).Elem()))
+	}
+	return t.parser(kind.GroupVersion()).Type(modelName(reflect.TypeOf(obj).Elem()))
+}
+
+// untypedName is the name of the type of the objects of a kind without a Go type.
+const untypedName = "object"
+
+// untyped returns the types of a kind without a Go type, from its schema.
+func (t *Types) untyped(kind *catalog.Kind) *typed.Parser {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.follow()
+	if p := t.schemas[kind].Value(); p != nil {
+		return p
+	}
+	ms := models{}
+	ms.of(reflect.TypeFor[metav1.ObjectMeta]())
+	ms.mark()
+	types := ms.types()
+	whole := custom(kind)
+	made, err := schemaconv.ToSchemaFromOpenAPI(map[string]*spec.Schema{untypedName: whole}, false)
+	if err == nil {
+		for _, def := range made.Types {
+			if def.Name == untypedName {
+				types = append(types, def)
+			}
+		}
+	} else { // what the schema of a definition admits has been checked before
+		types = append(types, smd.TypeDef{Name: untypedName, Atom: untyped(untypedDeduced, smd.Separable)})
+	}
+	p := &typed.Parser{Schema: smd.Schema{Types: types}}
+	t.schemas[kind] = weak.Make(p)
+	return p
+}
+
+// follow forgets the types that a newer catalog may not have any more. The caller holds mu.
+func (t *Types) follow() {
+	kinds := t.catalog.Snapshot()
+	if t.kinds == kinds {
+		return
+	}
+	if t.kinds == nil || t.kinds.Scheme() != kinds.Scheme() {
+		t.built = map[schema.GroupVersion]weak.Pointer[typed.Parser]{}
+	}
+	t.kinds, t.schemas = kinds, map[*catalog.Kind]weak.Pointer[typed.Parser]{}
 }
 
 func (t *Types) parser(gv schema.GroupVersion) *typed.Parser {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if kinds := t.catalog.Snapshot(); t.kinds != kinds {
-		t.kinds, t.built = kinds, map[schema.GroupVersion]weak.Pointer[typed.Parser]{}
-	}
+	t.follow()
 	if p := t.built[gv].Value(); p != nil {
 		return p
 	}
 	ms := models{}
 	for _, k := range t.kinds.Kinds() {
-		if k.GroupVersion() != gv || k.Answered() {
+		if k.GroupVersion() != gv || k.Answered() || k.Untyped() {
 			continue
 		}
 		ms.of(reflect.TypeOf(k.New()))

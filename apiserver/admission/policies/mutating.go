@@ -253,7 +253,7 @@ func (m *changing) change(ctx context.Context, i *invocation, c *change, namespa
 	if err != nil {
 		return false, err
 	}
-	after, err := c.patch(m.Types, obj, i.in.GroupVersion(), r.Value)
+	after, err := c.patch(m.Types, obj, i.in, r.Value)
 	if err != nil || after == obj {
 		return false, err
 	}

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/cel/mutation"
 	"k8s.io/apiserver/pkg/cel/mutation/dynamic"
 	kjson "sigs.k8s.io/json"
@@ -24,12 +23,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 
+	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/admissioncel"
 )
 
 // Types says what objects are made of: [openapi.Types].
 type Types interface {
-	Of(gv schema.GroupVersion, obj runtime.Object) typed.ParseableType
+	Of(kind *catalog.Kind, obj runtime.Object) typed.ParseableType
 }
 
 // mutations is what a mutating policy has beside what all policies have.
@@ -41,7 +41,7 @@ type mutations struct {
 // A change is a compiled spec.mutations item.
 type change struct {
 	program admissioncel.Program
-	patch   func(t Types, obj runtime.Object, gv schema.GroupVersion, result ref.Val) (runtime.Object, error)
+	patch   func(t Types, obj runtime.Object, kind *catalog.Kind, result ref.Val) (runtime.Object, error)
 }
 
 func compileMutating(p *admissionregistrationv1.MutatingAdmissionPolicy) *policy[mutations] {
@@ -77,7 +77,7 @@ const (
 )
 
 // applyPatch applies a list of JSONPatch{}. A patch one of whose tests fails changes nothing.
-func applyPatch(_ Types, obj runtime.Object, _ schema.GroupVersion, result ref.Val) (runtime.Object, error) {
+func applyPatch(_ Types, obj runtime.Object, _ *catalog.Kind, result ref.Val) (runtime.Object, error) {
 	patch, err := patchOf(result)
 	if err != nil || len(patch) == 0 {
 		return obj, err
@@ -177,7 +177,7 @@ func jsonOf(v ref.Val) (json.RawMessage, error) {
 }
 
 // applyConfiguration merges Object{} into the object by the type of the object.
-func applyConfiguration(types Types, obj runtime.Object, gv schema.GroupVersion, result ref.Val) (runtime.Object, error) {
+func applyConfiguration(types Types, obj runtime.Object, kind *catalog.Kind, result ref.Val) (runtime.Object, error) {
 	applied, ok := result.(*dynamic.ObjectVal)
 	if !ok {
 		return nil, fmt.Errorf("unsupported return type from ApplyConfiguration expression: %v", result.Type())
@@ -191,7 +191,7 @@ func applyConfiguration(types Types, obj runtime.Object, gv schema.GroupVersion,
 	}
 	config := &unstructured.Unstructured{Object: fields}
 	config.SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
-	merged, err := merge(types.Of(gv, obj), obj, config)
+	merged, err := merge(types.Of(kind, obj), obj, config)
 	if err != nil {
 		return nil, fmt.Errorf("error applying patch: %w", err)
 	}

@@ -1,0 +1,181 @@
+package openapi
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// Names of members of schemas.
+const (
+	extensionKind     = "x-kubernetes-group-version-kind"
+	extensionEmbedded = "x-kubernetes-embedded-resource"
+	extensionKeep     = "x-kubernetes-preserve-unknown-fields"
+	extensionListType = "x-kubernetes-list-type"
+	extensionListKeys = "x-kubernetes-list-map-keys"
+	extensionMapType  = "x-kubernetes-map-type"
+)
+
+// customName returns the name of the schema of a kind without a Go type: its group, turned round, its version and itself.
+func customName(gvk schema.GroupVersionKind) string {
+	parts := strings.Split(gvk.Group, ".")
+	slices.Reverse(parts)
+	return strings.Join(append(parts, gvk.Version, gvk.Kind), ".")
+}
+
+// custom returns the schema of the objects of a kind without a Go type: what its definition says, with the fields that
+// every object has.
+func custom(k *catalog.Kind) *spec.Schema {
+	var s *spec.Schema
+	if k.Schema != nil {
+		s = k.Schema()
+	}
+	if s == nil {
+		s = &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
+		s.AddExtension(extensionKeep, true)
+	}
+	embed(s)
+	everyObject(s)
+	return s
+}
+
+// everyObject adds the fields of every object to a schema.
+func everyObject(s *spec.Schema) {
+	texts := metav1.TypeMeta{}.SwaggerDoc()
+	for _, name := range []string{"apiVersion", "kind"} {
+		s.SetProperty(name, *spec.StringProperty().WithDescription(texts[name]))
+	}
+	meta := spec.Schema{SchemaProps: spec.SchemaProps{
+		Description: metav1.PartialObjectMetadata{}.SwaggerDoc()["metadata"],
+		AllOf:       []spec.Schema{*spec.RefSchema(schemaRef + modelName(reflect.TypeFor[metav1.ObjectMeta]()))},
+	}}
+	s.SetProperty("metadata", meta)
+}
+
+// embed adds these fields to the objects in objects.
+func embed(s *spec.Schema) {
+	for name, p := range s.Properties {
+		embed(&p)
+		if yes, _ := p.Extensions[extensionEmbedded].(bool); yes {
+			everyObject(&p)
+		}
+		s.Properties[name] = p
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		embed(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		embed(s.AdditionalProperties.Schema)
+	}
+}
+
+// custom adds the schemas of a kind without a Go type and of its list, and returns references to them.
+func (b *builder) custom(k *catalog.Kind) (one, list *model) {
+	b.models.of(reflect.TypeFor[metav1.ObjectMeta]())
+	name := customName(k.GroupVersionKind)
+	whole := custom(k)
+	m := modelOf(whole)
+	m.Kinds = []kindName{nameOf(k.GroupVersionKind)}
+	whole.AddExtension(extensionKind, m.Kinds)
+	m.custom = whole
+	b.models[name] = m
+
+	listKind := k.NewList().GetObjectKind().GroupVersionKind()
+	texts := metav1.PartialObjectMetadataList{}.SwaggerDoc()
+	typeTexts := metav1.TypeMeta{}.SwaggerDoc()
+	l := &model{
+		Type: "object", Description: listKind.Kind + " is a list of " + k.Kind, Required: []string{"items"},
+		Properties: map[string]*model{
+			"apiVersion": {Type: "string", Description: typeTexts["apiVersion"]},
+			"kind":       {Type: "string", Description: typeTexts["kind"]},
+			"metadata":   {AllOf: []*model{b.models.of(reflect.TypeFor[metav1.ListMeta]())}, Description: texts["metadata"]},
+			"items":      {Type: "array", Items: refTo(name), Description: "List of " + k.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"},
+		},
+		Kinds: []kindName{nameOf(listKind)},
+	}
+	b.models[customName(listKind)] = l
+	return refTo(name), refTo(customName(listKind))
+}
+
+// modelOf returns what a model can say of a schema: all that clients need to print, merge and check objects, without the
+// rules of values.
+func modelOf(s *spec.Schema) *model {
+	if s == nil {
+		return nil
+	}
+	m := &model{Ref: s.Ref.String(), Description: s.Description, Format: s.Format, Required: s.Required}
+	if len(s.Type) > 0 {
+		m.Type = s.Type[0]
+	}
+	if len(s.AllOf) == 1 && s.AllOf[0].Ref.String() != "" {
+		m.AllOf = []*model{{Ref: s.AllOf[0].Ref.String()}}
+	}
+	if m.Type == "string" {
+		for _, e := range s.Enum {
+			if text, ok := e.(string); ok {
+				m.Enum = append(m.Enum, text)
+			}
+		}
+	}
+	for name, p := range s.Properties {
+		if m.Properties == nil {
+			m.Properties = make(map[string]*model, len(s.Properties))
+		}
+		m.Properties[name] = modelOf(&p)
+	}
+	if s.Items != nil {
+		m.Items = modelOf(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil {
+		m.Additional = modelOf(s.AdditionalProperties.Schema)
+	}
+	m.ListType, _ = s.Extensions.GetString(extensionListType)
+	m.ListKeys, _ = s.Extensions.GetStringSlice(extensionListKeys)
+	m.MapType, _ = s.Extensions.GetString(extensionMapType)
+	m.keeps, _ = s.Extensions.GetBool(extensionKeep)
+	m.nullable = s.Nullable
+	return m
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (m *model) MarshalJSON() ([]byte, error) {
+	if m.custom != nil {
+		return json.Marshal(m.custom)
+	}
+	type plain model
+	return json.Marshal((*plain)(m))
+}
+
+// fingerprint returns what names the document of a group version whose kinds have no Go types: it differs if the document
+// does. The document itself is made when somebody reads it.
+func fingerprint(version string, kinds []*catalog.Kind) (string, error) {
+	h := sha256.New()
+	e := json.NewEncoder(h)
+	kinds = slices.Clone(kinds)
+	slices.SortFunc(kinds, func(a, b *catalog.Kind) int { return cmp.Compare(a.Resource, b.Resource) })
+	for _, k := range kinds {
+		var subs []string
+		for _, s := range k.Subresources {
+			subs = append(subs, s.Name)
+		}
+		var own *spec.Schema
+		if k.Schema != nil {
+			own = k.Schema()
+		}
+		err := e.Encode([]any{version, k.GroupVersionKind, k.Resource, k.NewList().GetObjectKind().GroupVersionKind().Kind, k.Namespaced, k.Verbs, subs, own})
+		if err != nil {
+			return "", err
+		}
+	}
+	return strings.ToUpper(hex.EncodeToString(h.Sum(nil))), nil
+}
