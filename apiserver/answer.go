@@ -87,7 +87,7 @@ func (x *exchange) answer(m codec.Media, r result, t *target) {
 		code = http.StatusCreated
 	}
 	var body []byte
-	r, err := r.in(t.kind)
+	r, err := r.in(x.r.Context(), t.kind)
 	switch {
 	case err != nil:
 	case m.Form != codec.Whole:

@@ -80,8 +80,10 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 	if err != nil {
 		return result{}, nil, err
 	}
-	if err := codec.CheckQuantities(fields, t.kind.New()); err != nil {
-		return result{}, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	if !t.kind.Untyped() {
+		if err := codec.CheckQuantities(fields, t.kind.New()); err != nil {
+			return result{}, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+		}
 	}
 	config := &unstructured.Unstructured{Object: fields}
 	force := opts.Force != nil && *opts.Force
@@ -96,6 +98,9 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 				return nil, nil, apierrors.NewInternalError(err)
 			}
 			obj, err := s.managers.Apply(w, stored, config, force)
+			if err == nil {
+				_, err = t.coerce(obj, codec.Ignore)
+			}
 			if err == nil {
 				obj, err = t.accept(obj)
 			}
@@ -112,7 +117,7 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 		return obj, body, err
 	}
 	for {
-		_, err := s.lookup(&t)
+		_, err := s.lookup(ctx, &t)
 		missing := apierrors.IsNotFound(err) && t.sub == nil
 		var r result
 		if missing {
@@ -121,7 +126,7 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 			r, err = s.modify(ctx, m)
 		}
 		// Another request may have created or deleted the object in between.
-		if ctx.Err() == nil && (missing && apierrors.IsAlreadyExists(err) || !missing && t.sub == nil && apierrors.IsNotFound(err) && s.gone(&t)) {
+		if ctx.Err() == nil && (missing && apierrors.IsAlreadyExists(err) || !missing && t.sub == nil && apierrors.IsNotFound(err) && s.gone(ctx, &t)) {
 			continue
 		}
 		return r, warnings, err
@@ -129,8 +134,8 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 }
 
 // gone reports whether there is no such object.
-func (s *Server) gone(t *target) bool {
-	_, err := s.lookup(t)
+func (s *Server) gone(ctx context.Context, t *target) bool {
+	_, err := s.lookup(ctx, t)
 	return apierrors.IsNotFound(err)
 }
 
@@ -138,6 +143,9 @@ func (s *Server) gone(t *target) bool {
 // allowed to create as well.
 func (s *Server) createApplied(ctx context.Context, t target, config *unstructured.Unstructured, opts metav1.PatchOptions) (result, error) {
 	obj, err := s.managers.Apply(s.write(&t, opts.FieldManager), nil, config, false)
+	if err == nil {
+		_, err = t.coerce(obj, codec.Ignore)
+	}
 	if err == nil {
 		obj, err = t.accept(obj)
 	}

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/apiserver/blocking"
@@ -45,7 +46,11 @@ func newWaiters(o *Options) *blocking.Waiters {
 	return blocking.New(blocking.Options{
 		Store: readable{o.Store}, PerUser: o.MaxWaiting,
 		Object: func(v store.Value) (map[string]any, error) {
-			return runtime.DefaultUnstructuredConverter.ToUnstructured(v.(*codec.Item).Object())
+			obj := v.(*codec.Item).Object()
+			if u, ok := obj.(*unstructured.Unstructured); ok {
+				return u.Object, nil
+			}
+			return runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 		},
 	})
 }

@@ -62,7 +62,7 @@ func (s *Server) computeOne(ctx context.Context, t *target) (result, error) {
 	}
 	from := *t
 	from.kind = s.source(t)
-	item, err := s.lookup(&from)
+	item, err := s.lookup(ctx, &from)
 	if err != nil {
 		return result{}, err
 	}

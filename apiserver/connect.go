@@ -39,7 +39,7 @@ func (s *Server) connect(x *exchange, t target, stream catalog.Stream, verb, res
 			return
 		}
 	}
-	item, err := s.lookup(&t)
+	item, err := s.lookup(x.r.Context(), &t)
 	if err != nil {
 		x.fail(err)
 		return

@@ -109,6 +109,9 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	dryRun := how.dryRun
 	named := t.name != "" // by the URL
 	t.name = obj.GetName()
+	if err := s.stillServed(&t); err != nil {
+		return result{}, err
+	}
 	if !how.applied {
 		obj.SetManagedFields(nil)
 	}
@@ -164,6 +167,9 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 		}
 		return result{obj: obj, created: true, warnings: warnings}, nil
 	}
+	if err := s.stillServed(&t); err != nil {
+		return result{}, err // admission can last
+	}
 	item, err = s.commit(ctx, store.Write{Key: t.key(), Value: item, Volatile: t.kind.Loses(obj, nil)})
 	switch {
 	case errors.Is(err, store.ErrConflict):
@@ -196,6 +202,22 @@ func (t *target) recheck(obj catalog.Object, named bool) error {
 	return nil
 }
 
+// stillServed returns an error if no objects of the kind can be created, because its definition is gone or is being deleted.
+func (s *Server) stillServed(t *target) error {
+	if !t.kind.Untyped() {
+		return nil
+	}
+	kinds := s.opts.Catalog.Snapshot()
+	now := kinds.Resource(t.kind.GVR())
+	switch {
+	case now == nil:
+		return apierrors.NewNotFound(t.kind.GR(), t.name)
+	case kinds.Ending(now):
+		return apierrors.NewForbidden(t.kind.GR(), t.name, errors.New("create not allowed while custom resource definition is terminating"))
+	}
+	return nil
+}
+
 // fillNew sets the metadata that only the server sets.
 func fillNew(kind *catalog.Kind, obj catalog.Object) {
 	obj.SetUID(uuid.NewUUID())
@@ -211,7 +233,7 @@ func fillNew(kind *catalog.Kind, obj catalog.Object) {
 
 // issue answers a subresource whose body is not stored.
 func (s *Server) issue(ctx context.Context, t *target, handler IssueHandler, body runtime.Object, dryRun bool) (result, error) {
-	item, err := s.lookup(t)
+	item, err := s.lookup(ctx, t)
 	if err != nil {
 		return result{}, err
 	}

@@ -65,7 +65,7 @@ func (s *Server) evict(ctx context.Context, t *target, body runtime.Object, crea
 }
 
 func (s *Server) evictOnce(ctx context.Context, t *target, eviction *policyv1.Eviction, opts metav1.DeleteOptions) (result, error) {
-	item, err := s.lookup(t)
+	item, err := s.lookup(ctx, t)
 	if err != nil {
 		return result{}, err
 	}

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,9 +36,12 @@ func (x *exchange) reshape(f codec.Form, r result, t *target) (runtime.Object, e
 		if obj.GetObjectKind().GroupVersionKind() != t.kind.GroupVersionKind {
 			break // a view has no columns
 		}
-		row, err := t.kind.ToHub(obj)
-		if err != nil {
-			return nil, apierrors.NewInternalError(err)
+		row := obj
+		if !t.kind.Untyped() { // whose columns are of each version
+			var err error
+			if row, err = t.kind.ToHub(obj); err != nil {
+				return nil, apierrors.NewInternalError(err)
+			}
 		}
 		include, err := x.includeObject()
 		if err != nil {
@@ -65,8 +69,8 @@ func wholeJSON(r result) ([]byte, error) {
 }
 
 // jsonIn returns the JSON of a stored object in the version of the kind.
-func jsonIn(kind *catalog.Kind, item *codec.Item) ([]byte, error) {
-	shown, err := item.In(kind)
+func jsonIn(ctx context.Context, kind *catalog.Kind, item *codec.Item) ([]byte, error) {
+	shown, err := item.In(ctx, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +90,7 @@ func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Obje
 		if err != nil {
 			return nil, err
 		}
-		return tableOf(t.kind, objs, l.meta, include, func(i int) ([]byte, error) { return jsonIn(t.kind, l.items[i]) })
+		return tableOf(t.kind, objs, l.meta, include, func(i int) ([]byte, error) { return jsonIn(x.r.Context(), t.kind, l.items[i]) })
 	case codec.Whole, codec.MetadataOnly:
 	}
 	return nil, notThatForm()

@@ -89,11 +89,11 @@ func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subreso
 }
 
 // shown returns what an operation answers with, in the version that the caller uses.
-func (t *target) shown(r result, err error) (runtime.Object, error) {
+func (t *target) shown(ctx context.Context, r result, err error) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r, err = r.in(t.kind); err != nil {
+	if r, err = r.in(ctx, t.kind); err != nil {
 		return nil, err
 	}
 	return r.object(), nil
@@ -137,7 +137,7 @@ func (l *Local) Get(ctx context.Context, gvr schema.GroupVersionResource, namesp
 	}
 	r, err := l.server.get(ctx, t, metav1.GetOptions{})
 	endAudit(record, r, err)
-	return t.shown(r, err)
+	return t.shown(ctx, r, err)
 }
 
 // List implements client.Interface.
@@ -161,9 +161,9 @@ func (l *Local) List(ctx context.Context, gvr schema.GroupVersionResource, names
 	}
 	objs := make([]runtime.Object, len(got.items))
 	for i, item := range got.items {
-		shown, err := item.In(t.kind)
+		shown, err := item.In(ctx, t.kind)
 		if err != nil {
-			return nil, metav1.ListMeta{}, apierrors.NewInternalError(err)
+			return nil, metav1.ListMeta{}, asStatusError(err)
 		}
 		objs[i] = shown.Object()
 	}
@@ -184,6 +184,12 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 			yield(watch.Event{}, err)
 			return
 		}
+		asked := ctx
+		if t.kind.Untyped() {
+			var end context.CancelFunc
+			ctx, end = during(ctx, t.kind)
+			defer end()
+		}
 		changes, err := l.server.watch(ctx, t, opts)
 		if err != nil {
 			endAudit(record, result{}, err)
@@ -196,7 +202,7 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 			var ev watch.Event
 			var shown *codec.Item
 			if err == nil && c.item != nil {
-				shown, err = c.item.In(t.kind)
+				shown, err = c.item.In(ctx, t.kind)
 			}
 			switch {
 			case err != nil:
@@ -213,7 +219,7 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 				return
 			}
 		}
-		if ctx.Err() == nil {
+		if asked.Err() == nil {
 			yield(watch.Event{}, apierrors.NewTimeoutError("the timeout of the watch has passed", 0))
 		}
 	}
@@ -248,7 +254,7 @@ func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, nam
 	again := func() (runtime.Object, error) { return t.copyIn(obj) }
 	r, err := l.server.create(ctx, t, body, again, opts)
 	endAudit(record, r, err)
-	return t.shown(r, err)
+	return t.shown(ctx, r, err)
 }
 
 // Update implements client.Interface.
@@ -268,7 +274,7 @@ func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, nam
 	}
 	r, err := l.server.update(ctx, t, body, opts)
 	endAudit(record, r, err)
-	return t.shown(r, err)
+	return t.shown(ctx, r, err)
 }
 
 // copyIn copies an object that a caller goes on using (S3), if it has the type that t
@@ -280,7 +286,11 @@ func (t *target) copyIn(obj runtime.Object) (runtime.Object, error) {
 	}
 	body := obj.DeepCopyObject()
 	body.GetObjectKind().SetGroupVersionKind(gvk)
-	return body, codec.Normalize(body)
+	if err := codec.Normalize(body); err != nil {
+		return nil, err
+	}
+	_, err := t.coerce(body, codec.Ignore)
+	return body, err
 }
 
 // Patch implements client.Interface.
@@ -297,7 +307,7 @@ func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, name
 	recordPatch(record, kind, patch)
 	r, _, err := l.server.patch(ctx, t, kind, patch, opts)
 	endAudit(record, r, err)
-	return t.shown(r, err)
+	return t.shown(ctx, r, err)
 }
 
 // Delete implements client.Interface.
@@ -329,7 +339,7 @@ type reader struct {
 }
 
 // Get implements [admission.Reader].
-func (r reader) Get(_ context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {
+func (r reader) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {
 	t := target{kind: r.catalog.Resource(gvr), namespace: namespace, name: name}
 	if t.kind == nil {
 		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
@@ -338,7 +348,10 @@ func (r reader) Get(_ context.Context, gvr schema.GroupVersionResource, namespac
 	if err != nil {
 		return nil, t.readFault(err)
 	}
-	item := rec.Value.(*codec.Item)
+	item, err := codec.ItemOf(t.kind, rec.Key, rec.Value).In(ctx, t.kind)
+	if err != nil {
+		return nil, err
+	}
 	if fault := item.Fault(); fault != nil {
 		return nil, t.unreadable(fault)
 	}
@@ -346,7 +359,7 @@ func (r reader) Get(_ context.Context, gvr schema.GroupVersionResource, namespac
 }
 
 // List implements [admission.Reader]. Records that cannot be read are left out.
-func (r reader) List(_ context.Context, gvr schema.GroupVersionResource, namespace string, where fields.Set) ([]catalog.Object, error) {
+func (r reader) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, where fields.Set) ([]catalog.Object, error) {
 	kind := r.catalog.Resource(gvr)
 	if kind == nil {
 		return nil, apierrors.NewNotFound(gvr.GroupResource(), "")
@@ -363,11 +376,20 @@ func (r reader) List(_ context.Context, gvr schema.GroupVersionResource, namespa
 	if err != nil {
 		return nil, storeFault(err)
 	}
-	var objs []catalog.Object
+	var items []*codec.Item
 	for _, rec := range got.Records {
-		if item := rec.Value.(*codec.Item); item.Fault() == nil && c.matches(item) {
-			objs = append(objs, item.Object())
+		if item := codec.ItemOf(kind, rec.Key, rec.Value); item.Fault() == nil && c.matches(item) {
+			items = append(items, item)
 		}
+	}
+	if kind.Untyped() {
+		if items, err = codec.Shown(ctx, kind, items); err != nil {
+			return nil, err
+		}
+	}
+	var objs []catalog.Object
+	for _, item := range items {
+		objs = append(objs, item.Object())
 	}
 	return objs, nil
 }

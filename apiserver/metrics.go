@@ -305,8 +305,8 @@ func (o objectCounts) Collect(to chan<- prometheus.Metric) {
 	if !ok {
 		return
 	}
-	for _, k := range o.catalog.Kinds() {
-		if k.Hub() != k || k.Answered() {
+	for _, k := range o.catalog.Snapshot().Hubs() {
+		if k.Answered() {
 			continue
 		}
 		n := float64(store.Count(k.Prefix("")))

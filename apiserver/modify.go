@@ -60,7 +60,7 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 		return result{}, err
 	}
 	if t.kind.CreatedByUpdate && t.sub == nil {
-		if _, err := s.lookup(&t); apierrors.IsNotFound(err) {
+		if _, err := s.lookup(ctx, &t); apierrors.IsNotFound(err) {
 			absent := t
 			absent.creates(opts.DryRun, opts.FieldManager, opts.FieldValidation)
 			made, err := s.createByUpdate(ctx, absent, obj.DeepCopyObject().(catalog.Object), creation{manager: opts.FieldManager, dryRun: dryRun})
@@ -156,6 +156,9 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 		return result{}, nil, err
 	}
 	t.patches(&opts)
+	if _, err := patch.TypeOf(string(kind), t.patchTypes()); err != nil {
+		return result{}, nil, err
+	}
 	if kind == types.ApplyYAMLPatchType {
 		return s.applyConfiguration(ctx, t, p, opts)
 	}
@@ -165,6 +168,11 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 			return err
 		}
 		warnings, err = codec.Decode(codec.JSON, after, obj, want, codec.ValidationOf(opts.FieldValidation))
+		if err == nil {
+			var unknown []string
+			unknown, err = t.coerce(obj, codec.ValidationOf(opts.FieldValidation))
+			warnings = append(warnings, unknown...)
+		}
 		if err != nil && codec.ValidationOf(opts.FieldValidation) != codec.Strict {
 			// What the patch is cannot be seen from the fault alone.
 			err = apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(p), err.Error())})
@@ -184,9 +192,9 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 			}
 			return t.apply(v.Apply, old, body)
 		}
-		shown, err := old.In(t.kind)
+		shown, err := old.In(ctx, t.kind)
 		if err != nil {
-			return nil, nil, apierrors.NewInternalError(err)
+			return nil, nil, asStatusError(err)
 		}
 		before, err := shown.JSON()
 		if err != nil {
@@ -213,9 +221,14 @@ func (s *Server) modify(ctx context.Context, m *modification) (result, error) {
 }
 
 func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error) {
-	old, err := s.lookup(&m.target)
+	old, err := s.lookup(ctx, &m.target)
 	if err != nil {
 		return result{}, err
+	}
+	if v, ok := m.view(); ok && v.Absent != nil {
+		if err := v.Absent(old.Object()); err != nil {
+			return result{}, err
+		}
 	}
 	obj, body, err := m.propose(old)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -104,20 +105,28 @@ func (r result) object() runtime.Object {
 }
 
 // in returns the result in the version of the kind that the client uses.
-func (r result) in(kind *catalog.Kind) (result, error) {
-	if kind.Hub() == kind {
+func (r result) in(ctx context.Context, kind *catalog.Kind) (result, error) {
+	if kind.Hub() == kind && !kind.Untyped() {
 		return r, nil
 	}
 	var err error
 	if r.item != nil {
-		r.item, err = r.item.In(kind)
+		r.item, err = r.item.In(ctx, kind)
 	} else if obj, ok := r.obj.(catalog.Object); ok && obj.GetObjectKind().GroupVersionKind() == kind.Hub().GroupVersionKind {
 		r.obj, err = kind.FromHub(obj) // and not the view that a subresource is
 	}
 	if err != nil {
-		return r, apierrors.NewInternalError(err)
+		return r, asStatusError(err)
 	}
 	return r, nil
+}
+
+// asStatusError returns err if it is an API status error, and otherwise that of a fault of the server.
+func asStatusError(err error) error {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		return err
+	}
+	return apierrors.NewInternalError(err)
 }
 
 // accept returns what a client has written, which belongs to the request, as an object of the hub.
@@ -169,8 +178,11 @@ func (s *Server) authorize(ctx context.Context, a rbac.Attributes) error {
 }
 
 // lookup returns the stored object that t names. A record that cannot be read is an error.
-func (s *Server) lookup(t *target) (*codec.Item, error) {
+func (s *Server) lookup(ctx context.Context, t *target) (*codec.Item, error) {
 	item, err := s.lookupRecord(t)
+	if err == nil && item.Fault() == nil && t.kind.Untyped() {
+		item, err = item.In(ctx, t.kind.Hub())
+	}
 	if err == nil && item.Fault() != nil {
 		return nil, t.unreadable(item.Fault())
 	}
@@ -183,7 +195,7 @@ func (s *Server) lookupRecord(t *target) (*codec.Item, error) {
 	if err != nil {
 		return nil, t.readFault(err)
 	}
-	return rec.Value.(*codec.Item), nil
+	return codec.ItemOf(t.kind, rec.Key, rec.Value), nil
 }
 
 // commit makes a write whose fate must become known, even if the client goes away in
@@ -277,6 +289,9 @@ func checkOptions(kind string, errs field.ErrorList) error {
 // specChanged reports whether two objects differ in more than kind, metadata and
 // status, which is what metadata.generation counts.
 func specChanged(a, b catalog.Object) bool {
+	if u, ok := a.(*unstructured.Unstructured); ok {
+		return contentChanged(u, b.(*unstructured.Unstructured))
+	}
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
 	for i := range x.NumField() {
 		switch x.Type().Field(i).Name {
@@ -285,6 +300,24 @@ func specChanged(a, b catalog.Object) bool {
 		}
 		if !equality.Semantic.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
 			return true
+		}
+	}
+	return false
+}
+
+// contentChanged is specChanged for objects without a Go type. Their status counts as well: where it is a subresource, a
+// write to the object leaves it as it was.
+func contentChanged(a, b *unstructured.Unstructured) bool {
+	for _, x := range [][2]*unstructured.Unstructured{{a, b}, {b, a}} {
+		for name, value := range x[0].Object {
+			switch name {
+			case "apiVersion", "kind", "metadata":
+				continue
+			}
+			other, found := x[1].Object[name]
+			if !found || !equality.Semantic.DeepEqual(value, other) {
+				return true
+			}
 		}
 	}
 	return false

@@ -44,7 +44,7 @@ type Store interface {
 type Loader interface {
 	Decode(key string, data []byte) (store.Value, error)
 	Damaged(key string, data []byte, err error) store.Value
-	Report(ctx context.Context, log *slog.Logger)
+	Report(ctx context.Context, c *catalog.Catalog, log *slog.Logger)
 }
 
 // NewLoader returns a loader, for one store that is opened once.
@@ -72,13 +72,18 @@ func TTL(c *catalog.Catalog, events time.Duration) func(key string) time.Duratio
 }
 
 // Restate is what a store of this server's objects needs as its Restate option.
-func Restate(v store.Value) store.Value { return v.(*codec.Item).Restate() }
+func Restate(v store.Value) store.Value {
+	if i, ok := v.(*codec.Item); ok {
+		return i.Restate()
+	}
+	return v
+}
 
 // Release lets go of the encodings of stored objects that are kept for readers to come, before a
 // collection of garbage in a process that has become idle.
 func Release(c *catalog.Catalog, st Store) {
-	for _, k := range c.Kinds() {
-		if k.Answered() || k.Hub() != k {
+	for _, k := range c.Snapshot().Hubs() {
+		if k.Answered() {
 			continue // no objects of its own are stored
 		}
 		state, err := st.List(store.Query{Prefix: k.Prefix("")}, store.Page{})
@@ -86,7 +91,7 @@ func Release(c *catalog.Catalog, st Store) {
 			continue // the store has ended
 		}
 		for _, rec := range state.Records {
-			rec.Value.(*codec.Item).Release()
+			codec.ItemOf(k, rec.Key, rec.Value).Release()
 		}
 	}
 }

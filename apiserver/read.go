@@ -44,11 +44,23 @@ func (s *Server) get(ctx context.Context, t target, opts metav1.GetOptions) (res
 			return result{}, storeFault(err)
 		}
 	}
-	item, err := s.lookup(&t)
+	if t.kind.Untyped() && t.sub == nil { // the answer converts it, once
+		item, err := s.lookupRecord(&t)
+		if err == nil && item.Fault() != nil {
+			err = t.unreadable(item.Fault())
+		}
+		return result{item: item}, err
+	}
+	item, err := s.lookup(ctx, &t)
 	if err != nil {
 		return result{}, err
 	}
 	if v, ok := t.view(); ok {
+		if v.Absent != nil {
+			if err := v.Absent(item.Object()); err != nil {
+				return result{}, err
+			}
+		}
 		return result{obj: show(v, item.Object())}, nil
 	}
 	return result{item: item}, nil
@@ -82,6 +94,9 @@ func (s *Server) list(ctx context.Context, t target, opts metav1.ListOptions) (l
 	if err == nil && t.kind.Computed != nil {
 		return s.computeList(ctx, &t, &c, l)
 	}
+	if err == nil && t.kind.Untyped() {
+		l.items, err = codec.Shown(ctx, t.kind, l.items)
+	}
 	return l, err
 }
 
@@ -110,9 +125,16 @@ func (s *Server) listChosen(ctx context.Context, c *chosen, opts metav1.ListOpti
 		if out.items == nil {
 			out.items = make([]*codec.Item, 0, len(got.Records))
 		}
+		items := make([]*codec.Item, len(got.Records))
+		for n, rec := range got.Records {
+			items[n] = codec.ItemOf(c.kind, rec.Key, rec.Value)
+		}
+		if items, err = c.readied(ctx, items); err != nil {
+			return listing{}, err
+		}
 		for n, rec := range got.Records {
 			page.After = rec.Key
-			item := rec.Value.(*codec.Item)
+			item := items[n]
 			switch {
 			case item.Fault() != nil:
 				out.unreadable = append(out.unreadable, item)

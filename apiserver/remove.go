@@ -73,6 +73,15 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	if old.Fault() != nil {
 		return s.removeUnreadable(ctx, t, old, opts)
 	}
+	if t.kind.Untyped() {
+		shown, err := old.In(ctx, t.kind.Hub())
+		switch {
+		case err == nil && shown.Fault() == nil:
+			old = shown
+		case err != nil && len(old.Object().GetFinalizers()) > 0:
+			return result{}, err // without finalizers it can go as it is, whatever became of its webhook
+		}
+	}
 	stored := old.Object()
 	if err := checkPreconditions(t, opts.Preconditions, old); err != nil {
 		return result{}, err

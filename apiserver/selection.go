@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -108,6 +109,19 @@ func (c *chosen) term() string {
 		}
 	}
 	return ""
+}
+
+// readsContent reports whether fields of objects without a Go type are to be checked, beside their metadata.
+func (c *chosen) readsContent() bool {
+	return c.kind.Untyped() && slices.ContainsFunc(c.fields, func(f fields.Requirement) bool { return f.Field != fieldName && f.Field != fieldNamespace })
+}
+
+// readied returns the items as those that matches takes: the functions of the kind get objects of the hub.
+func (c *chosen) readied(ctx context.Context, items []*codec.Item) ([]*codec.Item, error) {
+	if !c.readsContent() {
+		return items, nil
+	}
+	return codec.Shown(ctx, c.kind.Hub(), items)
 }
 
 // everything reports whether there is nothing to check on each object.

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"math/rand/v2"
 	"net/http"
@@ -24,7 +25,7 @@ const leastWatch = 1800 // seconds
 // serveWatch streams events until the client goes, the time is over or the server
 // stops.
 func (s *Server) serveWatch(x *exchange, t target) {
-	m, ok := x.media(codec.Offer{Forms: true, Watch: true})
+	m, ok := x.media(codec.Offer{Forms: true, Watch: true, Untyped: t.kind.Untyped()})
 	if !ok {
 		return
 	}
@@ -59,6 +60,11 @@ func (s *Server) serveWatch(x *exchange, t target) {
 		return
 	}
 	defer x.finish()
+	if t.kind.Untyped() {
+		var end context.CancelFunc
+		ctx, end = during(ctx, t.kind)
+		defer end()
+	}
 	changes, err := s.watch(ctx, t, opts)
 	if err != nil {
 		x.fail(err)
@@ -98,7 +104,7 @@ func (s *Server) serveWatch(x *exchange, t target) {
 			x.Flush()
 			continue
 		}
-		switch err := run.Catch(func() error { return e.write(c) }); {
+		switch err := run.Catch(func() error { return e.write(ctx, c) }); {
 		case err == nil:
 			sent.Inc()
 		case isPanic(err): // before anything of the event was written
@@ -109,6 +115,16 @@ func (s *Server) serveWatch(x *exchange, t target) {
 	}
 	if e.w != nil && e.w.Flush() == nil {
 		x.Flush()
+	}
+}
+
+// during returns a context that is over when ctx is, or when the kind is not served any more.
+func during(ctx context.Context, kind *catalog.Kind) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(kind.Life(), cancel)
+	return ctx, func() {
+		stop()
+		cancel()
 	}
 }
 
@@ -133,10 +149,10 @@ type events struct {
 	headed  bool // the columns of the table were sent
 }
 
-func (e *events) write(c change) error {
+func (e *events) write(ctx context.Context, c change) error {
 	if e.media.Form == codec.Whole {
 		if c.item != nil {
-			shown, err := c.item.In(e.kind)
+			shown, err := c.item.In(ctx, e.kind)
 			if err != nil {
 				return err
 			}
@@ -144,7 +160,7 @@ func (e *events) write(c change) error {
 		}
 		return codec.WriteEvent(e.w, codec.Media{Encoding: e.media.Encoding}, c.Type, codec.EmptyObject(e.kind, c.rv, c.annotations))
 	}
-	obj, err := e.reshape(c)
+	obj, err := e.reshape(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -153,7 +169,7 @@ func (e *events) write(c change) error {
 
 // reshape makes of a change the table or the metadata that the client wants. Only the
 // first table names its columns.
-func (e *events) reshape(c change) (runtime.Object, error) {
+func (e *events) reshape(ctx context.Context, c change) (runtime.Object, error) {
 	if e.media.Form == codec.MetadataOnly {
 		if c.item != nil {
 			return table.Metadata(c.item.Object()), nil
@@ -174,7 +190,7 @@ func (e *events) reshape(c change) (runtime.Object, error) {
 	} else {
 		var err error
 		if out, err = tableOf(e.kind, []catalog.Object{c.item.Object()}, metav1.ListMeta{ResourceVersion: c.item.ResourceVersion()}, e.include,
-			func(int) ([]byte, error) { return jsonIn(e.kind, c.item) }); err != nil {
+			func(int) ([]byte, error) { return jsonIn(ctx, e.kind, c.item) }); err != nil {
 			return nil, err
 		}
 	}

@@ -89,8 +89,8 @@ func (s *Server) beforeGone(ctx context.Context, t *target) error {
 
 // removeUnreadableIn deletes the records of a namespace that cannot be read.
 func (s *Server) removeUnreadableIn(ctx context.Context, namespace string) error {
-	for _, kind := range s.opts.Catalog.Kinds() {
-		if !kind.Namespaced || kind.Answered() || kind.Hub() != kind {
+	for _, kind := range s.opts.Catalog.Snapshot().Hubs() {
+		if !kind.Namespaced || kind.Answered() {
 			continue
 		}
 		got, err := s.opts.Store.List(store.Query{Prefix: kind.Prefix(namespace)}, store.Page{})
@@ -98,7 +98,7 @@ func (s *Server) removeUnreadableIn(ctx context.Context, namespace string) error
 			return storeFault(err)
 		}
 		for _, rec := range got.Records {
-			item := rec.Value.(*codec.Item)
+			item := codec.ItemOf(kind, rec.Key, rec.Value)
 			if item.Fault() == nil {
 				continue
 			}

@@ -334,7 +334,7 @@ func TestTheLoaderReportsOnceWhatIsNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	loader.Report(t.Context(), slog.New(slog.NewTextHandler(&out, nil)))
+	loader.Report(t.Context(), apiservertest.Kinds(t), slog.New(slog.NewTextHandler(&out, nil)))
 	for _, want := range []string{"kind=boats.example.com records=2\n", "kind=pods records=3 ", "kind=configmaps records=1 keys=[configmaps/bad/torn]"} {
 		if strings.Count(out.String(), want) != 1 {
 			t.Errorf("no %q in\n%s", want, out.String())
@@ -409,7 +409,7 @@ func TestDamagedRecordsAreReportedAndHaveAName(t *testing.T) {
 		t.Errorf("fault %v, object %v", item.Fault(), obj)
 	}
 	var out strings.Builder
-	loader.Report(t.Context(), slog.New(slog.NewTextHandler(&out, nil)))
+	loader.Report(t.Context(), apiservertest.Kinds(t), slog.New(slog.NewTextHandler(&out, nil)))
 	if !strings.Contains(out.String(), "kind=secrets records=1 keys=[secrets/default/a]") || !strings.Contains(out.String(), "the value was changed") {
 		t.Errorf("reported as %s", out.String())
 	}

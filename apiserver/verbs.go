@@ -3,14 +3,18 @@ package apiserver
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/codec"
@@ -19,7 +23,7 @@ import (
 
 // offer says in which forms t can be shown: a body of a subresource, and what can only be posted, in none but its own.
 func (t *target) offer() codec.Offer {
-	return codec.Offer{Forms: t.kind.NewList != nil && t.body() == nil}
+	return codec.Offer{Forms: t.kind.NewList != nil && t.body() == nil, Untyped: t.kind.Untyped() && t.body() == nil}
 }
 
 // conclude answers with what came of an operation: its result, or its error.
@@ -113,12 +117,13 @@ func (x *exchange) writeList(to io.Writer, m codec.Media, l listing, t *target) 
 
 // decode reads the body into obj; what validation warns of becomes headers.
 func (x *exchange) decode(obj runtime.Object, want schema.GroupVersionKind, validation string) error {
-	return x.decoded(obj, want, nil, validation, func(func(runtime.Object) error) error { return nil })
+	return x.decoded(nil, obj, want, nil, validation, func(func(runtime.Object) error) error { return nil })
 }
 
 // decoded reads the body into obj as decode does and then calls use, whose argument reads
-// it once more, into a new object. The body may also name one of the other versions.
-func (x *exchange) decoded(obj runtime.Object, want schema.GroupVersionKind, others []schema.GroupVersion, validation string, use func(again func(runtime.Object) error) error) error {
+// it once more, into a new object. The body may also name one of the other versions. Of t, if it is not nil, the body is the
+// object.
+func (x *exchange) decoded(t *target, obj runtime.Object, want schema.GroupVersionKind, others []schema.GroupVersion, validation string, use func(again func(runtime.Object) error) error) error {
 	e, err := codec.BodyEncoding(x.r.Header.Get("Content-Type"))
 	if err != nil {
 		return err
@@ -128,10 +133,17 @@ func (x *exchange) decoded(obj runtime.Object, want schema.GroupVersionKind, oth
 		if err != nil {
 			return err
 		}
-		x.warn(warnings)
+		unknown, err := t.coerce(obj, codec.ValidationOf(validation))
+		if err != nil {
+			return err
+		}
+		x.warn(append(warnings, unknown...))
 		x.audit.Sent(obj)
 		return use(func(obj runtime.Object) error {
-			_, err := codec.Decode(e, b, obj, want, codec.Ignore, others...)
+			if _, err := codec.Decode(e, b, obj, want, codec.Ignore, others...); err != nil {
+				return err
+			}
+			_, err := t.coerce(obj, codec.Ignore)
 			return err
 		})
 	})
@@ -143,6 +155,32 @@ func (t *target) newBody() (runtime.Object, schema.GroupVersionKind) {
 		return b.New(), b.Kind
 	}
 	return t.kind.New(), t.kind.GroupVersionKind
+}
+
+// coerce drops what the schema of a kind without a Go type does not have from a body that is an object of the kind. It returns
+// warnings of unknown fields, or an error if v is Strict.
+func (t *target) coerce(obj runtime.Object, v codec.Validation) (warnings []string, err error) {
+	if t == nil || t.kind.Coerce == nil {
+		return nil, nil
+	}
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, nil // the body of a subresource that has a Go type
+	}
+	unknown, err := t.kind.Coerce(u, v != codec.Ignore, false)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", t.kind.Kind, t.kind.Version, t.kind.Kind, err))
+	}
+	return codec.UnknownFields(unknown, t.kind.GroupVersionKind, v)
+}
+
+// patchTypes returns the types of patches that t takes. Strategic merge patches need a Go type.
+func (t *target) patchTypes() []types.PatchType {
+	all := patch.Types()
+	if t.kind.Untyped() {
+		return slices.DeleteFunc(all, func(p types.PatchType) bool { return p == types.StrategicMergePatchType })
+	}
+	return all
 }
 
 func (s *Server) serveCreate(x *exchange, t target) {
@@ -160,7 +198,7 @@ func (s *Server) serveCreate(x *exchange, t target) {
 		others = b.Versions
 	}
 	var r result
-	err := x.decoded(body, want, others, opts.FieldValidation, func(decode func(runtime.Object) error) (err error) {
+	err := x.decoded(&t, body, want, others, opts.FieldValidation, func(decode func(runtime.Object) error) (err error) {
 		again := func() (runtime.Object, error) {
 			body, _ := t.newBody()
 			return body, decode(body)
@@ -223,7 +261,8 @@ func (s *Server) serveUpdate(x *exchange, t target) {
 		opts = metav1.UpdateOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
 	}
 	body, want := t.newBody()
-	if err := x.decode(body, want, opts.FieldValidation); err != nil {
+	err := x.decoded(&t, body, want, nil, opts.FieldValidation, func(func(runtime.Object) error) error { return nil })
+	if err != nil {
 		x.fail(err)
 		return
 	}
@@ -244,7 +283,7 @@ func (s *Server) servePatch(x *exchange, t target) {
 			opts.Force = &force
 		}
 	}
-	kind, err := patch.TypeOf(x.r.Header.Get("Content-Type"))
+	kind, err := patch.TypeOf(x.r.Header.Get("Content-Type"), t.patchTypes())
 	if err != nil {
 		x.fail(err)
 		return

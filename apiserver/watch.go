@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"time"
 
@@ -100,7 +101,7 @@ func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
 			ctx, cancel = context.WithTimeout(ctx, w.timeout)
 			defer cancel()
 		}
-		if w.initial && !w.tellState(yield) {
+		if w.initial && !w.tellState(ctx, yield) {
 			return
 		}
 		w.marked, w.sent = time.Now(), w.after
@@ -138,7 +139,12 @@ func (w *watching) follow(ctx context.Context, yield func(change, error) bool) b
 			}
 		default:
 			w.after = ev.Revision
-			if c, concerns := w.chosen.change(&ev); concerns {
+			c, concerns, err := w.change(ctx, &ev)
+			if err != nil {
+				yield(change{}, err)
+				return false
+			}
+			if concerns {
 				w.sent, w.marked = w.after, time.Now()
 				if !yield(c, nil) {
 					return false
@@ -151,17 +157,30 @@ func (w *watching) follow(ctx context.Context, yield func(change, error) bool) b
 
 // tellState yields the objects that there are and goes on from their revision. It
 // reports whether to go on.
-func (w *watching) tellState(yield func(change, error) bool) bool {
+func (w *watching) tellState(ctx context.Context, yield func(change, error) bool) bool {
 	state, err := w.server.opts.Store.List(w.chosen.query, store.Page{})
 	if err != nil {
 		yield(change{}, storeFault(err))
 		return false
 	}
-	for _, rec := range state.Records {
-		if item := rec.Value.(*codec.Item); w.chosen.has(item) {
-			if !yield(change{Type: watch.Added, item: item}, nil) {
-				return false
-			}
+	all := make([]*codec.Item, len(state.Records))
+	for i, rec := range state.Records {
+		all[i] = codec.ItemOf(w.chosen.kind, rec.Key, rec.Value)
+	}
+	if all, err = w.chosen.readied(ctx, all); err != nil {
+		yield(change{}, err)
+		return false
+	}
+	all = slices.DeleteFunc(all, func(i *codec.Item) bool { return !w.chosen.has(i) })
+	if w.chosen.kind.Untyped() {
+		if all, err = codec.Shown(ctx, w.chosen.kind, all); err != nil {
+			yield(change{}, err)
+			return false
+		}
+	}
+	for _, item := range all {
+		if item.Fault() == nil && !yield(change{Type: watch.Added, item: item}, nil) {
+			return false
 		}
 	}
 	w.after = state.Revision
@@ -175,14 +194,39 @@ func bookmark(rev store.Revision, annotations map[string]string) change {
 	return change{Type: watch.Bookmark, rv: strconv.FormatUint(uint64(rev), 10), annotations: annotations}
 }
 
-// change says what a write means to a watcher of the chosen objects: one that comes into
-// a selector is added, one that leaves it is deleted.
-func (c *chosen) change(ev *store.Event) (ch change, concerns bool) {
-	item := ev.Value.(*codec.Item)
+// change says what a write means to the watcher. The object is as it is stored, or, if it has no Go type, in the version of
+// the watch.
+func (w *watching) change(ctx context.Context, ev *store.Event) (ch change, concerns bool, err error) {
+	c := &w.chosen
+	item := codec.ItemOf(c.kind, ev.Key, ev.Value)
 	var before *codec.Item
 	if ev.Prev.Value != nil {
-		before = ev.Prev.Value.(*codec.Item)
+		before = codec.ItemOf(c.kind, ev.Key, ev.Prev.Value)
 	}
+	if c.readsContent() {
+		states := []*codec.Item{item}
+		if before != nil {
+			states = append(states, before)
+		}
+		if states, err = c.readied(ctx, states); err != nil {
+			return change{}, false, err
+		}
+		if item = states[0]; before != nil {
+			before = states[1]
+		}
+	}
+	ch, concerns = c.change(ev, item, before)
+	if concerns && c.kind.Untyped() {
+		if ch.item, err = ch.item.In(ctx, c.kind); err != nil || ch.item.Fault() != nil {
+			return change{}, false, err
+		}
+	}
+	return ch, concerns, nil
+}
+
+// change says what a write that made item of before means to a watcher of the chosen objects: one that comes into
+// a selector is added, one that leaves it is deleted.
+func (c *chosen) change(ev *store.Event, item, before *codec.Item) (ch change, concerns bool) {
 	was := before != nil && c.has(before)
 	is := !ev.Deleted && c.has(item)
 	switch {

@@ -123,7 +123,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 	if err != nil {
 		return nil, err
 	}
-	loader.Report(ctx, c.Log)
+	loader.Report(ctx, p.catalog, c.Log)
 	c.startEncryption(ctx, p.store)
 	if err := p.loadPolicy(ctx); err != nil {
 		return nil, err

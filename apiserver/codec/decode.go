@@ -12,6 +12,7 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
@@ -49,6 +50,9 @@ func ValidationOf(parameter string) Validation {
 // versions, whose fields are the same. The warnings are what validation found if it is
 // Warn. The error is a 400 status.
 func Decode(e Encoding, body []byte, obj runtime.Object, want schema.GroupVersionKind, v Validation, others ...schema.GroupVersion) (warnings []string, err error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return e.decodeBody(body, u, want, v)
+	}
 	got, faults, err := unmarshal(e, body, obj, v)
 	if got.Kind == "" {
 		got.Kind = want.Kind
@@ -76,6 +80,14 @@ func Decode(e Encoding, body []byte, obj runtime.Object, want schema.GroupVersio
 // Normalize gives an object that did not come through [Decode] the form that it has after it
 // did (E4). The error is a 400 status.
 func Normalize(obj runtime.Object) error {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		content, err := normalized(u)
+		if err != nil {
+			return cannotBeHandled(u.GroupVersionKind(), u.GroupVersionKind(), err)
+		}
+		u.Object = content
+		return nil
+	}
 	if err := typedjson.Normalize(obj); err != nil {
 		gvk := obj.GetObjectKind().GroupVersionKind()
 		return cannotBeHandled(gvk, gvk, err)

@@ -19,7 +19,10 @@
 //	E4  Whatever an Item holds, every encoding can carry (see typedjson.Normalize). A body
 //	    or a stored record with any other value is refused with the path of its field.
 //
-// On disk an object is the Kubernetes protobuf envelope: "k8s\x00" and a runtime.Unknown that names
+// An object without a Go type, a custom resource, has JSON as its only encoding, which is also its record on disk; its item
+// keeps that instead of the object. [Shown] makes of it what the definition of its kind says.
+//
+// On disk any other object is the Kubernetes protobuf envelope: "k8s\x00" and a runtime.Unknown that names
 // the kind.
 //
 // The other half of the package is for request bodies and for answers that are not stored objects:

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,11 +35,18 @@ func Encode(m Media, obj runtime.Object) ([]byte, error) {
 		data, _, err := sealEnvelope(gvk.GroupVersion().String(), gvk.Kind, p)
 		return data, err
 	}
-	b, err := typedjson.Marshal(obj)
+	b, err := marshal(obj)
 	if err != nil {
 		return nil, err
 	}
 	return reshape(m, b)
+}
+
+func marshal(obj runtime.Object) ([]byte, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return json.Marshal(u.Object)
+	}
+	return typedjson.Marshal(obj)
 }
 
 // EncodeItem writes a stored object. In plain JSON the bytes are the item's own and
@@ -132,7 +140,7 @@ func writeJSONList(w io.Writer, kind *catalog.Kind, meta metav1.ListMeta, items 
 				return err
 			}
 		}
-		shown, err := i.In(kind)
+		shown, err := i.in(kind)
 		if err != nil {
 			return err
 		}
@@ -149,6 +157,9 @@ func writeJSONList(w io.Writer, kind *catalog.Kind, meta metav1.ListMeta, items 
 }
 
 func listType(kind *catalog.Kind) metav1.TypeMeta {
+	if kind.Untyped() { // its list kind has a name of its own
+		return metav1.TypeMeta{Kind: kind.NewList().GetObjectKind().GroupVersionKind().Kind, APIVersion: kind.GroupVersion().String()}
+	}
 	return metav1.TypeMeta{Kind: kind.Kind + "List", APIVersion: kind.GroupVersion().String()}
 }
 
@@ -167,7 +178,7 @@ func writeProtobufList(w *bufio.Writer, kind *catalog.Kind, meta metav1.ListMeta
 	size := 1 + uvarintSize(len(m)) + len(m)
 	bodies := make([]*encoded, len(items)) // none may go between the two rounds
 	for n, i := range items {
-		shown, err := i.In(kind)
+		shown, err := i.in(kind)
 		if err != nil {
 			return err
 		}
@@ -199,7 +210,9 @@ func EmptyObject(kind *catalog.Kind, rv string, annotations map[string]string) c
 	obj := kind.New()
 	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
 	obj.SetResourceVersion(rv)
-	obj.SetAnnotations(annotations)
+	if len(annotations) > 0 {
+		obj.SetAnnotations(annotations)
+	}
 	return obj
 }
 

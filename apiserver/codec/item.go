@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"weak"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/catalog"
@@ -25,6 +26,8 @@ type Item struct {
 	// Set by Place, before any reader can see the item.
 	created, revision store.Revision
 	rv                string // revision in decimal; empty until placed
+
+	untyped *untyped // of an object without a Go type, which has no kind; nil for others
 
 	before *Item // the item that this one restates, or nil
 	fault  error // why what is stored is not an object; the object is then a stand-in
@@ -62,6 +65,9 @@ type marshaler interface {
 func NewItem(kind *catalog.Kind, obj catalog.Object) (*Item, error) {
 	kind = kind.Hub()
 	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return newUntyped(kind, u)
+	}
 	obj.SetResourceVersion("")
 	if err := Normalize(obj); err != nil {
 		return nil, err
@@ -97,6 +103,9 @@ func encode(kind *catalog.Kind, obj catalog.Object) (*encoded, error) {
 // the object is kept only if the index needs it anyway, and otherwise decoded again when it
 // is asked for.
 func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
+	if kind.Untyped() {
+		return loadUntyped(data)
+	}
 	body, err := openEnvelope(data)
 	if err != nil {
 		return nil, err
@@ -131,10 +140,11 @@ func (i *Item) RestateAt(revision store.Revision) *Item {
 	return r
 }
 
-// In returns the item as an object of one of the versions of its kind: the item itself in the
-// version that is stored, and otherwise one that is not shared. It is for items that have been placed.
-func (i *Item) In(kind *catalog.Kind) (*Item, error) {
-	if kind.Hub() == kind {
+// in returns the item as an object of one of the versions of its kind: the item itself in the
+// version that is stored, and otherwise one that is not shared. It is for items that have been placed. Those without a Go
+// type must be of that version: see [Item.In].
+func (i *Item) in(kind *catalog.Kind) (*Item, error) {
+	if kind.Hub() == kind || kind.Untyped() {
 		return i, nil
 	}
 	obj, err := kind.FromHub(i.Object())
@@ -147,12 +157,23 @@ func (i *Item) In(kind *catalog.Kind) (*Item, error) {
 }
 
 // Bytes implements [store.Value].
-func (i *Item) Bytes() []byte { return i.encoded().data }
+func (i *Item) Bytes() []byte {
+	if r := i.root(); r.untyped != nil {
+		return r.untyped.text
+	}
+	return i.encoded().data
+}
 
 // Place implements [store.Value].
 func (i *Item) Place(created, revision store.Revision) {
 	i.created, i.revision = created, revision
 	i.rv = strconv.FormatUint(uint64(revision), 10)
+	if i.untyped != nil {
+		if obj := i.untyped.loose.Value(); obj != nil {
+			obj.SetResourceVersion(i.rv)
+		}
+		return
+	}
 	if obj := i.obj.Load(); obj != nil {
 		(*obj).SetResourceVersion(i.rv)
 		i.loosen()
@@ -206,14 +227,11 @@ func (i *Item) Release() {
 		i.firstJSON, i.askedJSON = weak.Make(b), false
 		i.json.Store(nil)
 	}
-	if i.before == nil && i.obj.Load() != nil && i.proto.Load() != nil {
+	if i.before == nil && i.untyped == nil && i.obj.Load() != nil && i.proto.Load() != nil {
 		i.askedProto = false
 		i.loosen()
 	}
 }
-
-// Kind returns the kind of the object.
-func (i *Item) Kind() *catalog.Kind { return i.kind }
 
 // Revision returns the revision that the item was placed at, or 0.
 func (i *Item) Revision() store.Revision { return i.revision }
@@ -221,8 +239,16 @@ func (i *Item) Revision() store.Revision { return i.revision }
 // ResourceVersion returns the revision as clients see it.
 func (i *Item) ResourceVersion() string { return i.rv }
 
-// Same reports whether both items hold the same object, whatever their revisions.
-func (i *Item) Same(other *Item) bool { return bytes.Equal(i.encoded().data, other.encoded().data) }
+// Same reports whether both items are saved as the same bytes, whatever their revisions. Of an object in a version that is
+// not stored these are not its own.
+func (i *Item) Same(other *Item) bool { return bytes.Equal(i.saved(), other.saved()) }
+
+func (i *Item) saved() []byte {
+	if r := i.root(); r.untyped != nil {
+		return r.untyped.record()
+	}
+	return i.Bytes()
+}
 
 // Object returns the decoded object, which is shared and must not be changed. Of an item
 // with a [Item.Fault] it is a stand-in.
@@ -232,6 +258,9 @@ func (i *Item) Object() catalog.Object {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if i.untyped != nil {
+		return i.shared()
+	}
 	return i.object()
 }
 
@@ -239,6 +268,9 @@ func (i *Item) Object() catalog.Object {
 // shared object may have come from a client with empty lists and maps, which are not saved and
 // never served.
 func (i *Item) Fresh() (catalog.Object, error) {
+	if i.root().untyped != nil {
+		return i.decoded(), nil
+	}
 	obj, err := decode(i.kind, i.encoded().data)
 	if err != nil {
 		return nil, fmt.Errorf("decoding a stored %s: %w", i.kind.Kind, err)
@@ -272,7 +304,9 @@ func (i *Item) object() catalog.Object {
 		return *obj
 	}
 	var obj catalog.Object
-	if i.before != nil {
+	if i.root().untyped != nil {
+		obj = i.decoded() // of a restated item
+	} else if i.before != nil {
 		obj = shallowCopy(i.before.Object())
 	} else {
 		var err error
@@ -314,7 +348,7 @@ func (i *Item) JSON() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding a stored %s: %w", i.kind.Kind, err)
 	}
-	if i.askedJSON {
+	if i.askedJSON && i.root().untyped == nil { // otherwise the record is there already
 		i.json.Store(&b)
 	} else {
 		i.askedJSON, i.firstJSON = true, weak.Make(&b)
@@ -323,6 +357,9 @@ func (i *Item) JSON() ([]byte, error) {
 }
 
 func (i *Item) encodeJSON() ([]byte, error) {
+	if i.untyped != nil {
+		return SpliceJSON(i.untyped.text, i.rv)
+	}
 	if i.before == nil {
 		return typedjson.Marshal(i.object())
 	}
@@ -412,6 +449,13 @@ func Terms(_ string, v store.Value) []string {
 		return nil
 	}
 	labels := i.Labels()
+	if i.root().untyped != nil {
+		var terms []string
+		for key, value := range labels {
+			terms = append(terms, LabelTerm(key, value))
+		}
+		return terms
+	}
 	var held []string
 	if i.kind.Sole != nil {
 		held = i.kind.Sole(i.Object())
@@ -457,6 +501,9 @@ func (i *Item) Labels() map[string]string {
 	}
 	if i.before != nil {
 		return i.before.Labels()
+	}
+	if i.untyped != nil {
+		return labelsOf(i.untyped.text)
 	}
 	e := i.proto.Load()
 	if e == nil { // it has been decoded meanwhile

@@ -35,26 +35,29 @@ type badRecords struct {
 // NewLoader returns a loader for a store that keeps the kinds of c.
 func NewLoader(c *catalog.Catalog) *Loader {
 	l := &Loader{kinds: make(map[string]*catalog.Kind, len(c.Kinds())), unknown: map[string]int{}, bad: map[string]*badRecords{}}
-	for _, k := range c.Kinds() {
-		if k.Hub() != k {
-			continue
-		}
+	for _, k := range c.Snapshot().Hubs() {
 		l.kinds[strings.TrimSuffix(k.Prefix(""), "/")] = k
 	}
 	return l
 }
 
-// Decode is the Decode function of a store. The value is a [*Raw] if the catalog does not
-// have the kind, and otherwise an [*Item], with a [Item.Fault] if the data is bad.
+// Decode is the Decode function of a store. The value is an [*Item], with a [Item.Fault] if the data is bad. If the catalog
+// does not have the kind, it is an item if the record can be of a custom resource, and otherwise a [*Raw].
 func (l *Loader) Decode(key string, data []byte) (store.Value, error) {
 	prefix, _, _ := strings.Cut(key, "/")
 	kind := l.kinds[prefix]
 	if kind == nil {
 		l.unknown[prefix]++
-		return &Raw{data: data}, nil
+		if !isUntyped(data) {
+			return &Raw{data: data}, nil
+		}
 	}
 	var item *Item
 	err := run.Catch(func() (err error) {
+		if kind == nil {
+			item, err = loadUntyped(data)
+			return err
+		}
 		item, err = LoadItem(kind, data)
 		return err
 	})
@@ -90,8 +93,11 @@ func (l *Loader) note(prefix, key string, err error) {
 	}
 }
 
-// Report logs how many loaded records are not served, a line for each kind.
-func (l *Loader) Report(ctx context.Context, log *slog.Logger) {
+// Report logs how many loaded records are not served, a line for each kind. Kinds that c has by now are served.
+func (l *Loader) Report(ctx context.Context, c *catalog.Catalog, log *slog.Logger) {
+	for _, k := range c.Snapshot().Hubs() {
+		delete(l.unknown, strings.TrimSuffix(k.Prefix(""), "/"))
+	}
 	for _, prefix := range slices.Sorted(maps.Keys(l.unknown)) {
 		log.WarnContext(ctx, "the store has records of a kind that this version does not serve; they are kept as they are",
 			"kind", prefix, "records", l.unknown[prefix])
@@ -124,6 +130,15 @@ func (i *Item) Fault() error {
 
 // badItem returns the item of a record that cannot be read.
 func badItem(kind *catalog.Kind, key string, data []byte, err error) *Item {
+	if kind == nil || kind.Untyped() {
+		var obj catalog.Object = standIn(key)
+		if kind != nil {
+			obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+		}
+		i := &Item{fault: fmt.Errorf("record %q: %w", key, err), untyped: &untyped{text: data}}
+		i.obj.Store(&obj)
+		return i
+	}
 	obj := kind.New()
 	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
 	if m, ok := obj.(metav1.ObjectMetaAccessor); ok {

@@ -76,6 +76,8 @@ type Media struct {
 type Offer struct {
 	Forms bool // tables and partial metadata
 	Watch bool // a stream of events
+
+	Untyped bool // whole objects have no Go type, and so no protobuf
 }
 
 // Negotiate picks the first media type of an Accept header (RFC 9110, 12.5.1, with
@@ -87,7 +89,9 @@ func Negotiate(accept string, o Offer) (Media, error) {
 	case "", "*/*", TypeJSON, "application/json, */*":
 		return Media{}, nil
 	case TypeProtobuf, TypeProtobuf + "," + TypeJSON:
-		return Media{Encoding: Protobuf}, nil
+		if !o.Untyped {
+			return Media{Encoding: Protobuf}, nil
+		}
 	}
 	var best Media
 	bestQuality, found := 0.0, false
@@ -154,6 +158,9 @@ func parseClause(clause string, o Offer) (m Media, quality float64, ok bool) {
 		case "pretty":
 			m.Pretty = value == "1" || value == "true"
 		}
+	}
+	if m.Form == Whole && m.Encoding == Protobuf && o.Untyped {
+		return m, 0, false
 	}
 	if m.Form != Whole {
 		m.Beta = version == "v1beta1"

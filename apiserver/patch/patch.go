@@ -26,13 +26,13 @@ func Types() []types.PatchType {
 	return []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType}
 }
 
-// TypeOf returns the patch type that a Content-Type header names. The error is a 415
+// TypeOf returns the patch type that a Content-Type header names, which must be one of those. The error is a 415
 // status.
-func TypeOf(contentType string) (types.PatchType, error) {
+func TypeOf(contentType string, of []types.PatchType) (types.PatchType, error) {
 	name, _, _ := strings.Cut(contentType, ";")
 	t := types.PatchType(strings.ToLower(strings.TrimSpace(name)))
 	var known []string
-	for _, k := range Types() {
+	for _, k := range of {
 		if t == k {
 			return k, nil
 		}

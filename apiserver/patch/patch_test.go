@@ -62,13 +62,13 @@ func TestApply(t *testing.T) {
 }
 
 func TestTypeOf(t *testing.T) {
-	if got, err := patch.TypeOf("application/merge-patch+json; charset=utf-8"); got != types.MergePatchType || err != nil {
+	if got, err := patch.TypeOf("application/merge-patch+json; charset=utf-8", patch.Types()); got != types.MergePatchType || err != nil {
 		t.Errorf("TypeOf = %v, %v", got, err)
 	}
-	if got, err := patch.TypeOf("application/apply-patch+yaml"); got != types.ApplyYAMLPatchType || err != nil {
+	if got, err := patch.TypeOf("application/apply-patch+yaml", patch.Types()); got != types.ApplyYAMLPatchType || err != nil {
 		t.Errorf("TypeOf = %v, %v", got, err)
 	}
-	_, err := patch.TypeOf("application/apply-patch+cbor")
+	_, err := patch.TypeOf("application/apply-patch+cbor", patch.Types())
 	if !apierrors.IsUnsupportedMediaType(err) || !strings.Contains(err.Error(), "application/apply-patch+yaml") || !strings.Contains(err.Error(), "application/strategic-merge-patch+json") {
 		t.Errorf("TypeOf(CBOR) = %v, want a 415 that lists what is supported", err)
 	}

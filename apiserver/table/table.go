@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -100,6 +101,13 @@ func Metadata(obj catalog.Object) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{
 		Kind: "PartialObjectMetadata", APIVersion: metav1.SchemeGroupVersion.String(),
 	}}
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		if fields, ok := u.Object["metadata"].(map[string]any); ok {
+			// What is stored has been checked to be metadata.
+			_ = runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &m.ObjectMeta)
+		}
+		return m
+	}
 	// The types of the Kubernetes API embed their ObjectMeta and give it out.
 	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
 		if meta, ok := a.GetObjectMeta().(*metav1.ObjectMeta); ok {
