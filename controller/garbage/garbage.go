@@ -11,9 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -33,6 +35,9 @@ type Options struct {
 	// Resources are all resources that the cluster serves, without subresources. Owners and dependents are looked
 	// for among their objects.
 	Resources []client.Resource[client.Object]
+
+	// Custom has the objects of the custom resources, with [Indexes]. It may be nil.
+	Custom *cache.Dynamic
 }
 
 // Tasks returns the controller. Its tasks must run together, as one stage.
@@ -51,7 +56,30 @@ func Tasks(opts Options) []run.Task {
 		}
 		k.Subscribe(func(before, after client.Object) { g.changed(k, before, after) })
 	}
+	if opts.Custom != nil {
+		opts.Custom.Subscribe(func(r client.Resource[client.Object], before, after client.Object) {
+			g.changed(&kindCache{res: r, custom: true}, before, after)
+		}, g.moved)
+	}
 	return []run.Task{caches, {Name: "garbage-collector-events", Run: g.events.Run}, g.loop.Task()}
+}
+
+// moved queues the dependents of a kind that came or went: their owners can be looked for now, or are gone.
+func (g *collector) moved(r client.Resource[client.Object], served bool) {
+	g.all.moved(r, served)
+	gk := r.GVK().GroupKind()
+	for _, k := range g.all.all() {
+		if k.Cache == nil {
+			continue
+		}
+		for _, obj := range k.List("") {
+			for _, ref := range obj.GetOwnerReferences() {
+				if gv, err := schema.ParseGroupVersion(ref.APIVersion); err == nil && gv.Group == gk.Group && ref.Kind == gk.Kind {
+					g.loop.Add(item{k, obj}.key())
+				}
+			}
+		}
+	}
 }
 
 // changed queues the objects that a change of an object may affect: itself, its owners and its dependents.
@@ -109,7 +137,7 @@ func (g *collector) reconcile(ctx context.Context, key controller.Key) (controll
 func (g *collector) orphan(ctx context.Context, owner item) error {
 	uid := string(owner.GetUID())
 	var errs []error
-	for _, k := range g.all.kinds {
+	for _, k := range g.all.all() {
 		if k.Cache == nil || owner.GetNamespace() != "" && !k.res.Namespaced {
 			continue
 		}
@@ -215,6 +243,9 @@ func (g *collector) stateOf(ctx context.Context, dependent item, ref metav1.Owne
 	}
 	kind := g.all.kindOf(ref)
 	if kind == nil {
+		if g.all.wasServed(ref) {
+			return absent, nil
+		}
 		return solid, nil // the server does not serve the kind of the owner
 	}
 	namespace := ""

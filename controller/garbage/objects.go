@@ -1,8 +1,10 @@
 package garbage
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,12 +18,84 @@ import (
 // depends on whom. In process the objects are shared with the server, and the caches
 // with the other controllers, so this costs little more than the indexes.
 type objects struct {
-	kinds []*kindCache
+	kinds  []*kindCache
+	custom *cache.Dynamic // may be nil
+
+	mu   sync.Mutex
+	gone map[schema.GroupKind]bool // guarded by mu; kinds that were served before
 }
 
 type kindCache struct {
 	res                         client.Resource[client.Object]
 	*cache.Cache[client.Object] // nil for Events, which own nothing and are too many to follow
+
+	custom bool // it may go at any time: nobody may wait for it
+}
+
+// Await is that of the cache.
+func (k *kindCache) Await(ctx context.Context, revision string) error {
+	if k.custom {
+		return nil
+	}
+	return k.Cache.Await(ctx, revision)
+}
+
+// AwaitDeletion is that of the cache.
+func (k *kindCache) AwaitDeletion(ctx context.Context, obj client.Object) error {
+	if k.custom {
+		return nil
+	}
+	return k.Cache.AwaitDeletion(ctx, obj)
+}
+
+// Indexes are those that the caches of custom resources need.
+func Indexes() cache.Indexes[client.Object] {
+	return cache.Indexes[client.Object]{
+		byOwner: func(obj client.Object) (uids []string) {
+			for _, ref := range obj.GetOwnerReferences() {
+				if !slices.Contains(uids, string(ref.UID)) {
+					uids = append(uids, string(ref.UID))
+				}
+			}
+			return uids
+		},
+		byUID: func(obj client.Object) []string { return []string{string(obj.GetUID())} },
+	}
+}
+
+// all returns the caches of all kinds.
+func (o *objects) all() []*kindCache {
+	custom := o.custom.All()
+	if len(custom) == 0 {
+		return o.kinds
+	}
+	all := slices.Clone(o.kinds)
+	for _, f := range custom {
+		all = append(all, &kindCache{res: f.Resource, Cache: f.Cache, custom: true})
+	}
+	return all
+}
+
+// moved records that a kind came or went.
+func (o *objects) moved(r client.Resource[client.Object], served bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if gk := r.GVK().GroupKind(); served {
+		delete(o.gone, gk)
+	} else {
+		o.gone[gk] = true
+	}
+}
+
+// wasServed reports whether there was a kind that a reference names: its objects are deleted.
+func (o *objects) wasServed(ref metav1.OwnerReference) bool {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.gone[schema.GroupKind{Group: gv.Group, Kind: ref.Kind}]
 }
 
 const (
@@ -30,21 +104,11 @@ const (
 )
 
 func newObjects(opts Options) *objects {
-	o := &objects{}
+	o := &objects{custom: opts.Custom, gone: map[schema.GroupKind]bool{}}
 	for _, r := range opts.Resources {
 		k := &kindCache{res: r}
 		if r.Resource != client.Events.Resource {
-			k.Cache = cache.Of(opts.Caches, r, cache.Indexes[client.Object]{
-				byOwner: func(obj client.Object) (uids []string) {
-					for _, ref := range obj.GetOwnerReferences() {
-						if !slices.Contains(uids, string(ref.UID)) {
-							uids = append(uids, string(ref.UID))
-						}
-					}
-					return uids
-				},
-				byUID: func(obj client.Object) []string { return []string{string(obj.GetUID())} },
-			})
+			k.Cache = cache.Of(opts.Caches, r, Indexes())
 		}
 		o.kinds = append(o.kinds, k)
 	}
@@ -77,7 +141,7 @@ func (i item) key() controller.Key {
 // find returns the item of a key, as the cache has it.
 func (o *objects) find(key controller.Key) (item, bool) {
 	resource, name, _ := strings.Cut(key.Name, "/")
-	for _, k := range o.kinds {
+	for _, k := range o.all() {
 		if k.Cache != nil && k.name() == resource {
 			obj, ok := k.Get(key.Namespace, name)
 			return item{k, obj}, ok
@@ -88,7 +152,7 @@ func (o *objects) find(key controller.Key) (item, bool) {
 
 // dependents returns the items that name an owner of that UID.
 func (o *objects) dependents(uid string) (items []item) {
-	for _, k := range o.kinds {
+	for _, k := range o.all() {
 		if k.Cache == nil {
 			continue
 		}
@@ -101,7 +165,7 @@ func (o *objects) dependents(uid string) (items []item) {
 
 // byUID returns the item of that UID.
 func (o *objects) byUID(uid string) (item, bool) {
-	for _, k := range o.kinds {
+	for _, k := range o.all() {
 		if k.Cache == nil {
 			continue
 		}
@@ -118,7 +182,7 @@ func (o *objects) kindOf(ref metav1.OwnerReference) *kindCache {
 	if err != nil {
 		return nil
 	}
-	for _, k := range o.kinds {
+	for _, k := range o.all() {
 		if k.res.Group == gv.Group && k.res.Kind == ref.Kind {
 			return k
 		}

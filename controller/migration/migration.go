@@ -37,6 +37,9 @@ type Options struct {
 
 	// Resources are all resources that the cluster serves and stores.
 	Resources []client.Resource[client.Object]
+
+	// Served returns the custom resources that are served. It may be nil.
+	Served cache.Served
 }
 
 // migrator carries out migrations, one at a time.
@@ -44,13 +47,14 @@ type migrator struct {
 	client     client.Interface
 	migrations *cache.Cache[*migration]
 	resources  []client.Resource[client.Object]
+	served     cache.Served
 }
 
 // Tasks returns the controller, to be run together as one stage.
 func Tasks(opts Options) []run.Task {
 	config, caches := opts.WithDefaults()
 	config = config.For(name)
-	m := &migrator{client: config.Client, migrations: cache.Of(config.Caches, client.StorageVersionMigrations, nil), resources: opts.Resources}
+	m := &migrator{client: config.Client, migrations: cache.Of(config.Caches, client.StorageVersionMigrations, nil), resources: opts.Resources, served: opts.Served}
 	loop := controller.New(controller.Options{
 		Name: name, Reconcile: m.reconcile, Workers: 1, Log: config.Log, Needs: []<-chan struct{}{m.migrations.Ready()},
 	})
@@ -72,7 +76,12 @@ func (m *migrator) reconcile(ctx context.Context, key controller.Key) (controlle
 	if !ok || one.DeletionTimestamp != nil || finished(one) {
 		return controller.Result{}, nil
 	}
-	i := slices.IndexFunc(m.resources, func(r client.Resource[client.Object]) bool {
+	resources := m.resources
+	if m.served != nil {
+		custom, _ := m.served()
+		resources = slices.Concat(resources, custom)
+	}
+	i := slices.IndexFunc(resources, func(r client.Resource[client.Object]) bool {
 		return r.Group == one.Spec.Resource.Group && r.Resource == one.Spec.Resource.Resource
 	})
 	if i < 0 {
@@ -81,7 +90,7 @@ func (m *migrator) reconcile(ctx context.Context, key controller.Key) (controlle
 		}
 		return controller.Result{}, m.end(ctx, one, migrationv1.MigrationFailed, "resource does not exist in discovery")
 	}
-	resource := m.resources[i]
+	resource := resources[i]
 	objects, list, err := resource.List(ctx, m.client, "", metav1.ListOptions{})
 	if err != nil {
 		return controller.Result{}, fmt.Errorf("list %s: %w", resource.GroupResource(), err)

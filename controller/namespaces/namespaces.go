@@ -32,6 +32,9 @@ type Options struct {
 	// Others deletes the objects of groups that other servers serve. Nil means that there are none.
 	Others Others
 
+	// Custom has the objects of the custom resources. It may be nil.
+	Custom *cache.Dynamic
+
 	// RootCA is the certificate of the API server's authority in PEM, which is written to the ConfigMap
 	// kube-root-ca.crt of every namespace. If it is empty, there is no such ConfigMap.
 	RootCA []byte
@@ -77,19 +80,22 @@ func Tasks(opts Options) []run.Task {
 type contents struct {
 	client.Resource[client.Object]
 	cache *cache.Cache[client.Object] // nil for Events, which are too many to follow
+
+	custom bool // it may go at any time: nobody may wait for it
 }
 
 // namespaces deletes the objects in namespaces that are being deleted, and then the namespaces.
 type namespaces struct {
 	client client.Interface
 	all    []contents
-	others Others // or nil
+	others Others         // or nil
+	custom *cache.Dynamic // may be nil
 	spaces *cache.Cache[*corev1.Namespace]
 	loop   *controller.Loop
 }
 
 func newNamespaces(opts Options, spaces *cache.Cache[*corev1.Namespace]) run.Task {
-	n := &namespaces{client: opts.For("namespace-controller").Client, others: opts.Others, spaces: spaces}
+	n := &namespaces{client: opts.For("namespace-controller").Client, others: opts.Others, custom: opts.Custom, spaces: spaces}
 	needs := []<-chan struct{}{spaces.Ready()}
 	for _, r := range opts.Resources {
 		if !r.Namespaced {
@@ -115,13 +121,30 @@ func newNamespaces(opts Options, spaces *cache.Cache[*corev1.Namespace]) run.Tas
 		if k.cache == nil {
 			continue
 		}
-		k.cache.Subscribe(func(before, after client.Object) {
-			if ns, ok := spaces.Get("", controller.KeyOfEither(before, after).Namespace); ok && ns.DeletionTimestamp != nil {
-				n.loop.Add(controller.Key{Name: ns.Name})
-			}
-		})
+		k.cache.Subscribe(n.changed)
+	}
+	if opts.Custom != nil {
+		opts.Custom.Subscribe(func(_ client.Resource[client.Object], before, after client.Object) { n.changed(before, after) }, nil)
 	}
 	return n.loop.Task()
+}
+
+// changed queues the namespace of an object if it is being deleted.
+func (n *namespaces) changed(before, after client.Object) {
+	if ns, ok := n.spaces.Get("", controller.KeyOfEither(before, after).Namespace); ok && ns.DeletionTimestamp != nil {
+		n.loop.Add(controller.Key{Name: ns.Name})
+	}
+}
+
+// contents returns all namespaced resources.
+func (n *namespaces) contents() []contents {
+	all := slices.Clone(n.all)
+	for _, f := range n.custom.All() {
+		if f.Namespaced {
+			all = append(all, contents{f.Resource, f.Cache, true})
+		}
+	}
+	return all
 }
 
 // reconcile removes the pods of a namespace first, and everything else only when no pod is left (KEP-5080): a pod
@@ -174,7 +197,7 @@ func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (control
 func (n *namespaces) emptyAll(ctx context.Context, namespace string, chosen func(contents) bool) (map[string][]client.Object, []error) {
 	var errs []error
 	left := map[string][]client.Object{}
-	for _, k := range n.all {
+	for _, k := range n.contents() {
 		if !chosen(k) {
 			continue
 		}
@@ -213,14 +236,14 @@ func (n *namespaces) empty(ctx context.Context, k contents, namespace string) ([
 			errs = append(errs, err)
 			continue
 		}
-		if k.cache != nil {
+		if k.cache != nil && !k.custom {
 			errs = append(errs, k.cache.AwaitDeletion(ctx, o))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	if left := k.cached(namespace); len(left) > 0 {
+	if left := k.cached(namespace); len(left) > 0 && !k.custom {
 		return left, nil
 	}
 	return n.list(ctx, k, namespace)
@@ -236,6 +259,9 @@ func (k contents) cached(namespace string) []client.Object {
 
 func (n *namespaces) list(ctx context.Context, k contents, namespace string) ([]client.Object, error) {
 	objs, _, err := k.List(ctx, n.client, namespace, metav1.ListOptions{})
+	if k.custom && apierrors.IsNotFound(err) {
+		return nil, nil // its definition is gone, and so are they
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", k.GroupResource().String(), err)
 	}

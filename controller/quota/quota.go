@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,9 @@ type Options struct {
 
 	// Resources are all resources that the cluster serves, without subresources.
 	Resources []client.Resource[client.Object]
+
+	// Custom has the objects of the custom resources. It may be nil.
+	Custom *cache.Dynamic
 }
 
 // statuses keeps the status of ResourceQuotas.
@@ -40,6 +44,7 @@ type statuses struct {
 	client client.Interface
 	quotas *cache.Cache[*corev1.ResourceQuota]
 	kinds  []kind
+	custom *cache.Dynamic // may be nil
 	loop   *controller.Loop
 
 	mu      sync.Mutex
@@ -62,7 +67,7 @@ func Tasks(opts Options) []run.Task {
 	var caches run.Task
 	opts.Config, caches = opts.WithDefaults()
 	opts.Config = opts.For("resourcequota-controller")
-	s := &statuses{client: opts.Client, quotas: cache.Of(opts.Caches, resourceQuotas(), nil), ledgers: map[ledgerKey]*quotas.Ledger{}}
+	s := &statuses{client: opts.Client, quotas: cache.Of(opts.Caches, resourceQuotas(), nil), ledgers: map[ledgerKey]*quotas.Ledger{}, custom: opts.Custom}
 	needs := []<-chan struct{}{s.quotas.Ready()}
 	for _, r := range opts.Resources {
 		rules, ok := quotas.Of(r.GroupResource())
@@ -75,7 +80,41 @@ func Tasks(opts Options) []run.Task {
 	}
 	s.loop = controller.New(controller.Options{Name: name, Reconcile: s.reconcile, Workers: opts.Workers, Log: opts.Log, Needs: needs})
 	s.quotas.Subscribe(func(before, after *corev1.ResourceQuota) { s.loop.Add(controller.KeyOfEither(before, after)) })
+	if opts.Custom != nil {
+		opts.Custom.Subscribe(func(r client.Resource[client.Object], before, after client.Object) {
+			if rules, ok := quotas.Of(r.GroupResource()); ok && r.Namespaced {
+				s.changed(&kind{rules: rules}, before, after)
+			}
+		}, s.moved)
+	}
 	return []run.Task{caches, s.loop.Task()}
+}
+
+// moved makes the quotas that count a kind which came or went count anew.
+func (s *statuses) moved(r client.Resource[client.Object], _ bool) {
+	rules, ok := quotas.Of(r.GroupResource())
+	if !ok || !r.Namespaced {
+		return
+	}
+	s.mu.Lock()
+	maps.DeleteFunc(s.ledgers, func(key ledgerKey, _ *quotas.Ledger) bool { return key.resource == r.GroupResource() })
+	s.mu.Unlock()
+	for _, q := range s.quotas.List("") {
+		if len(rules.Names(q.Spec.Hard)) > 0 {
+			s.loop.Add(controller.KeyOf(q))
+		}
+	}
+}
+
+// all returns all kinds.
+func (s *statuses) all() []kind {
+	all := slices.Clone(s.kinds)
+	for _, f := range s.custom.All() {
+		if rules, ok := quotas.Of(f.GroupResource()); ok && f.Namespaced {
+			all = append(all, kind{rules, f.Cache})
+		}
+	}
+	return all
 }
 
 // changed adds a change to the ledger of its kind, if there is one, and wakes the quotas that count the kind.
@@ -154,8 +193,8 @@ func (s *statuses) used(q *corev1.ResourceQuota, now time.Time) (used corev1.Res
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	used = corev1.ResourceList{}
-	for i := range s.kinds {
-		k := &s.kinds[i]
+	for _, one := range s.all() {
+		k := &one
 		if len(k.rules.Names(q.Spec.Hard)) == 0 {
 			continue
 		}
