@@ -152,6 +152,7 @@ func Run(ctx context.Context, o Options) error {
 				return apiserver.FollowAdmissionPolicies(ctx, control.catalog, control.store, control.admissionPolicies)
 			}},
 			{Name: "admission policy types", Run: control.server.CheckAdmissionPolicies},
+			{Name: "custom resources", Run: control.definitions.Run, Ready: control.definitions.Ready()},
 		},
 		objects,
 		{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},

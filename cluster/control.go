@@ -30,6 +30,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/aggregation"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/bootstrap"
+	"github.com/sampan-io/sampan/apiserver/definitions"
 	"github.com/sampan-io/sampan/apiserver/discovery"
 	"github.com/sampan-io/sampan/apiserver/forward"
 	"github.com/sampan-io/sampan/apiserver/kubelet"
@@ -64,6 +65,7 @@ type controlPlane struct {
 	roles       []bootstrappolicy.Change // to the stored roles, so that they are those of every cluster
 	credentials *credentials
 	webhooks    *admissionWebhooks
+	definitions *definitions.Follower // of custom resources
 	port        int
 
 	admissionPolicies *policies.Set // follows the stored admission policies
@@ -123,6 +125,9 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 	if err != nil {
 		return nil, err
 	}
+	if err := c.loadDefinitions(ctx, p); err != nil {
+		return nil, err
+	}
 	loader.Report(ctx, p.catalog, c.Log)
 	c.startEncryption(ctx, p.store)
 	if err := p.loadPolicy(ctx); err != nil {
@@ -131,6 +136,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 	if p.server, err = c.newServer(ctx, p, listeners); err != nil {
 		return nil, err
 	}
+	p.definitions.Use(p.server.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}}), p.server.Instances())
 	if c.names, err = c.listenDNS(ctx); err != nil {
 		return nil, err
 	}

@@ -86,11 +86,13 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 	}
 	var served []client.Resource[client.Object]
 	for _, k := range p.catalog.Kinds() {
-		if k.Answered() || k.Hub() != k {
-			continue // no objects of its own are stored
+		if k.Answered() || k.Hub() != k || k.Untyped() {
+			continue // no objects of its own are stored, or it may go
 		}
 		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
 	}
+	customs := customResources(p.catalog)
+	custom := cache.NewDynamic(p.as(controllerManager), customs, garbage.Indexes(), c.Log)
 	common := controller.Config{Client: p.as(controllerManager), As: p.asAccount, Caches: caches, Log: c.Log}
 	pool, err := c.Settings.Pool()
 	if err != nil {
@@ -111,18 +113,21 @@ func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []s
 		balancer.Tasks(balancer.Options{Config: common, Pool: pool}),
 		endpoints.Tasks(common),
 		servicecidrs.Tasks(common),
-		migration.Tasks(migration.Options{Config: common, Resources: served}),
-		namespaces.Tasks(namespaces.Options{Config: common, Resources: served, Others: elsewhere{p.aggregator}, Roots: c.authority}),
+		migration.Tasks(migration.Options{Config: common, Resources: served, Served: customs}),
+		namespaces.Tasks(namespaces.Options{
+			Config: common, Resources: served, Custom: custom, Others: elsewhere{p.aggregator}, Roots: c.authority,
+		}),
 		roles.Tasks(common),
 		tokens.Tasks(tokens.Options{
 			Config: common, Cleaner: p.asAccount("legacy-service-account-token-cleaner"), Signer: p.credentials.tokens, Roots: c.authority,
 		}),
 		bootstraptokens.Tasks(bootstraptokens.Options{Config: common, Cleaner: p.asAccount("token-cleaner"), Signer: p.asAccount("bootstrap-signer")}),
-		garbage.Tasks(garbage.Options{Config: common, Resources: served}),
+		garbage.Tasks(garbage.Options{Config: common, Resources: served, Custom: custom}),
 		nodelifecycle.Tasks(nodelifecycle.Options{Config: common}),
-		quota.Tasks(quota.Options{Config: common, Resources: served}),
+		quota.Tasks(quota.Options{Config: common, Resources: served, Custom: custom}),
 		certificates.Tasks(certificates.Options{Config: common, Authority: c.authority, RootCA: c.authority.CertificatePEM()}),
 	)
+	stage = append(stage, run.Task{Name: "objects of custom resources", Run: custom.Run})
 	disks, err := c.localDisk(p, caches)
 	if err != nil {
 		return nil, nil, err

@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/definitions"
+	"github.com/sampan-io/sampan/apiserver/webhook"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+)
+
+// loadDefinitions makes the follower of definitions of custom resources, and serves those that are established: their objects
+// are stored, and must be served from the first request on.
+func (c *cluster) loadDefinitions(ctx context.Context, p *controlPlane) error {
+	objects := apiserver.NewReader(p.catalog, p.store)
+	p.definitions = definitions.New(definitions.Options{
+		Catalog: p.catalog, Log: c.Log,
+		Webhook: func(config *apiextensionsv1.WebhookClientConfig) (definitions.Webhook, error) {
+			return webhook.New(hookConfig(config), webhook.Options{Services: webhook.Services{Objects: objects}})
+		},
+	})
+	stored, err := objects.List(ctx, apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"), "", nil)
+	if err != nil {
+		return fmt.Errorf("reading the definitions of custom resources: %w", err)
+	}
+	all := make([]*apiextensionsv1.CustomResourceDefinition, 0, len(stored))
+	for _, obj := range stored {
+		if d, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
+			all = append(all, d)
+		}
+	}
+	p.definitions.Load(all)
+	return nil
+}
+
+// hookConfig says where the conversion webhook of a definition is.
+func hookConfig(c *apiextensionsv1.WebhookClientConfig) webhook.Config {
+	out := webhook.Config{CABundle: c.CABundle}
+	if c.URL != nil {
+		out.URL = *c.URL
+	}
+	if s := c.Service; s != nil {
+		out.Service = &webhook.Service{Namespace: s.Namespace, Name: s.Name}
+		if s.Path != nil {
+			out.Service.Path = *s.Path
+		}
+		if s.Port != nil {
+			out.Service.Port = *s.Port
+		}
+	}
+	return out
+}
+
+// customResources returns the custom resources that a catalog has, each in one version.
+func customResources(kinds *catalog.Catalog) cache.Served {
+	return func() ([]client.Resource[client.Object], <-chan struct{}) {
+		now := kinds.Snapshot()
+		var all []client.Resource[client.Object]
+		for _, hub := range now.Hubs() {
+			if !hub.Untyped() {
+				continue
+			}
+			if served := hub.Served(); len(served) > 0 {
+				k := served[0]
+				all = append(all, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
+			}
+		}
+		return all, now.Replaced()
+	}
+}
