@@ -116,7 +116,7 @@ func (c *chosen) readsContent() bool {
 	return c.kind.Untyped() && slices.ContainsFunc(c.fields, func(f fields.Requirement) bool { return f.Field != fieldName && f.Field != fieldNamespace })
 }
 
-// readied returns the items as those that matches takes: the functions of the kind get objects of the hub.
+// readied returns the items in the form that matches takes: the functions of the kind get objects of the hub.
 func (c *chosen) readied(ctx context.Context, items []*codec.Item) ([]*codec.Item, error) {
 	if !c.readsContent() {
 		return items, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 )
 
-// loadDefinitions makes the follower of definitions of custom resources, and serves those that are established: their objects
+// loadDefinitions makes the follower of definitions of custom resources, and serves the established ones: their objects
 // are stored, and must be served from the first request on.
 func (c *cluster) loadDefinitions(ctx context.Context, p *controlPlane) error {
 	objects := apiserver.NewReader(p.catalog, p.store)

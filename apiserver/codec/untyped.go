@@ -25,7 +25,7 @@ import (
 
 // An object without a Go type, a custom resource, has the second form of objects. Its record is its JSON, with sorted
 // members and without a resource version. The item keeps the record, which is also the answer to readers once the version
-// is spliced in; the decoded object, which takes ten times the memory, lasts as long as somebody uses it.
+// is spliced in; the decoded object, which takes ten times the memory, lasts as long as it is in use.
 //
 // The definition of the kind can change at any time, and when a store is opened no definition is known yet. So the item
 // does not know its kind: its record says in which version it was written. [Shown] makes of it the object that a

@@ -11,6 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/apiserver/apiservertest"
+	"github.com/sampan-io/sampan/apiserver/definitions"
 )
 
 // twenty is a definition whose schema has twenty fields.
@@ -94,4 +97,18 @@ func BenchmarkCreateCustomResource(b *testing.B) {
 		n++
 	}
 	b.ReportMetric(float64(heap()-before)/float64(n), "heap-B/op")
+}
+
+// BenchmarkLoad serves 1,000 definitions, as a server that starts does it.
+func BenchmarkLoad(b *testing.B) {
+	var defs []*apiextensionsv1.CustomResourceDefinition
+	for n := range 1000 {
+		d := twenty(fmt.Sprintf("g%d.example.com", n))
+		d.Status.AcceptedNames = d.Spec.Names
+		d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
+		defs = append(defs, d)
+	}
+	for b.Loop() {
+		definitions.New(definitions.Options{Catalog: apiservertest.Kinds(b)}).Load(defs)
+	}
 }

@@ -75,7 +75,7 @@ type entry struct {
 	names  names         // accepted
 	kind   *catalog.Kind // that is served; nil if none is
 	hook   Webhook       // of kind; nil if it has none
-	failed string        // why there is no kind although the names are accepted
+	failed string        // why it has no kind although the names are accepted
 }
 
 var resource = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions") //nolint:gochecknoglobals // a constant
@@ -328,7 +328,7 @@ func (f *Follower) shadows(kind *catalog.Kind) bool {
 	return false
 }
 
-// install serves the kind of d instead of what is served of it now.
+// install serves the kind of d in place of its present one.
 func (f *Follower) install(d *definition, e *entry) {
 	fresh := &entry{stored: d}
 	f.build(d, fresh)

@@ -69,7 +69,7 @@ func verbs(vs []string) metav1.Verbs {
 	return slices.Sorted(slices.Values(vs))
 }
 
-// verbsOf returns the verbs of a kind: those that leave what is there, if its definition is being deleted.
+// verbsOf returns the verbs of a kind. If its definition is being deleted, nothing can be created or changed.
 func verbsOf(c *catalog.Snapshot, k *catalog.Kind) metav1.Verbs {
 	if c.Ending(k) {
 		return metav1.Verbs{"delete", "deletecollection", "get", "list", "watch"}

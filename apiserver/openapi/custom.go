@@ -157,7 +157,7 @@ func (m *model) MarshalJSON() ([]byte, error) {
 }
 
 // fingerprint returns what names the document of a group version whose kinds have no Go types: it differs if the document
-// does. The document itself is made when somebody reads it.
+// does. The document itself is made when a client reads it.
 func fingerprint(version string, kinds []*catalog.Kind) (string, error) {
 	h := sha256.New()
 	e := json.NewEncoder(h)

@@ -29,7 +29,7 @@ type kindCache struct {
 	res                         client.Resource[client.Object]
 	*cache.Cache[client.Object] // nil for Events, which own nothing and are too many to follow
 
-	custom bool // it may go at any time: nobody may wait for it
+	custom bool // it may go at any time, so its cache cannot be waited for
 }
 
 // Await is that of the cache.
@@ -48,7 +48,7 @@ func (k *kindCache) AwaitDeletion(ctx context.Context, obj client.Object) error 
 	return k.Cache.AwaitDeletion(ctx, obj)
 }
 
-// Indexes are those that the caches of custom resources need.
+// Indexes returns the indexes that the caches of custom resources need.
 func Indexes() cache.Indexes[client.Object] {
 	return cache.Indexes[client.Object]{
 		byOwner: func(obj client.Object) (uids []string) {

@@ -81,7 +81,7 @@ type contents struct {
 	client.Resource[client.Object]
 	cache *cache.Cache[client.Object] // nil for Events, which are too many to follow
 
-	custom bool // it may go at any time: nobody may wait for it
+	custom bool // it may go at any time, so its cache cannot be waited for
 }
 
 // namespaces deletes the objects in namespaces that are being deleted, and then the namespaces.

@@ -90,7 +90,7 @@ func Tasks(opts Options) []run.Task {
 	return []run.Task{caches, s.loop.Task()}
 }
 
-// moved makes the quotas that count a kind which came or went count anew.
+// moved makes the quotas that count a kind which came or went count again.
 func (s *statuses) moved(r client.Resource[client.Object], _ bool) {
 	rules, ok := quotas.Of(r.GroupResource())
 	if !ok || !r.Namespaced {
