@@ -43,7 +43,7 @@ func (s *Server) CheckAdmissionPolicies(ctx context.Context) error {
 
 var validatingPolicies = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies") //nolint:gochecknoglobals // a constant
 
-// checkPolicies checks the stored policies and then those that change, until the watch ends.
+// checkPolicies checks the stored policies and then each change, until the watch ends.
 func (s *Server) checkPolicies(ctx context.Context, query store.Query) error {
 	state, err := s.opts.Store.List(query, store.Page{})
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 // have them.
 type expressions struct{ conditions, validations, messages, annotations, mutations []string }
 
-// origin says where an expression comes from, given those that are stored.
+// origin says where an expression comes from, given the stored ones.
 func origin(text string, stored []string) admissioncel.Origin {
 	if slices.Contains(stored, text) {
 		return admissioncel.Stored

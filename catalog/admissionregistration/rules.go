@@ -32,7 +32,7 @@ func reservedName() string {
 	return fmt.Sprintf("names ending with %q are reserved for static manifest-based configurations and cannot be managed via the API", staticSuffix)
 }
 
-// oneOf returns an error if v is none of the values, which are in the order of the alphabet.
+// oneOf returns an error if v is not among the values, which are in the order of the alphabet.
 func oneOf[S ~string](at *field.Path, v S, values ...S) field.ErrorList {
 	if slices.Contains(values, v) {
 		return nil

@@ -97,7 +97,7 @@ func namespaceType() *apicel.DeclType {
 	}, nil)
 }
 
-// Declarations say which variables and types an expression may use beside those that all may.
+// Declarations say which variables and types an expression may use beside the common ones.
 type Declarations struct {
 	Params     bool // params
 	Authorizer bool // authorizer and authorizer.requestResource

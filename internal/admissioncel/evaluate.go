@@ -30,7 +30,7 @@ func Value(v any) ref.Val {
 	return common.SchemalessTypedToVal(v)
 }
 
-// Values are the variables of one request. Those that are nil are null; the authorizer's are unknown then. They are
+// Values are the variables of one request. A nil value is null; the authorizer's are unknown then. They are
 // for one goroutine.
 type Values struct {
 	Object, OldObject, Request, Namespace, Params ref.Val

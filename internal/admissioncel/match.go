@@ -16,7 +16,7 @@ type Condition struct {
 	Program Program
 }
 
-// Conditions compiles match conditions. Those that cannot be compiled fail when they are evaluated.
+// Conditions compiles match conditions. A condition that cannot be compiled fails when it is evaluated.
 func (c *Compiler) Conditions(conditions []admissionregistrationv1.MatchCondition, d Declarations) Conditions {
 	list := make(Conditions, len(conditions))
 	for i := range conditions {

@@ -12,7 +12,7 @@ import (
 )
 
 // smallQuantity is the form of quantities that are read and compared in little time. "1e2147483647" takes minutes and
-// gigabytes, which the cost of an expression does not show, and whoever writes an object that a policy reads could
+// gigabytes, which the cost of an expression does not show, and the author of any object that a policy reads could
 // write that.
 var smallQuantity = regexp.MustCompile(`^[+-]?[0-9.]{1,64}([eE][+-]?[0-9]{1,3}|[numkMGTPE]?|[KMGTPE]i)$`) //nolint:gochecknoglobals // a constant
 

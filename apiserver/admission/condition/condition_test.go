@@ -18,7 +18,7 @@ import (
 	"github.com/sampan-io/sampan/internal/admissioncel"
 )
 
-// onlyNodes allows alice to list nodes, and everybody to read the path /version.
+// onlyNodes allows alice to list nodes, and all users to read the path /version.
 type onlyNodes struct{}
 
 func (onlyNodes) Authorize(_ context.Context, a rbac.Attributes) rbac.Decision {

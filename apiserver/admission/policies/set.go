@@ -86,7 +86,7 @@ func NewSet(objects admission.Reader) *Set {
 	return s
 }
 
-// Load reads all stored policies and bindings. Those that cannot be read are left out.
+// Load reads all stored policies and bindings. Unreadable ones are left out.
 func (s *Set) Load(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -137,7 +137,7 @@ func evaluate(ctx context.Context, p *policy[validations], v, withNamespace admi
 	return findings, notes
 }
 
-// explain gives the failed checks their messages, out of what is left of the budget.
+// explain gives the failed checks their messages, out of the rest of the budget.
 func (b *validations) explain(ctx context.Context, p *policy[validations], v admissioncel.Values, budget int64, findings []finding) {
 	messages, err := b.evaluated(ctx, p, v, budget)
 	for i := range findings {
