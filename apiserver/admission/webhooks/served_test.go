@@ -609,6 +609,9 @@ func TestDeadWebhookForEverything(t *testing.T) {
 	}
 	f.register(mutating("m", everything(h, nil)))
 	f.do("POST", maps, configMap("c")).want(500, "connection refused")
+	if _, err := f.admin.Unseen().Create(t.Context(), corev1.SchemeGroupVersion.WithResource("configmaps"), "ship", "", configMap("own"), metav1.CreateOptions{}, ""); err != nil {
+		t.Errorf("the server's own write: %v", err)
+	}
 	f.do("PATCH", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/m", `{"metadata":{"labels":{"a":"b"}}}`).want(200)
 	f.do("DELETE", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/m", nil).want(200)
 	f.do("POST", maps, configMap("c")).want(500, "connection refused")
