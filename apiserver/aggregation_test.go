@@ -349,7 +349,7 @@ func TestRequestsArePassedOn(t *testing.T) {
 		t.Errorf("request %s by %v", r.URL, r.TLS.PeerCertificates)
 	}
 
-	// Authorization comes first, and the other server sees nothing of what is refused.
+	// Authorization comes first, and the other server does not see a refused request.
 	before := len(e.seen)
 	if code, _, body := f.do("GET", "/apis/sea.example.com/v1/namespaces/default/whales", "", "X-Test-User", "eve"); code != http.StatusForbidden ||
 		!strings.Contains(body, `whales.sea.example.com is forbidden: User \"eve\" cannot list resource \"whales\" in API group \"sea.example.com\" in the namespace \"default\"`) {
@@ -514,6 +514,9 @@ func TestServersThatMisbehaveHarmNoOthers(t *testing.T) {
 					return
 				}
 			}
+		},
+		"large": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, `{"kind":"APIResourceList","resources":[{"name":"a","kind":"A","categories":["%s"]}]}`, strings.Repeat("x", 2<<20))
 		},
 		"other kind": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"kind":"Status"}`) },
 		"nulls": func(w http.ResponseWriter, _ *http.Request) {

@@ -79,7 +79,7 @@ type Aggregator struct {
 	remotes map[string]*watched                   // guarded by mu; by the name of the APIService
 }
 
-// A watched is a Service with what is known of it.
+// A watched is a Service and its state.
 type watched struct {
 	*Service
 	described description
@@ -92,7 +92,7 @@ const apiServices = "apiservices"
 
 var resource = registrationv1.SchemeGroupVersion.WithResource(apiServices) //nolint:gochecknoglobals // a constant
 
-// manager is the field manager of what is written, as upstream's.
+// manager is the field manager of the writes, as upstream's.
 const manager = "kube-aggregator"
 
 // New returns an Aggregator that knows the stored APIServices. It does not start goroutines; call [Aggregator.Run].
@@ -126,7 +126,7 @@ func New(ctx context.Context, opts Options) (*Aggregator, error) {
 	return a, nil
 }
 
-// Ready is closed when each version that is served here has its APIService.
+// Ready is closed when the APIServices of the versions that are served here were written, as far as they could be.
 func (a *Aggregator) Ready() <-chan struct{} { return a.ready }
 
 // Remote returns what other servers serve now.
@@ -160,7 +160,7 @@ func (a *Aggregator) Route(path string) *Service {
 }
 
 // served reports whether an APIService is that of another server. Versions that every cluster has are served here, whatever
-// their APIService says: nobody can take them over.
+// their APIService says: no user can take them over.
 func (a *Aggregator) served(s *registrationv1.APIService) bool {
 	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 	return s.Spec.Service != nil && s.Spec.Service.Port != nil && s.DeletionTimestamp == nil && gv.Group != "" && s.Name == nameOf(gv) &&
@@ -298,27 +298,25 @@ func (a *Aggregator) update(start func(*watched), f func()) {
 	}
 }
 
-// register keeps the APIServices of what is served here.
+// register keeps the APIServices of the versions that are served here.
 func (a *Aggregator) register(ctx context.Context, api API) {
-	failures := 0
+	failures, first := 0, true
 	for ctx.Err() == nil {
 		now := a.opts.Catalog.Snapshot()
 		a.mu.Lock()
 		due := changes(wanted(a.base, now), a.stored)
 		a.mu.Unlock()
-		if len(due) > 0 && !a.write(ctx, api, due) {
+		ok := len(due) == 0 || a.write(ctx, api, due)
+		if first {
+			close(a.ready) // a record that cannot be written must not keep the cluster from starting
+			first = false
+		}
+		if !ok {
 			failures++
 			run.Pause(ctx, backoff.Pause(failures))
 			continue
 		}
 		failures = 0
-		if len(due) == 0 {
-			select {
-			case <-a.ready:
-			default:
-				close(a.ready)
-			}
-		}
 		select {
 		case <-ctx.Done():
 		case <-a.dirty:

@@ -90,7 +90,7 @@ func (s *Service) describe(ctx context.Context, address string, before descripti
 	if before.etag != "" {
 		header.Set("If-None-Match", before.etag)
 	}
-	now := description{}
+	now, tooLarge := description{}, false
 	all, err := s.ask(ctx, kubeAggregator, http.MethodGet, address, "/apis", header)
 	switch {
 	case err != nil:
@@ -100,7 +100,7 @@ func (s *Service) describe(ctx context.Context, address string, before descripti
 	case all.code == http.StatusServiceUnavailable:
 		return before, fmt.Errorf("service %s returned non-success response code: %d", s.name, all.code)
 	case all.code == http.StatusOK && isAggregated(all.contentType):
-		now.etag = all.etag
+		now.etag, tooLarge = all.etag, len(all.body) > largestDocument
 		now.document, err = parseAggregated(all.body, s.gv)
 	default:
 		var list *reply
@@ -110,7 +110,11 @@ func (s *Service) describe(ctx context.Context, address string, before descripti
 		if list.code != http.StatusOK {
 			return before, fmt.Errorf("bad status from %s: %d", s.root(), list.code)
 		}
+		tooLarge = len(list.body) > largestDocument
 		now.document, err = parseList(list.body, s.gv)
+	}
+	if err == nil && tooLarge {
+		err = fmt.Errorf("it is larger than %d bytes", largestDocument)
 	}
 	if err != nil {
 		return before, fmt.Errorf("discovery document of %s: %w", s.name, err)

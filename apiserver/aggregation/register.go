@@ -80,8 +80,8 @@ func priorityOf(gv schema.GroupVersion) priority {
 // nameOf returns the name of the APIService of a version of a group.
 func nameOf(gv schema.GroupVersion) string { return gv.Version + "." + gv.Group }
 
-// wanted returns the APIServices of the versions that are served here, by name. The kinds of base are those that every cluster
-// has, whichever are served now.
+// wanted returns the APIServices of the versions that are served here, by name. Base has the versions of every
+// cluster.
 func wanted(base map[schema.GroupVersion]bool, now *catalog.Snapshot) map[string]*registrationv1.APIService {
 	all := map[string]*registrationv1.APIService{}
 	for _, k := range now.Kinds() {

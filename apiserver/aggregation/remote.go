@@ -114,7 +114,7 @@ func parseAggregated(data []byte, gv schema.GroupVersion) (apidiscovery.APIVersi
 	return found, nil
 }
 
-// sane leaves out what is no resource, and fills in what clients rely on.
+// sane leaves out invalid entries, and fills in the fields that clients rely on.
 func sane(all []apidiscovery.APIResourceDiscovery) []apidiscovery.APIResourceDiscovery {
 	all = slices.DeleteFunc(all, func(r apidiscovery.APIResourceDiscovery) bool { return !named(r.Resource) })
 	for i := range all {

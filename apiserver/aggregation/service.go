@@ -32,12 +32,14 @@ const (
 	idleConns   = 25      // to one address, kept
 	mostHeaders = 1 << 20 // bytes of the header of an answer
 
-	// mostRequests is how many requests one APIService may have in flight, those that go on for as long as the client
-	// wants aside. A server that never answers then keeps so many places of its users, and not all that they have.
+	// mostRequests is how many requests one APIService may have in flight, watches and streams aside. A server that never answers then keeps so many places of its users, and not all that they have.
 	mostRequests = 100
 
 	askTimeout   = 5 * time.Second // for an answer to a question of the Aggregator's own, as upstream's
 	largestReply = 8 << 20         // bytes of such an answer
+
+	// largestDocument is the size up to which documents become part of those of this server, which every client reads.
+	largestDocument = 1 << 20
 )
 
 // A Service is a version of a group that another server serves, as its APIService describes it. It is safe for concurrent use.
@@ -123,7 +125,7 @@ func (s *Service) locate(ctx context.Context) (located, error) {
 	return locate(ref, svc, slices), nil
 }
 
-// choose returns the address of a server, a random one of those that were found last.
+// choose returns the address of a server, a random one of the last search.
 func (s *Service) choose() (string, error) {
 	at := s.at.Load()
 	if at == nil || len(at.addresses) == 0 {
