@@ -131,6 +131,13 @@ func (e *extension) answer(path string, h http.HandlerFunc) {
 	e.answers[path] = h
 }
 
+// count returns how many requests the server has seen.
+func (e *extension) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.seen)
+}
+
 func (e *extension) last() *http.Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -350,12 +357,12 @@ func TestRequestsArePassedOn(t *testing.T) {
 	}
 
 	// Authorization comes first, and the other server does not see a refused request.
-	before := len(e.seen)
+	before := e.count()
 	if code, _, body := f.do("GET", "/apis/sea.example.com/v1/namespaces/default/whales", "", "X-Test-User", "eve"); code != http.StatusForbidden ||
 		!strings.Contains(body, `whales.sea.example.com is forbidden: User \"eve\" cannot list resource \"whales\" in API group \"sea.example.com\" in the namespace \"default\"`) {
 		t.Errorf("eve: %d %s", code, body)
 	}
-	if len(e.seen) != before {
+	if e.count() != before {
 		t.Error("the server has seen a request that was refused")
 	}
 	// Its client can't be sent elsewhere, and a request that comes back ends.
@@ -495,9 +502,11 @@ func TestServersThatMisbehaveHarmNoOthers(t *testing.T) {
 	for range 50 {
 		<-refused
 	}
+	mu.Lock()
 	if codes[http.StatusTooManyRequests] != 50 {
 		t.Errorf("codes %v, want 50 refusals", codes)
 	}
+	mu.Unlock()
 	if code, _, _ := f.do("GET", "/api/v1/namespaces", ""); code != http.StatusOK {
 		t.Errorf("namespaces while another server hangs: %d", code)
 	}
