@@ -179,9 +179,9 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 	return got, append(faults, more...), err
 }
 
-// deepest is how many levels of objects and lists a document of a kind with a Go type can have; those that we know of
-// have 40. The schemas in definitions of custom resources read themselves once more at each level, so that decoding
-// takes a time that grows with size times depth: without a limit minutes for a body of 3 MB.
+// deepest is how many levels of objects and lists a document of a kind with a Go type can have; definitions of custom
+// resources by well-known projects have 40. Schemas in these are read once more at each level, so that decoding takes a
+// time that grows with size times depth: without a limit minutes for a body of 3 MB.
 const deepest = 100
 
 // deeper reports whether objects and lists are nested in more levels than that.

@@ -46,7 +46,7 @@ type types struct {
 // costs are the estimated costs of the rules of a version.
 type costs struct {
 	total uint64
-	large []cost // the largest, at most four, each at least a hundredth of what is allowed
+	large []cost // the largest, at most four, each at least a hundredth of maxSchemaCost
 }
 
 type cost struct {
@@ -102,7 +102,7 @@ func product(a, b uint64) uint64 {
 	return math.MaxUint64
 }
 
-// typed returns the types of the schema: those that the parent has for it, if there are any, because making them takes
+// typed returns the types of the schema. It takes them from the parent if that has any for it, because making them takes
 // long for a large schema.
 func (c *scope) typed() (*types, error) {
 	if c.types != nil || c.err != nil || !c.within {

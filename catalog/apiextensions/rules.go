@@ -125,7 +125,7 @@ func checkStored(d *internal) (errs field.ErrorList) {
 	return errs
 }
 
-// checkApproval checks that a resource of a group of Kubernetes itself says who approved it (KEP-1111). A definition that
+// checkApproval checks that a resource of a group of Kubernetes itself names its approval (KEP-1111). A definition that
 // was stored without that stays valid.
 func checkApproval(now, was *internal) field.ErrorList {
 	if !apihelpers.IsProtectedCommunityGroup(now.Spec.Group) {
@@ -408,7 +408,7 @@ func checkSubresources(s *apiextensions.CustomResourceSubresources, at *field.Pa
 // maxSelectableFields is Kubernetes' limit for a version.
 const maxSelectableFields = 8
 
-// selectable checks the selectable fields at parent of a version, whose name is empty for those that all versions have.
+// selectable checks the selectable fields at parent of a version, whose name is empty for the fields of all versions.
 func (r rules) selectable(fields []apiextensions.SelectableField, v *apiextensions.CustomResourceValidation, parent *field.Path, name string) (errs field.ErrorList) {
 	all := parent.Child("selectableFields")
 	structural, err := structuralschema.NewStructural(v.OpenAPIV3Schema)

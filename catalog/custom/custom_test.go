@@ -313,8 +313,14 @@ func TestColumnsAndFields(t *testing.T) {
 	d := boats(t, `{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {harbor: {type: string}, afloat: {type: boolean}}}`)
 	v := &d.Spec.Versions[0]
 	for _, c := range []struct{ name, kind, path string }{
-		{"Name", "string", ".metadata.name"}, {"Crew", "integer", ".spec.crew"}, {"Weight", "number", ".spec.weight"}, {"Afloat", "boolean", ".spec.afloat"},
-		{"Since", "date", ".spec.since"}, {"Sails", "string", ".spec.sails"}, {"First", "string", ".spec.sails[0]"}, {"Ready", "string", `.status.conditions[?(@.type=="Ready")].status`},
+		{"Name", "string", ".metadata.name"},
+		{"Crew", "integer", ".spec.crew"},
+		{"Weight", "number", ".spec.weight"},
+		{"Afloat", "boolean", ".spec.afloat"},
+		{"Since", "date", ".spec.since"},
+		{"Sails", "string", ".spec.sails"},
+		{"First", "string", ".spec.sails[0]"},
+		{"Ready", "string", `.status.conditions[?(@.type=="Ready")].status`},
 	} {
 		v.AdditionalPrinterColumns = append(v.AdditionalPrinterColumns, apiextensionsv1.CustomResourceColumnDefinition{Name: c.name, Type: c.kind, JSONPath: c.path})
 	}

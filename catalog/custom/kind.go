@@ -15,7 +15,7 @@ import (
 )
 
 // Kind returns the kind of the resource that crd defines, in the version in which its objects are stored, with the
-// other served versions. Its names are those that crd.Status.AcceptedNames has; those of its spec, if there are none. It keeps
+// other served versions. Its names are the accepted ones, or the names in the spec if none are accepted. It keeps
 // neither crd nor its decoded schemas. A nil convert is [Unconverted].
 //
 // An error means that crd has not been validated.

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// quickSchema has each keyword of schemas somewhere, those that the quick checks know and others.
+// quickSchema has each keyword of schemas somewhere, whether the quick checks know it or not.
 const quickSchema = `
 type: object
 required: [a]
@@ -58,9 +58,19 @@ func values() *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		return rapid.SampledFrom([]any{
 			"a", "ß", "ßßß", "abcd", "", "x", "A", "2026-01-01T00:00:00Z", "2026-13-01T00:00:00Z", "1.2.3.4", int64(0), int64(1), int64(2), int64(3), int64(5), int64(-1), int64(1) << 40, int64(1)<<62 + 1,
-			1.0, 0.5, 2.5, true, false, nil, []any{}, []any{"a"}, []any{"a", nil}, []any{int64(1)}, []any{"a", "b", "c"},
-			map[string]any{}, map[string]any{"a": int64(1)}, map[string]any{"a": true}, map[string]any{"a": true, "b": false}, map[string]any{"a": "x", "b": int64(1), "c": 1.5},
-			[]any{map[string]any{"a": "k", "b": int64(1)}, map[string]any{"a": "l", "b": int64(4)}}, []any{map[string]any{"a": "k", "b": int64(2)}},
+			1.0, 0.5, 2.5, true, false, nil,
+			[]any{},
+			[]any{"a"},
+			[]any{"a", nil},
+			[]any{int64(1)},
+			[]any{"a", "b", "c"},
+			map[string]any{},
+			map[string]any{"a": int64(1)},
+			map[string]any{"a": true},
+			map[string]any{"a": true, "b": false},
+			map[string]any{"a": "x", "b": int64(1), "c": 1.5},
+			[]any{map[string]any{"a": "k", "b": int64(1)}, map[string]any{"a": "l", "b": int64(4)}},
+			[]any{map[string]any{"a": "k", "b": int64(2)}},
 		}).Draw(t, "value")
 	})
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // A ruleset is the rules of a schema and of those in it, compiled to find out whether all are true. Kubernetes' validator,
-// which explains what is not, makes the schemas of all properties anew whenever a rule looks at one. A nil ruleset has
+// which explains what is not, makes the schemas of all properties again whenever a rule looks at one. A nil ruleset has
 // no rules.
 type ruleset struct {
 	programs   []program
