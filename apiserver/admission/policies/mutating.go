@@ -273,6 +273,11 @@ func (m *changing) replace(in *catalog.Kind, before, after runtime.Object) (bool
 		if o.GetName() != was.GetName() || o.GetNamespace() != was.GetNamespace() || o.GetUID() != was.GetUID() {
 			return false, errors.New("a policy must not change metadata.name, metadata.namespace or metadata.uid")
 		}
+		if in.Coerce != nil {
+			if _, err := in.Coerce(o, false, false); err != nil {
+				return false, err
+			}
+		}
 		hub, err := in.Accept(o)
 		if err != nil {
 			return false, err

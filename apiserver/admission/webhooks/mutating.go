@@ -203,6 +203,11 @@ func replace(a *admission.Attributes, served *catalog.Kind, patched runtime.Obje
 	}
 	own := obj.GetObjectKind().GroupVersionKind() == served.GroupVersionKind
 	if own {
+		if served.Coerce != nil {
+			if _, err := served.Coerce(obj, false, false); err != nil {
+				return false, err
+			}
+		}
 		if obj, err = served.Accept(obj); err != nil {
 			return false, err
 		}
