@@ -54,8 +54,10 @@ func TestMutationsFail(t *testing.T) {
 		code int32
 		want string
 	}{
-		"atomic": {applies(`Object{spec: Object.spec{containers: [Object.spec.containers{name: 'c', args: ['x']}]}}`), 403,
-			`policy 'p' with binding 'p' denied request: error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.containers[0].args`},
+		"atomic": {
+			applies(`Object{spec: Object.spec{containers: [Object.spec.containers{name: 'c', args: ['x']}]}}`), 403,
+			`policy 'p' with binding 'p' denied request: error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.containers[0].args`,
+		},
 		"unknown field": {applies(`Object{spec: Object.spec{nothing: 1}}`), 403, `.spec.nothing: field not declared in schema`},
 		"wrong type":    {applies(`Object{spec: Object.spec{containers: 'x'}}`), 403, `failed to convert patch object to typed object`},
 		"wrong name":    {applies(`Object{spec: Object.status{nodeName: 'x'}}`), 403, `type mismatch: unexpected type name "Object.status", expected "Object.spec"`},

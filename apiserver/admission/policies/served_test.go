@@ -301,11 +301,15 @@ func TestParamAccess(t *testing.T) {
 	for _, test := range []struct {
 		text, want string
 	}{
-		{policy("secret", `paramKind: {apiVersion: v1, kind: Secret}, validations: [{expression: "true"}]`),
-			`spec.paramKind: Forbidden: user &{editor  [editors] map[]} must have "get" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)`},
+		{
+			policy("secret", `paramKind: {apiVersion: v1, kind: Secret}, validations: [{expression: "true"}]`),
+			`spec.paramKind: Forbidden: user &{editor  [editors] map[]} must have "get" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)`,
+		},
 		{policy("none", `validations: [{expression: "true"}]`), ""},
-		{bindingOf("b", "missing", deny+`, paramRef: {name: a, parameterNotFoundAction: Deny}`),
-			`spec.paramRef: Forbidden: unable to get policy missing to determine minimum required permissions and user &{editor  [editors] map[]} does not have "get" permission for all groups, versions and resources`},
+		{
+			bindingOf("b", "missing", deny+`, paramRef: {name: a, parameterNotFoundAction: Deny}`),
+			`spec.paramRef: Forbidden: unable to get policy missing to determine minimum required permissions and user &{editor  [editors] map[]} does not have "get" permission for all groups, versions and resources`,
+		},
 		{bindingOf("b", "missing", deny), ""},
 	} {
 		kind, obj := f.decode(test.text)
