@@ -261,6 +261,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		policies.NewValidating(rules),
 		p.webhooks.validating,
 		admission.NewResourceQuota(objects),
+		p.definitions.Await(),
 	}
 	if slices.Contains(c.Settings.Controllers.Off(), local.NodesLoop) {
 		// Nothing would remove the taint from nodes that are ready.

@@ -66,7 +66,9 @@ type Follower struct {
 	known map[string]*entry // by the name of the definition
 
 	mu     sync.Mutex
-	ending map[types.UID]bool // guarded by mu; definitions whose objects are being deleted
+	ending map[types.UID]bool  // guarded by mu; definitions whose objects are being deleted
+	judged map[types.UID]int64 // guarded by mu; the generation of each definition that was judged last
+	next   chan struct{}       // guarded by mu; closed at the next judgement
 }
 
 // An entry is a definition.
@@ -85,7 +87,7 @@ func New(o Options) *Follower {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Follower{opts: o, ready: make(chan struct{}), known: map[string]*entry{}, ending: map[types.UID]bool{}}
+	return &Follower{opts: o, ready: make(chan struct{}), known: map[string]*entry{}, ending: map[types.UID]bool{}, judged: map[types.UID]int64{}, next: make(chan struct{})}
 }
 
 // Use completes the options, before Run.
@@ -210,6 +212,9 @@ func (f *Follower) once(ctx context.Context, g *run.Group) (began bool, err erro
 func (f *Follower) forget(name string) {
 	if e := f.known[name]; e != nil {
 		f.serve(e, nil, nil)
+		f.mu.Lock()
+		delete(f.judged, e.stored.UID)
+		f.mu.Unlock()
 	}
 	delete(f.known, name)
 }
@@ -227,8 +232,17 @@ func (f *Follower) reconsider(ctx context.Context, g *run.Group, freed *definiti
 	return nil
 }
 
-// changed judges a definition: it serves its kind, and then writes its status.
+// changed judges a definition, and records that.
 func (f *Follower) changed(ctx context.Context, g *run.Group, d *definition) error {
+	err := f.judge(ctx, g, d)
+	if err == nil {
+		f.note(d)
+	}
+	return err
+}
+
+// judge serves the kind of a definition, and then writes its status.
+func (f *Follower) judge(ctx context.Context, g *run.Group, d *definition) error {
 	e := f.known[d.Name]
 	if e != nil && e.stored.UID != d.UID {
 		f.forget(d.Name)
