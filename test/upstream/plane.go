@@ -147,7 +147,7 @@ func start(cmd *exec.Cmd) error {
 	return <-l.done
 }
 
-// Servers get ports below those that the kernel gives to clients (net.ipv4.ip_local_port_range), so that no connection
+// Servers get ports below the range from which the kernel serves clients (net.ipv4.ip_local_port_range), so that no connection
 // takes one before its server listens.
 const (
 	firstPort = 20000
