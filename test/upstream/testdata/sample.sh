@@ -24,6 +24,9 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout tls
 	kubectl -n kube-system create rolebinding wardle-reader --role=extension-apiserver-authentication-reader --serviceaccount=wardle:apiserver
 	kubectl create clusterrole wardle --verb=get,list,watch --resource=namespaces,flowschemas,prioritylevelconfigurations
 	kubectl create clusterrolebinding wardle --clusterrole=wardle --serviceaccount=wardle:apiserver
+	kubectl create clusterrole wardle-admission --verb=get,list,watch \
+		--resource=mutatingwebhookconfigurations,validatingwebhookconfigurations,mutatingadmissionpolicies,mutatingadmissionpolicybindings,validatingadmissionpolicies,validatingadmissionpolicybindings
+	kubectl create clusterrolebinding wardle-admission --clusterrole=wardle-admission --serviceaccount=wardle:apiserver
 } >setup.log
 token=$("$KUBECTL" -n wardle create token apiserver)
 server=$("$KUBECTL" config view --minify -o 'jsonpath={.clusters[0].cluster.server}')
@@ -36,7 +39,6 @@ server=$("$KUBECTL" config view --minify -o 'jsonpath={.clusters[0].cluster.serv
 } >>setup.log
 "$UPSTREAM/sample-apiserver" --etcd-servers=http://127.0.0.1:2379 --secure-port=8443 --bind-address=192.0.2.10 --kubeconfig=ext \
 	--authentication-kubeconfig=ext --authorization-kubeconfig=ext --tls-cert-file=tls.crt --tls-private-key-file=tls.key \
-	--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook,MutatingAdmissionPolicy,ValidatingAdmissionPolicy \
 	>ext.log 2>&1 &
 sample=$!
 pids="$pids $sample"
