@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -123,6 +125,9 @@ func DecodeConfiguration(body []byte, v Validation) (config map[string]any, warn
 			return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 		}
 	}
+	if err := checkDepth(body, deepestUntyped); err != nil {
+		return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
 	more, err := kjson.UnmarshalStrict(body, &config)
 	switch {
 	case err != nil && !bytes.HasPrefix(body, []byte("{")):
@@ -155,8 +160,8 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 		}
 	case JSON:
 	}
-	if deeper(body, deepest) {
-		return got, nil, fmt.Errorf("the document is nested more than %d levels deep", deepest)
+	if err := checkDepth(body, deepest); err != nil {
+		return got, nil, err
 	}
 	if err := checkQuantitiesJSON(body, obj); err != nil {
 		return got, nil, err
@@ -183,6 +188,18 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 // resources by well-known projects have 40. Schemas in these are read once more at each level, so that decoding takes a
 // time that grows with size times depth: without a limit minutes for a body of 3 MB.
 const deepest = 100
+
+// deepestUntyped is the same of custom resources, which can have trees in them, and of configurations that are applied. The
+// time for the managed fields of an object grows with the square of its depth.
+const deepestUntyped = 500
+
+// checkDepth returns an error if a JSON document is nested in more than so many levels.
+func checkDepth(document []byte, levels int) error {
+	if deeper(document, levels) {
+		return fmt.Errorf("the document is nested more than %d levels deep", levels)
+	}
+	return nil
+}
 
 // deeper reports whether objects and lists are nested in more levels than that.
 func deeper(document []byte, levels int) bool {
@@ -310,7 +327,43 @@ func unmarshalProtobuf(body []byte, obj runtime.Object) (got schema.GroupVersion
 	case envelope.ContentType != "" && envelope.ContentType != TypeProtobuf:
 		return got, nil, fmt.Errorf("content type %q in a protobuf envelope is not supported", envelope.ContentType)
 	}
+	if _, recursive := obj.(*apiextensionsv1.CustomResourceDefinition); recursive && deeperMessages(envelope.Raw, deepestMessage) {
+		return got, nil, fmt.Errorf("the message is nested more than %d levels deep", deepestMessage)
+	}
 	return got, nil, unmarshalMessage(envelope.Raw, m)
+}
+
+// deepestMessage is how many levels of messages the protobuf of a type that contains itself can have: only schemas of custom
+// resources do. A level of such a schema takes up to three. Decoding calls itself for each level, and a stack that
+// overflows ends the process.
+const deepestMessage = 400
+
+// deeperMessages reports whether messages are nested in more levels than that. Bytes and texts that could be messages count as
+// such. It looks at each field once.
+func deeperMessages(message []byte, levels int) bool {
+	for len(message) > 0 {
+		num, typ, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return false // not a message
+		}
+		message = message[n:]
+		if typ != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(num, typ, message); n < 0 {
+				return false
+			}
+			message = message[n:]
+			continue
+		}
+		inner, n := protowire.ConsumeBytes(message)
+		if n < 0 {
+			return false
+		}
+		if levels == 0 || deeperMessages(inner, levels-1) {
+			return true
+		}
+		message = message[n:]
+	}
+	return false
 }
 
 // unmarshalMessage reads the protobuf message of an object and normalizes the object (E4).

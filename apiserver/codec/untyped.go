@@ -53,9 +53,16 @@ type view struct {
 // mostViews is more than the versions in which clients read at the same time.
 const mostViews = 8
 
+// deepestRecord is how many levels a record can have: those of what a client sends, and its managed fields. A record that is
+// not decoded any more would be lost.
+const deepestRecord = deepestUntyped + 50
+
 // newUntyped is [NewItem] for an object without a Go type.
 func newUntyped(kind *catalog.Kind, obj *unstructured.Unstructured) (*Item, error) {
 	text, err := record(obj)
+	if err == nil {
+		err = checkDepth(text, deepestRecord)
+	}
 	if err != nil {
 		return nil, cannotBeHandled(kind.GroupVersionKind, kind.GroupVersionKind, err)
 	}
@@ -327,6 +334,9 @@ func (e Encoding) decodeBody(body []byte, obj *unstructured.Unstructured, want s
 			return nil, cannotBeHandled(want, want, err)
 		}
 	case JSON:
+	}
+	if err := checkDepth(body, deepestUntyped); err != nil {
+		return nil, cannotBeHandled(want, want, err)
 	}
 	var content map[string]any
 	if v == Ignore {

@@ -129,10 +129,13 @@ func zeroDefault(t reflect.Type, optional bool) json.RawMessage {
 func specialModel(t reflect.Type) (*model, bool) {
 	v := reflect.New(t).Interface()
 	typed, ok := v.(interface{ OpenAPISchemaType() []string })
-	if !ok || len(typed.OpenAPISchemaType()) == 0 {
+	if !ok {
 		return nil, false
 	}
-	m := &model{Type: typed.OpenAPISchemaType()[0]}
+	m := &model{}
+	if types := typed.OpenAPISchemaType(); len(types) > 0 {
+		m.Type = types[0] // otherwise it is anything, such as a default in the schema of a custom resource
+	}
 	if f, ok := v.(interface{ OpenAPISchemaFormat() string }); ok {
 		m.Format = f.OpenAPISchemaFormat()
 	}

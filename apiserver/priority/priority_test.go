@@ -245,6 +245,7 @@ func TestGreedyFlowDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 1, level("l", 10, func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
 			l.LimitResponse.Queuing.HandSize = 1
+			l.LimitResponse.Queuing.Queues = 10_000 // the two flows have different ones
 			l.LimitResponse.Queuing.QueueLengthLimit = 5
 		}))
 		first := c.hold("greedy", 1)

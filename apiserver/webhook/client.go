@@ -11,9 +11,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,7 +81,11 @@ type Client struct {
 // New returns the client of a webhook, or an error that says what is wrong with its configuration. It does not connect.
 func New(c Config, opts Options) (*Client, error) {
 	if opts.Dial == nil {
-		opts.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
+		d := net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}
+		if c.Service != nil {
+			d.ControlContext = refuseLocal
+		}
+		opts.Dial = d.DialContext
 	}
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(c.CABundle) > 0 {
@@ -105,6 +111,16 @@ func New(c Config, opts Options) (*Client, error) {
 		return nil, err
 	}
 	return client, nil
+}
+
+// refuseLocal keeps the clients of services from the addresses of the machine's own loopback and links: users choose the
+// addresses of a service, by its endpoints or its external name.
+func refuseLocal(_ context.Context, _, address string, _ syscall.RawConn) error {
+	a, err := netip.ParseAddrPort(address)
+	if err != nil || !a.Addr().Unmap().IsGlobalUnicast() {
+		return errors.New("address not allowed")
+	}
+	return nil
 }
 
 func (c *Client) locate(config *Config, services Resolver, secure *tls.Config) error {

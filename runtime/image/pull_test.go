@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -279,9 +280,9 @@ func TestFailedPullLeavesNothing(t *testing.T) {
 		}, "the registry sent content with the digest"},
 		"broken": {func(m *memory) {
 			image(m)
-			n := 0
+			var n atomic.Int32 // layers are pulled at the same time
 			m.blob = func(string, io.Writer) (bool, error) {
-				if n++; n > 1 {
+				if n.Add(1) > 1 {
 					return true, errors.New("connection broke")
 				}
 				return false, nil
