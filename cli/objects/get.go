@@ -296,7 +296,7 @@ func (p *tablePrinter) print(t serverTable, heads bool) error {
 		_ = json.Unmarshal(r.Object.Raw, &object) // without it the cells beside have no values
 		row(object.Namespace, p.labelCells(object.Labels), func(i int, d metav1.TableColumnDefinition) string {
 			if i >= len(r.Cells) || r.Cells[i] == nil {
-				return "<none>"
+				return "" // as kubectl prints it
 			}
 			text := fmt.Sprint(r.Cells[i])
 			if f, ok := r.Cells[i].(float64); ok && f == float64(int64(f)) {
