@@ -37,7 +37,6 @@ tools:
 ## test: all tests; installs the packages that they need
 test: build prose
 	@.ci/tools test
-	go vet ./...
 	.ci/test
 
 ## prose: checks comments, Markdown and messages against the style in .vale

@@ -343,8 +343,9 @@ func TestCancelledPullLeavesNothing(t *testing.T) {
 	s, m := openStore(t), &memory{}
 	m.add(t, "v1", ocispec.MediaTypeImageManifest, [][]byte{layer(t, file("a", "1")), layer(t, file("b", "2"))})
 	ctx, cancel := context.WithCancel(t.Context())
-	m.blob = func(digest string, _ io.Writer) (bool, error) {
-		if len(m.fetched) < 2 {
+	var blobs atomic.Int32
+	m.blob = func(string, io.Writer) (bool, error) {
+		if blobs.Add(1) < 2 {
 			return false, nil // the configuration
 		}
 		cancel()
