@@ -2,7 +2,6 @@ package admissionregistration
 
 import (
 	"fmt"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog/webhookclient"
 )
 
 type (
@@ -159,33 +160,9 @@ func validateClient(c *admissionregistrationv1.WebhookClientConfig, at *field.Pa
 	case (c.URL == nil) == (c.Service == nil):
 		return field.ErrorList{field.Required(at, "exactly one of url or service is required")}
 	case c.URL != nil:
-		return validateURL(*c.URL, at.Child("url"))
+		return webhookclient.ValidateURL(*c.URL, at.Child("url"))
 	}
 	return validateService(c.Service, at.Child("service"))
-}
-
-func validateURL(text string, at *field.Path) (errs field.ErrorList) {
-	const form = "; desired format: https://host[/path]"
-	u, err := url.Parse(text)
-	if err != nil {
-		return field.ErrorList{field.Required(at, "url must be a valid URL: "+err.Error()+form)}
-	}
-	if u.Scheme != "https" {
-		errs = append(errs, field.Invalid(at, u.Scheme, "'https' is the only allowed URL scheme"+form))
-	}
-	if u.Host == "" {
-		errs = append(errs, field.Invalid(at, u.Host, "host must be specified"+form))
-	}
-	if u.User != nil {
-		errs = append(errs, field.Invalid(at, u.User.String(), "user information is not permitted in the URL"))
-	}
-	if u.Fragment != "" {
-		errs = append(errs, field.Invalid(at, u.Fragment, "fragments are not permitted in the URL"))
-	}
-	if u.RawQuery != "" {
-		errs = append(errs, field.Invalid(at, u.RawQuery, "query parameters are not permitted in the URL"))
-	}
-	return errs
 }
 
 func validateService(s *admissionregistrationv1.ServiceReference, at *field.Path) (errs field.ErrorList) {
@@ -203,29 +180,7 @@ func validateService(s *admissionregistrationv1.ServiceReference, at *field.Path
 		errs = append(errs, field.Invalid(at.Child("port"), port, "port is not valid: "+strings.Join(faults, ", ")))
 	}
 	if s.Path != nil {
-		errs = append(errs, validatePath(*s.Path, at.Child("path"))...)
-	}
-	return errs
-}
-
-func validatePath(path string, at *field.Path) (errs field.ErrorList) {
-	switch path {
-	case "", "/":
-		return nil
-	case "//":
-		return field.ErrorList{field.Invalid(at, path, "segment[0] may not be empty")}
-	}
-	if !strings.HasPrefix(path, "/") {
-		errs = append(errs, field.Invalid(at, path, "must start with a '/'"))
-	}
-	for i, segment := range strings.Split(strings.TrimSuffix(path[1:], "/"), "/") {
-		if segment == "" {
-			errs = append(errs, field.Invalid(at, path, fmt.Sprintf("segment[%d] may not be empty", i)))
-			continue
-		}
-		for _, fault := range validation.IsDNS1123Subdomain(segment) {
-			errs = append(errs, field.Invalid(at, path, fmt.Sprintf("segment[%d]: %v", i, fault)))
-		}
+		errs = append(errs, webhookclient.ValidatePath(*s.Path, at.Child("path"))...)
 	}
 	return errs
 }

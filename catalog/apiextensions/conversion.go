@@ -1,8 +1,6 @@
 package apiextensions
 
 import (
-	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -11,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/transport"
+
+	"github.com/sampan-io/sampan/catalog/webhookclient"
 )
 
 // conversion checks how objects are converted between versions.
@@ -49,33 +49,9 @@ func checkClient(config *apiextensions.WebhookClientConfig, at *field.Path) fiel
 	case (config.URL == nil) == (config.Service == nil):
 		return field.ErrorList{field.Required(at, "exactly one of url or service is required")}
 	case config.URL != nil:
-		return checkURL(*config.URL, at.Child("url"))
+		return webhookclient.ValidateURL(*config.URL, at.Child("url"))
 	}
 	return checkService(config.Service, at.Child("service"))
-}
-
-func checkURL(text string, at *field.Path) (errs field.ErrorList) {
-	const form = "; desired format: https://host[/path]"
-	u, err := url.Parse(text)
-	if err != nil {
-		return field.ErrorList{field.Required(at, "url must be a valid URL: "+err.Error()+form)}
-	}
-	if u.Scheme != "https" {
-		errs = append(errs, field.Invalid(at, u.Scheme, "'https' is the only allowed URL scheme"+form))
-	}
-	if u.Host == "" {
-		errs = append(errs, field.Invalid(at, u.Host, "host must be specified"+form))
-	}
-	if u.User != nil {
-		errs = append(errs, field.Invalid(at, u.User.String(), "user information is not permitted in the URL"))
-	}
-	if u.Fragment != "" {
-		errs = append(errs, field.Invalid(at, u.Fragment, "fragments are not permitted in the URL"))
-	}
-	if u.RawQuery != "" {
-		errs = append(errs, field.Invalid(at, u.RawQuery, "query parameters are not permitted in the URL"))
-	}
-	return errs
 }
 
 // checkService checks the service of a webhook. Kubernetes takes its name for its namespace in errors, and so do we.
@@ -89,24 +65,8 @@ func checkService(s *apiextensions.ServiceReference, at *field.Path) (errs field
 	if faults := validation.IsValidPortNum(int(s.Port)); len(faults) > 0 {
 		errs = append(errs, field.Invalid(at.Child("port"), s.Port, "port is not valid: "+strings.Join(faults, ", ")))
 	}
-	if s.Path == nil || *s.Path == "" || *s.Path == "/" {
-		return errs
-	}
-	path, at := *s.Path, at.Child("path")
-	if path == "//" {
-		return append(errs, field.Invalid(at, path, "segment[0] may not be empty"))
-	}
-	if path[0] != '/' {
-		errs = append(errs, field.Invalid(at, path, "must start with a '/'"))
-	}
-	for i, segment := range strings.Split(strings.TrimSuffix(path[1:], "/"), "/") {
-		if segment == "" {
-			errs = append(errs, field.Invalid(at, path, fmt.Sprintf("segment[%d] may not be empty", i)))
-			continue
-		}
-		for _, fault := range validation.IsDNS1123Subdomain(segment) {
-			errs = append(errs, field.Invalid(at, path, fmt.Sprintf("segment[%d]: %v", i, fault)))
-		}
+	if s.Path != nil {
+		errs = append(errs, webhookclient.ValidatePath(*s.Path, at.Child("path"))...)
 	}
 	return errs
 }

@@ -31,12 +31,12 @@ type rules struct {
 	costly     bool             // a single rule may be too costly
 }
 
-// newRules returns the rules for now, which replaces was unless that is nil.
-func newRules(now, was *internal) rules {
-	if was == nil {
+// newRules returns the rules for a definition. Before is the stored one that it replaces, or nil if it is new.
+func newRules(after, before *internal) rules {
+	if before == nil {
 		return rules{schema: true, types: true, structural: true, pruned: true, atomicSets: true, listKeys: true, reviewVersions: true}
 	}
-	s := &was.Spec
+	s := &before.Spec
 	return rules{
 		schema:         !anyVersionLacksSchema(s),
 		types:          !anySchema(s, func(s *schema) bool { return s.Type != "" && !slices.Contains(openAPITypes(), s.Type) }),
@@ -45,10 +45,10 @@ func newRules(now, was *internal) rules {
 		atomicSets:     !anySchema(s, func(s *schema) bool { return len(checkSetItems(s, nil)) > 0 }),
 		listKeys:       !anySchema(s, func(s *schema) bool { return len(checkListItems(s, nil)) > 0 }),
 		reviewVersions: s.Conversion == nil || len(s.Conversion.ConversionReviewVersions) == 0 || slices.ContainsFunc(s.Conversion.ConversionReviewVersions, reviewed),
-		bundle:         apiextensions.IsCRDConditionTrue(was, apiextensions.Established) && !hasInvalidBundle(s.Conversion),
+		bundle:         apiextensions.IsCRDConditionTrue(before, apiextensions.Established) && !hasInvalidBundle(s.Conversion),
 		known:          expressionsOf(s),
-		same:           sameSchemas(now, was),
-		manyFields:     tooManyBefore(now, was),
+		same:           sameSchemas(after, before),
+		manyFields:     tooManyBefore(after, before),
 	}
 }
 
