@@ -45,6 +45,9 @@ type Server struct {
 	breakLink context.CancelCauseFunc  // guarded by mu; ends link
 	floor     store.Revision           // guarded by mu; watches from before it are refused
 	given     map[client.Object][]byte // guarded by mu; what shared objects were like
+
+	writing sync.RWMutex // held for reading by the test's writes, for writing by its end
+	ended   bool         // guarded by writing
 }
 
 var _ client.Interface = (*Server)(nil)
@@ -66,8 +69,19 @@ func New(t testing.TB, objs ...client.Object) *Server {
 		s.Set(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	s.Set(t, objs...)
-	t.Cleanup(func() { s.checkGiven(t) })
+	t.Cleanup(func() {
+		s.endWrites()
+		s.checkGiven(t)
+	})
 	return s
+}
+
+// endWrites waits for the writes of the test that are under way. A timer of the test may make one while the test ends;
+// those that follow do nothing.
+func (s *Server) endWrites() {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.ended = true
 }
 
 // Handler serves the API over HTTP. What [Server.Intercept] and [Server.BreakWatches] do does not
@@ -129,6 +143,11 @@ func (s *Server) Remove(t testing.TB, objs ...client.Object) {
 // a value is none.
 func (s *Server) put(t testing.TB, kind *catalog.Kind, obj client.Object, f func(old store.Record) store.Write) {
 	t.Helper()
+	s.writing.RLock()
+	defer s.writing.RUnlock()
+	if s.ended {
+		return
+	}
 	key := kind.Key(obj.GetNamespace(), obj.GetName())
 	for {
 		old, err := s.store.Get(key)

@@ -89,6 +89,9 @@ func get(ctx context.Context, c *corev1.Container, ip string, a *corev1.HTTPGetA
 	if err != nil {
 		return &Unknown{err}
 	}
+	if err := ctx.Err(); err != nil {
+		return err // the server answered because the client had hung up
+	}
 	switch {
 	case resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest:
 		return fmt.Errorf("HTTP probe failed with statuscode: %d", resp.StatusCode)
