@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
@@ -77,7 +78,7 @@ func get(t *testing.T, c *http.Client, url string) (*http.Response, error) {
 }
 
 func TestRunServesAndLeavesNothingBehind(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leaktest.None(t, goleak.IgnoreCurrent())
 	l, config, client := listen(t)
 	defer client.CloseIdleConnections()
 	st := memory(t, store.Options{})

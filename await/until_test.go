@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,9 +21,10 @@ import (
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // A testWait is a wait under test: a server, and a line for each call of progress.
 type testWait struct {

@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/cli"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/internal/leaktest"
 )
 
 // asProgram is the variable with the command line that the test program is to run, when it
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 		os.Exit(cli.Main(context.Background(), strings.Split(line, "\n"), cli.Options{}))
 	}
 	// Idle connections of HTTP clients that live as long as a command does.
-	goleak.VerifyTestMain(m,
+	leaktest.Main(m,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreTopFunction("net/http.(*http2clientConnReadLoop).run"),

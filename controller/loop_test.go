@@ -10,13 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // looping runs a loop with the given reconcile function while f uses it.
 func looping(t *testing.T, workers int, reconcile func(context.Context, controller.Key) (controller.Result, error), f func(l *controller.Loop)) {

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	wire "github.com/miekg/dns"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,10 +25,11 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/dns"
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // A cluster is a name server under test, and the API server and the resolver that it has.
 type cluster struct {

@@ -6,8 +6,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/nstest"
 )
 
@@ -19,8 +18,7 @@ const inside = "SAMPAN_NODE_TEST_INSIDE"
 // user namespace in which it may mount as well.
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" {
-		// A connection of client-go that its server closed first goes on for a second or more, waiting for its error to be read.
-		goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown"))
+		leaktest.Main(m)
 		return
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)

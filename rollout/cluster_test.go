@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,11 +23,12 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/rollout"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
 	bootTime = 2 * time.Second // from the making of a pod to its readiness

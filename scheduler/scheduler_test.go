@@ -10,13 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
@@ -24,7 +24,7 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin/plugintest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // scheduling runs a scheduler with the built-in plug-ins on a server of the given objects while f looks at
 // it, in a bubble whose time is free.

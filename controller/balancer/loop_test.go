@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,10 +17,11 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/controller/balancer"
 	"github.com/sampan-io/sampan/controller/controllertest"
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func balancing(t *testing.T, pool string) controllertest.Tasks {
 	p, err := balancer.ParsePool(pool)

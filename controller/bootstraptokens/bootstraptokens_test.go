@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,10 +18,11 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/controllertest"
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestSign verifies a signature as a node does, with another library.
 func TestSign(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,10 +19,11 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/endpoints"
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
 	return endpoints.Tasks(controllertest.Config(c, caches))

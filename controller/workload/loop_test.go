@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,10 +19,11 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/controller/controllertest"
 	"github.com/sampan-io/sampan/controller/workload"
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // tasks are the controllers under test.
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {

@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"go.uber.org/goleak"
 
 	"github.com/sampan-io/sampan/dns/forward"
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var (
 	first  = netip.MustParseAddrPort("192.0.2.1:53")

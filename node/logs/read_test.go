@@ -11,13 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/logs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const sample = `2030-01-01T00:00:00.000000001Z stdout F one
 2030-01-01T00:00:01Z stderr F two

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,12 +21,13 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/nodelifecycle"
+	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/simulation/nodes"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // A rig is a fleet before a modelled API server, in a bubble of fake time.
 type rig struct {
