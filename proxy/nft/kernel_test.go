@@ -176,7 +176,7 @@ func TestOtherNetworksOfClusterIPs(t *testing.T) {
 		w.start(rule)
 		k := w.nodes[0].kernel
 		at, unused := netip.AddrPortFrom(clusterIP(v6, 1), port), netip.AddrPortFrom(clusterIP(v6, 9), port)
-		c, err := a.dialFor(corev1.ProtocolTCP, at, patience)
+		c, err := a.dial(corev1.ProtocolTCP, at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func TestOtherNetworksOfClusterIPs(t *testing.T) {
 		k.SetServiceCIDRs(nil)
 		w.nodes[0].do(func() { w.must(k.Replace(t.Context(), []proxy.Rule{rule})) })
 		unrefused()
-		if got, err := talkFor(c, patience); err != nil || !strings.HasPrefix(got, "pod2a") {
+		if got, err := talk(c); err != nil || !strings.HasPrefix(got, "pod2a") {
 			t.Errorf("the connection that was there before: %q, %v", got, err)
 		}
 	})

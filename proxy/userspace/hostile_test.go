@@ -48,7 +48,7 @@ func idle(t *testing.T, f *userspace.Forwarder) {
 // TestHostilePeersLeaveNothing has clients and backends that end, reset, stall and half-close at random moments, while
 // the Service changes. Afterwards there are as many descriptors and goroutines as before, and the forwarder works.
 func TestHostilePeersLeaveNothing(t *testing.T) {
-	f := start(t, userspace.Options{DialTimeouts: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond}})
+	f := start(t, userspace.Options{DialTimeouts: []time.Duration{20 * time.Millisecond, time.Second}})
 	stall := make(chan struct{})
 	// One round of a peer: it does a few random things and closes or resets.
 	misbehave := func(c *net.TCPConn) {
