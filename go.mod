@@ -88,7 +88,6 @@ require (
 )
 
 require (
-	cel.dev/cel-go v0.33.2
 	cyphar.com/go-pathrs v0.2.6 // indirect
 	github.com/aperturerobotics/protobuf-go-lite v0.14.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect

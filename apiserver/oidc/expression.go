@@ -4,16 +4,16 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"regexp"
 	"strings"
 
-	"cel.dev/cel-go/cel"
-	"cel.dev/cel-go/common/ast"
-	"cel.dev/cel-go/common/operators"
-	"cel.dev/cel-go/common/types"
-	"cel.dev/cel-go/common/types/ref"
-	"cel.dev/cel-go/ext"
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/ext"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/cel/library"
 )
 
 const (
@@ -59,7 +59,7 @@ func (c *compiler) environment(variable string) (*cel.Env, error) {
 	options := []cel.EnvOption{
 		cel.HomogeneousAggregateLiterals(), cel.DefaultUTCTimeZone(true), cel.CrossTypeNumericComparisons(true), cel.OptionalTypes(),
 		cel.ASTValidators(cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals(), cel.ValidateRegexLiterals(), cel.ValidateHomogeneousAggregateLiterals()),
-		ext.Strings(ext.StringsVersion(2)), ext.Sets(), ext.TwoVarComprehensions(), ext.Lists(ext.ListsVersion(3)), findFunctions(),
+		ext.Strings(ext.StringsVersion(2)), ext.Sets(), ext.TwoVarComprehensions(), ext.Lists(ext.ListsVersion(3)), library.Regex(),
 	}
 	if variable == userVariable {
 		options = append(options, ext.NativeTypes(reflect.TypeFor[userInfo](), ext.ParseStructTags(true)), cel.Variable(userVariable, cel.ObjectType("oidc.userInfo")))
@@ -75,40 +75,6 @@ func (c *compiler) environment(variable string) (*cel.Env, error) {
 	}
 	return env, err
 }
-
-// findFunctions returns the functions find and findAll of strings, as Kubernetes has them.
-func findFunctions() cel.EnvOption {
-	find := func(args ...ref.Val) ref.Val {
-		text, pattern := string(args[0].(types.String)), string(args[1].(types.String))
-		re, err := regexp.Compile(pattern)
-		if err != nil {
-			return types.NewErr("Illegal regex: %v", err.Error())
-		}
-		return types.String(re.FindString(text))
-	}
-	findAll := func(args ...ref.Val) ref.Val {
-		text, pattern, n := string(args[0].(types.String)), string(args[1].(types.String)), -1
-		if len(args) == 3 {
-			n = int(args[2].(types.Int))
-		}
-		re, err := regexp.Compile(pattern)
-		if err != nil {
-			return types.NewErr("Illegal regex: %v", err.Error())
-		}
-		return types.NewStringList(types.DefaultTypeAdapter, re.FindAllString(text, n))
-	}
-	return cel.Lib(library{
-		cel.Function("find", cel.MemberOverload("string_find_string", []*cel.Type{cel.StringType, cel.StringType}, cel.StringType, cel.FunctionBinding(find))),
-		cel.Function("findAll",
-			cel.MemberOverload("string_find_all_string", []*cel.Type{cel.StringType, cel.StringType}, cel.ListType(cel.StringType), cel.FunctionBinding(findAll)),
-			cel.MemberOverload("string_find_all_string_int", []*cel.Type{cel.StringType, cel.StringType, cel.IntType}, cel.ListType(cel.StringType), cel.FunctionBinding(findAll))),
-	})
-}
-
-type library []cel.EnvOption
-
-func (l library) CompileOptions() []cel.EnvOption     { return l }
-func (l library) ProgramOptions() []cel.ProgramOption { return nil }
 
 // condition compiles an expression that is true or false.
 func (c *compiler) condition(variable, text string, path *field.Path) (*program, *field.Error) {

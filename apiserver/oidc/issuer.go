@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"cel.dev/cel-go/common/types"
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/cel-go/common/types"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
 )

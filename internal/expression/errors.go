@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"cel.dev/cel-go/cel"
+	"github.com/google/cel-go/cel"
 )
 
 // A Fault is one thing that is wrong with the text of an expression.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 
-	"cel.dev/cel-go/cel"
-	"cel.dev/cel-go/common/ast"
-	"cel.dev/cel-go/common/types"
-	"cel.dev/cel-go/ext"
-	"cel.dev/cel-go/interpreter"
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/ext"
+	"github.com/google/cel-go/interpreter"
 )
 
 const (
@@ -45,7 +45,6 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 		cel.OptionalTypes(),
 		cel.ParserExpressionSizeLimit(MaxText),
 		cel.ParserRecursionLimit(maxDepth),
-		cel.RegexProgramSizeLimit(1000),
 		cel.ASTValidators(
 			cel.ValidateDurationLiterals(),
 			cel.ValidateTimestampLiterals(),
@@ -85,7 +84,8 @@ func Compile(text string) (*Expression, error) {
 	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, &SyntaxError{Faults: []Fault{{1, 1, fmt.Sprintf("the expression gives %s, want bool: compare it with something", typeName(t.String()))}}}
 	}
-	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostTracking(price{}), cel.CostLimit(MaxCost))
+	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostTracking(price{}), cel.CostLimit(MaxCost),
+		cel.CustomDecoratorV2(limitPatterns))
 	if err != nil { // such as a constant part that cannot be worked out
 		return nil, &SyntaxError{Faults: []Fault{{1, 1, plain(err.Error())}}}
 	}

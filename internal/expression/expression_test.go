@@ -121,6 +121,8 @@ func TestCompileErrors(t *testing.T) {
 		{`object.x.startsWith(1)`, "1:20: startsWith of any value cannot be used with (int)"},
 		{`true.x`, "1:5: bool has no fields"},
 		{`object.x.matches("(")`, "1:18: not a regular expression"},
+		{`object.x.matches("a{1000}b{1000}")`, "1:18: the regular expression is too large"},
+		{`object.x.matches(string(b"a{1000}b{1000}"))`, "1:1: the regular expression is too large"},
 		{`duration("soon") > duration("1s")`, `1:10: not a duration such as "90s" or "1h30m"`},
 		{`timestamp("soon") > timestamp("2026-01-02T15:04:05Z")`, `1:11: not a timestamp, such as "2026-01-02T15:04:05Z"`},
 		{deep, "1:1: it is nested more than 100 deep"},
@@ -152,7 +154,9 @@ func TestHoldsSaysWhatDoesNotGoTogether(t *testing.T) {
 		{`object.spec.replicas`, "the result is double, want bool"},
 		{`object.status.observedGeneration / 0 == 1`, "1:34: division by zero"},
 		{`int(object.metadata.name) == 1`, "1:4: type conversion error from 'string' to 'int'"},
-		{`object.metadata.name.matches("(" + object.metadata.name)`, "error parsing regexp: missing closing ): `(web`"},
+		{`object.metadata.name.matches("(" + object.metadata.name)`, "1:29: error parsing regexp: missing closing ): `(web`"},
+		{`object.metadata.name.matches(object.metadata.name + "a{1000}b{1000}")`, "1:29: the regular expression is too large"},
+		{`object.metadata.name.matches(object.status)`, "1:29: " + types},
 	}
 	o := object(t)
 	for _, tt := range tests {

@@ -3,11 +3,12 @@ package expression
 import (
 	"fmt"
 
-	"cel.dev/cel-go/common/ast"
-	"cel.dev/cel-go/common/types"
-	"cel.dev/cel-go/common/types/ref"
-	"cel.dev/cel-go/common/types/traits"
-	"cel.dev/cel-go/interpreter"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/overloads"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/interpreter"
 )
 
 // A budget turns an object's parts into values of the evaluator, one by one as they are
@@ -57,6 +58,12 @@ func tooDear(tree *ast.AST) []Fault {
 				}
 			}
 			fault(e, "one argument of %s must be a list that is written out, such as [\"a\", \"b\"]", name)
+		case overloads.Matches:
+			for _, arg := range call.Args() {
+				if pattern, ok := literal(arg); ok && checkPattern(pattern) != nil {
+					fault(arg, "%v", errPattern)
+				}
+			}
 		default:
 			if dear[name] {
 				fault(e, "%s() is not supported", name)
@@ -64,6 +71,15 @@ func tooDear(tree *ast.AST) []Fault {
 		}
 	}))
 	return faults
+}
+
+// literal returns the text that an expression is, if it is one.
+func literal(e ast.Expr) (string, bool) {
+	if e.Kind() != ast.LiteralKind {
+		return "", false
+	}
+	text, ok := e.AsLiteral().(types.String)
+	return string(text), ok
 }
 
 // price says what a call costs. The evaluator's own table has costs only for overloads. A call on
