@@ -6,8 +6,10 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -64,8 +66,7 @@ func unpack(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(program)
-	err = errors.Join(err, f.Chmod(0o755), f.Close())
+	err = errors.Join(writePieces(f, program), f.Chmod(0o755), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
@@ -73,4 +74,16 @@ func unpack(path string) error {
 		_ = os.Remove(f.Name()) // what went wrong is said already
 	}
 	return err
+}
+
+// writePieces writes a program in small pieces. The page cache keeps a large write in pages of up to 2 MiB (large
+// folios), and since Linux 6.18 a process that touches one byte of a program maps the whole such page, which then counts as
+// its memory. 64 KiB is what the kernel maps at least.
+func writePieces(w io.Writer, program []byte) error {
+	for piece := range slices.Chunk(program, 64<<10) {
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
 }
