@@ -10,7 +10,7 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// maxPattern is the largest compiled regular expression, in instructions. A text of MaxText bytes such as
+// maxPattern is the largest regular expression, in the steps that it is compiled to. A text of MaxText bytes such as
 // a{1000}b{1000}… has hundreds of times as many.
 const maxPattern = 1000
 
@@ -25,10 +25,28 @@ func checkPattern(pattern string) error {
 	if err != nil {
 		return nil //nolint:nilerr // the evaluator parses it again
 	}
-	if program, err := syntax.Compile(tree.Simplify()); err == nil && len(program.Inst) > maxPattern {
+	if steps(tree) > maxPattern {
 		return errPattern
 	}
 	return nil
+}
+
+// steps returns about how many steps a regular expression is compiled to, without compiling it: that is what costs time and
+// memory. It stops counting beyond maxPattern.
+func steps(tree *syntax.Regexp) int {
+	n := 1
+	if tree.Op == syntax.OpLiteral {
+		n = len(tree.Rune)
+	}
+	for _, sub := range tree.Sub {
+		if n += steps(sub); n > maxPattern {
+			return maxPattern + 1
+		}
+	}
+	if tree.Op == syntax.OpRepeat {
+		n *= max(tree.Min, tree.Max, 1)
+	}
+	return min(n, maxPattern+1)
 }
 
 // limitPatterns is a decorator for the steps of a program: each call of matches checks its pattern first. Constant
