@@ -11,10 +11,10 @@ import (
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/election"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
-	"github.com/sampan-io/sampan/scheduler/election"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 

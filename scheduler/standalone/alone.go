@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/election"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/config"
-	"github.com/sampan-io/sampan/scheduler/election"
 )
 
 // Options configures a scheduler that runs alone. Connect and Plugins are required.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/client/election"
 	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/scheduler/election"
 )
 
 // candidates are programs that note when they begin and end to work.
