@@ -3,14 +3,12 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/catalog"
-	"github.com/sampan-io/sampan/cluster/local"
 )
 
 // components returns what makes the ComponentStatuses, with upstream's names. The controllers and the scheduler are a part
@@ -18,7 +16,7 @@ import (
 func (c *cluster) components(store apiserver.Store) apiserver.ComputeHandler {
 	return func(context.Context, []catalog.Object) ([]catalog.Object, error) {
 		out := []catalog.Object{componentStatus("controller-manager", nil), componentStatus("etcd-0", cmp.Or(store.Refused(), store.Full()))}
-		if !slices.Contains(c.Settings.Controllers.Off(), local.SchedulerLoop) {
+		if c.Settings.Controllers.RunsScheduler() {
 			out = append(out, componentStatus("scheduler", nil))
 		}
 		return out, nil

@@ -43,6 +43,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
+	"github.com/sampan-io/sampan/controller/manager"
 	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/store"
 )
@@ -263,7 +264,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		admission.NewResourceQuota(objects),
 		p.definitions.Await(),
 	}
-	if slices.Contains(c.Settings.Controllers.Off(), local.NodesLoop) {
+	if !c.Settings.Controllers.Selection().Selects(manager.NodeLifecycle) {
 		// Nothing would remove the taint from nodes that are ready.
 		plugins = slices.DeleteFunc(plugins, func(p admission.Plugin) bool { return p == admission.Plugin(admission.TaintNodesByCondition{}) })
 	}

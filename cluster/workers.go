@@ -25,29 +25,10 @@ import (
 	"github.com/sampan-io/sampan/catalog/podspec"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
-	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/controller/attach"
-	"github.com/sampan-io/sampan/controller/autoscale"
-	"github.com/sampan-io/sampan/controller/balancer"
-	"github.com/sampan-io/sampan/controller/bootstraptokens"
-	"github.com/sampan-io/sampan/controller/certificates"
-	"github.com/sampan-io/sampan/controller/cron"
-	"github.com/sampan-io/sampan/controller/devices"
-	"github.com/sampan-io/sampan/controller/disruption"
-	"github.com/sampan-io/sampan/controller/endpoints"
-	"github.com/sampan-io/sampan/controller/garbage"
-	"github.com/sampan-io/sampan/controller/migration"
-	"github.com/sampan-io/sampan/controller/namespaces"
-	"github.com/sampan-io/sampan/controller/nodelifecycle"
-	"github.com/sampan-io/sampan/controller/quota"
-	"github.com/sampan-io/sampan/controller/roles"
+	"github.com/sampan-io/sampan/controller/manager"
 	"github.com/sampan-io/sampan/controller/servicecidrs"
-	"github.com/sampan-io/sampan/controller/sets"
-	"github.com/sampan-io/sampan/controller/tokens"
-	"github.com/sampan-io/sampan/controller/volumes"
-	"github.com/sampan-io/sampan/controller/workload"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node"
 	imagecredentials "github.com/sampan-io/sampan/node/credentials"
@@ -71,78 +52,50 @@ const controllerManager = "system:kube-controller-manager"
 // workers returns the parts that work on objects, and the names of the nodes. They
 // read whole resources from caches.
 func (c *cluster) workers(p *controlPlane, caches *cache.Shared) (run.Stage, []string, error) {
-	off := c.Settings.Controllers.Off()
 	var stage run.Stage
 	// Unlike a controller it is not even made: what it is notified of would pile up.
-	if i := slices.Index(off, local.SchedulerLoop); i >= 0 {
-		off = slices.Delete(off, i, i+1)
+	if !c.Settings.Controllers.RunsScheduler() {
 		c.Log.Info("the scheduler is disabled", "controllers", string(c.Settings.Controllers))
 	} else {
 		sched, err := c.scheduler(p, caches)
 		if err != nil {
 			return nil, nil, err
 		}
-		stage = run.Stage{{Name: local.SchedulerLoop, Run: sched.Run, Ready: sched.Ready()}}
+		stage = run.Stage{{Name: "scheduler", Run: sched.Run, Ready: sched.Ready()}}
 	}
-	var served []client.Resource[client.Object]
-	for _, k := range p.catalog.Kinds() {
-		if k.Answered() || k.Hub() != k || k.Untyped() {
-			continue // no objects of its own are stored, or it may go
-		}
-		served = append(served, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
-	}
-	customs := customResources(p.catalog)
-	custom := cache.NewDynamic(p.as(controllerManager), customs, garbage.Indexes(), c.Log)
-	common := controller.Config{Client: p.as(controllerManager), As: p.asAccount, Caches: caches, Log: c.Log}
-	pool, err := c.Settings.Pool()
+	controllers, err := c.controllers(p, caches)
 	if err != nil {
 		return nil, nil, err
 	}
-	stage = slices.Concat(stage,
-		workload.Tasks(common),
-		cron.Tasks(common),
-		autoscale.Tasks(autoscale.Options{
-			Config: controller.Config{Client: p.asAccount("horizontal-pod-autoscaler"), Caches: caches, Log: c.Log},
-			Raw:    documents{p.server.HandlerAs(accountUser("horizontal-pod-autoscaler"))},
-		}),
-		sets.Tasks(common),
-		volumes.Tasks(common),
-		attach.Tasks(common),
-		devices.Tasks(common),
-		disruption.Tasks(common),
-		balancer.Tasks(balancer.Options{Config: common, Pool: pool}),
-		endpoints.Tasks(common),
-		servicecidrs.Tasks(common),
-		migration.Tasks(migration.Options{Config: common, Resources: served, Served: customs}),
-		namespaces.Tasks(namespaces.Options{
-			Config: common, Resources: served, Custom: custom, Others: elsewhere{p.aggregator}, Roots: c.authority,
-		}),
-		roles.Tasks(common),
-		tokens.Tasks(tokens.Options{
-			Config: common, Cleaner: p.asAccount("legacy-service-account-token-cleaner"), Signer: p.credentials.tokens, Roots: c.authority,
-		}),
-		bootstraptokens.Tasks(bootstraptokens.Options{Config: common, Cleaner: p.asAccount("token-cleaner"), Signer: p.asAccount("bootstrap-signer")}),
-		garbage.Tasks(garbage.Options{Config: common, Resources: served, Custom: custom}),
-		nodelifecycle.Tasks(nodelifecycle.Options{Config: common}),
-		quota.Tasks(quota.Options{Config: common, Resources: served, Custom: custom}),
-		certificates.Tasks(certificates.Options{Config: common, Authority: c.authority, RootCA: c.authority.CertificatePEM()}),
-	)
-	stage = append(stage, run.Task{Name: "objects of custom resources", Run: custom.Run})
 	disks, err := c.localDisk(p, caches)
 	if err != nil {
 		return nil, nil, err
 	}
-	stage = append(stage, disks...)
-	// Keep the caches and event recorders of a disabled controller: others may need them.
-	for _, loop := range off {
-		i := slices.IndexFunc(stage, func(t run.Task) bool { return t.Name == loop })
-		if i < 0 {
-			return nil, nil, fmt.Errorf("cluster: unknown controller loop %q", loop)
-		}
-		stage = slices.Delete(stage, i, i+1)
-	}
 	nodes, names, err := c.nodes(p, caches)
-	return append(stage, nodes...), names, err
+	return slices.Concat(stage, controllers, disks, nodes), names, err
+}
+
+// controllers returns the controllers that the settings select, and the one that repairs IPAddresses for our API server.
+func (c *cluster) controllers(p *controlPlane, caches *cache.Shared) (run.Stage, error) {
+	var stored []client.Resource[client.Object]
+	for _, k := range p.catalog.Kinds() {
+		if k.Answered() || k.Hub() != k || k.Untyped() {
+			continue // no objects of its own are stored, or it may go
+		}
+		stored = append(stored, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
+	}
+	pool, err := c.Settings.Pool()
+	if err != nil {
+		return nil, err
+	}
+	common := controller.Config{Client: p.as(controllerManager), As: p.asAccount, Caches: caches, Log: c.Log}
+	made := manager.New(manager.Options{
+		Config: common, Selection: c.Settings.Controllers.Selection(),
+		Resources: stored, Served: customResources(p.catalog), Others: elsewhere{p.aggregator},
+		Raw: documents{p.server.HandlerAs(accountUser(manager.Autoscaler))}, Roots: c.authority,
+		Signer: p.credentials.tokens, Authority: c.authority, Pool: &pool,
+	})
+	return slices.Concat(made.Stage, servicecidrs.RepairTasks(common)), nil
 }
 
 // localDisk returns the provisioner of local volumes.

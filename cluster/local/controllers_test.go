@@ -1,35 +1,38 @@
 package local
 
 import (
-	"slices"
 	"strings"
 	"testing"
 )
 
-func TestControllersAreChosenAsUpstreamDoes(t *testing.T) {
+func TestControllersSelectAllByDefault(t *testing.T) {
 	for _, tt := range []struct {
-		said string
-		off  string // loops
+		said      string
+		scheduler bool
+		selected  string // a few controllers
+		off       string
 	}{
-		{"", ""},
-		{"*", ""},
-		{"*,-deployment-controller,-replicaset", "deployment-controller replicaset-controller"},
-		{"-job,*", "job-controller job-orphans"},
-		{"deployment,-deployment,*", ""},
-		{"-deployment,deployment,*", "deployment-controller"},
-		{"*,-scheduler", "scheduler"},
-		{"-scheduler,-job,*", "job-controller job-orphans scheduler"},
+		{"", true, "deployment-controller bootstrap-signer-controller token-cleaner-controller", ""},
+		{"*", true, "deployment-controller bootstrap-signer-controller token-cleaner-controller", ""},
+		{"*,-deployment,-tokencleaner", true, "bootstrap-signer-controller job-controller", "deployment-controller token-cleaner-controller"},
+		{"*,-scheduler", false, "deployment-controller", ""},
+		{"-scheduler,-job,*", false, "deployment-controller", "job-controller"},
+		{"namespace-controller", true, "namespace-controller", "node-lifecycle-controller bootstrap-signer-controller"},
 	} {
-		if got := strings.Join(Controllers(tt.said).Off(), " "); got != tt.off {
-			t.Errorf("--controllers=%s turns off %q, want %q", tt.said, got, tt.off)
+		c := Controllers(tt.said)
+		if got := c.RunsScheduler(); got != tt.scheduler {
+			t.Errorf("--controllers=%s: the scheduler runs: %t, want %t", tt.said, got, tt.scheduler)
 		}
-	}
-	only := Controllers("namespace-controller").Off()
-	if slices.Contains(only, SchedulerLoop) {
-		t.Error("--controllers=namespace-controller turns off the scheduler, which is not a controller")
-	}
-	if slices.Contains(only, "namespaces") || !slices.Contains(only, "nodes") {
-		t.Errorf("--controllers=namespace-controller turns off %q", only)
+		for _, name := range strings.Fields(tt.selected) {
+			if !c.Selection().Selects(name) {
+				t.Errorf("--controllers=%s does not select %s", tt.said, name)
+			}
+		}
+		for _, name := range strings.Fields(tt.off) {
+			if c.Selection().Selects(name) {
+				t.Errorf("--controllers=%s selects %s", tt.said, name)
+			}
+		}
 	}
 }
 
@@ -38,7 +41,7 @@ func TestAControllerThatIsNoneIsNamed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"-deploymint" is not a controller`) || !strings.Contains(err.Error(), "deployment-controller") {
 		t.Errorf("check = %v", err)
 	}
-	if err := (Settings{Controllers: "*,-deployment,job-controller"}).check(); err != nil {
+	if err := (Settings{Controllers: "*,-deployment,job-controller,-scheduler"}).check(); err != nil {
 		t.Error(err)
 	}
 }

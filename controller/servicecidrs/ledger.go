@@ -51,16 +51,16 @@ func held(svc *corev1.Service) (all []string) {
 	return all
 }
 
-func newLedger(config controller.Config, addresses *cache.Cache[*networkingv1.IPAddress]) *ledger {
+func newLedger(config controller.Config) *ledger {
 	l := &ledger{
 		client:    config.Client,
 		services:  cache.Of(config.Caches, client.Services, cache.Indexes[*corev1.Service]{byAddress: held}),
-		addresses: addresses,
+		addresses: cache.Of(config.Caches, client.IPAddresses, nil),
 		events:    client.NewRecorder(config.Client, ledgerName, "", config.Log),
 	}
 	l.loop = controller.New(controller.Options{
 		Name: ledgerName, Reconcile: l.reconcile, Workers: config.Workers, Log: config.Log,
-		Needs: []<-chan struct{}{l.services.Ready(), addresses.Ready()},
+		Needs: []<-chan struct{}{l.services.Ready(), l.addresses.Ready()},
 	})
 	l.services.Subscribe(func(before, after *corev1.Service) {
 		was, has := held(before), held(after)
@@ -76,7 +76,7 @@ func newLedger(config controller.Config, addresses *cache.Cache[*networkingv1.IP
 			}
 		}
 	})
-	addresses.Subscribe(func(before, after *networkingv1.IPAddress) {
+	l.addresses.Subscribe(func(before, after *networkingv1.IPAddress) {
 		switch {
 		case after == nil:
 			if len(l.services.ByIndex(byAddress, before.Name)) > 0 {

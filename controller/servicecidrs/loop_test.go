@@ -1,6 +1,7 @@
 package servicecidrs_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,8 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func tasks(c client.Interface, caches *cache.Shared) []run.Task {
-	return servicecidrs.Tasks(controllertest.Config(c, caches))
+	config := controllertest.Config(c, caches)
+	return slices.Concat(servicecidrs.Tasks(config), servicecidrs.RepairTasks(config))
 }
 
 func networks(name string, cidrs ...string) *networkingv1.ServiceCIDR {

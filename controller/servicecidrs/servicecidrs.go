@@ -42,7 +42,7 @@ type networks struct {
 	loop      *controller.Loop
 }
 
-// Tasks returns the controllers, to be run together as one stage.
+// Tasks returns the controller of ServiceCIDRs, to be run together as one stage.
 func Tasks(config controller.Config) []run.Task {
 	config, caches := config.WithDefaults()
 	config = config.For(account)
@@ -70,8 +70,15 @@ func Tasks(config controller.Config) []run.Task {
 			n.wakeDeleted(func(c *networkingv1.ServiceCIDR) bool { return contains(c, ip) })
 		}
 	})
-	l := newLedger(config, addresses)
-	return []run.Task{caches, n.loop.Task(), {Name: ledgerName + "-events", Run: l.events.Run}, l.loop.Task()}
+	return []run.Task{caches, n.loop.Task()}
+}
+
+// RepairTasks returns the controller of the IPAddresses of Services, to be run together as one stage. It is for API servers that
+// do not keep them themselves, as upstream's does.
+func RepairTasks(config controller.Config) []run.Task {
+	config, caches := config.WithDefaults()
+	l := newLedger(config.For(account))
+	return []run.Task{caches, {Name: ledgerName + "-events", Run: l.events.Run}, l.loop.Task()}
 }
 
 // wakeDeleted queues the chosen ServiceCIDRs that are being deleted.
