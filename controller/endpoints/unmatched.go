@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -98,6 +99,9 @@ func (u *unmatched) look(ctx context.Context, svc *corev1.Service, pods []*corev
 func (u *unmatched) said(ctx context.Context, svc *corev1.Service) (bool, error) {
 	about := fields.Set{"involvedObject.kind": "Service", "involvedObject.name": svc.Name, "involvedObject.uid": string(svc.UID)}
 	all, _, err := client.Events.List(ctx, u.client, svc.Namespace, metav1.ListOptions{FieldSelector: about.String()})
+	if apierrors.IsForbidden(err) {
+		return false, nil // upstream's role has no such right; after a restart the event is written again
+	}
 	if err != nil {
 		return false, fmt.Errorf("events of service %s/%s: %w", svc.Namespace, svc.Name, err)
 	}

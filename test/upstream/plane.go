@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -31,6 +32,8 @@ type Options struct {
 	Scheduler string // program of Sampan, whose scheduler works; empty means upstream's
 	Features  string // feature gates of the API server, such as Name=true
 	Nodes     int    // simulated nodes
+
+	Controllers string // program of Sampan, whose controllers work; empty means upstream's
 }
 
 // A Plane is a cluster of upstream's servers, with the nodes of ours. It runs until
@@ -46,6 +49,7 @@ type Plane struct {
 	etcd      string // URL
 	server    *process
 	scheduler *process
+	manager   *process
 }
 
 // Start starts a cluster and blocks until its nodes are registered.
@@ -255,6 +259,7 @@ func (p *Plane) StartServer() {
 		"--requestheader-client-ca-file="+p.file("ca.pem"), "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--feature-gates="+p.opts.Features,
+		"--enable-bootstrap-token-auth",
 	)
 	if err := p.awaitServer(); err != nil {
 		p.t.Fatalf("%v\n%s", err, tail(p.server.log))
@@ -314,15 +319,33 @@ func ask(ctx context.Context, transport http.RoundTripper, url string) error {
 	return fmt.Errorf("%s: %s", resp.Status, &said)
 }
 
-// startManager starts the controllers. They may ask more often than upstream lets
-// them, so that the sessions take less time.
+// startManager starts the controllers, upstream's or ours. Those of upstream may ask more often than upstream lets them, so
+// that the sessions take less time.
 func (p *Plane) startManager() {
 	p.t.Helper()
-	p.run("kube-controller-manager", filepath.Join(p.opts.Programs, "kube-controller-manager"),
-		"--kubeconfig="+p.file("manager.kubeconfig"), "--leader-elect=false", "--secure-port=0", "--use-service-account-credentials=true",
-		"--root-ca-file="+p.file("ca.pem"), "--service-account-private-key-file="+p.file("tokens.key"),
-		"--kube-api-qps=200", "--kube-api-burst=400",
-	)
+	if p.opts.Controllers != "" {
+		p.manager = p.runControllers("sampan-controllers", "--leader-elect=false")
+		return
+	}
+	p.manager = p.run("kube-controller-manager", filepath.Join(p.opts.Programs, "kube-controller-manager"),
+		append(p.managerFlags(), "--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400")...)
+}
+
+// managerFlags returns flags that upstream's controllers and ours have.
+func (p *Plane) managerFlags() []string {
+	return []string{
+		"--kubeconfig=" + p.file("manager.kubeconfig"), "--use-service-account-credentials=true",
+		"--root-ca-file=" + p.file("ca.pem"), "--service-account-private-key-file=" + p.file("tokens.key"),
+	}
+}
+
+// runControllers starts our controllers, with all of upstream's names that have one.
+func (p *Plane) runControllers(name string, args ...string) *process {
+	p.t.Helper()
+	return p.run(name, p.opts.Controllers, slices.Concat([]string{"controllers"}, p.managerFlags(), []string{
+		"--controllers=*,bootstrapsigner,tokencleaner",
+		"--cluster-signing-cert-file=" + p.file("ca.pem"), "--cluster-signing-key-file=" + p.file("pki/ca.key"),
+	}, args)...)
 }
 
 func (p *Plane) startScheduler() {
