@@ -246,8 +246,8 @@ func parseAll[T any](objs []client.Object) ([]*T, error) {
 	return all, nil
 }
 
-// A catalog has the resources of a server: those that it serves by itself, which stay for as long as this program runs, and the
-// others, which come and go.
+// A catalog has the resources of a server: the resources that it serves by itself, which stay for as long as this program
+// runs, and the others, which come and go.
 type catalog struct {
 	server raw
 	own    []client.Resource[client.Object]
@@ -382,7 +382,7 @@ func (e elsewhere) Empty(ctx context.Context, namespace string) (map[string][]cl
 	return left, errs
 }
 
-// empty asks for the deletion of the objects of a resource, and returns those that are left.
+// empty asks for the deletion of the objects of a resource, and returns the objects that are left.
 func (e elsewhere) empty(ctx context.Context, r client.Resource[client.Object], namespace string) ([]client.Object, error) {
 	list := func() ([]client.Object, error) {
 		objs, _, err := r.List(ctx, e.client, namespace, metav1.ListOptions{})

@@ -438,7 +438,7 @@ func TestOurControllersElectALeader(t *testing.T) {
 	if now := holder(); leader == "" || now == leader {
 		t.Errorf("the lease is held by %q, before by %q", now, leader)
 	}
-	// Upstream's controllers compete for the same Lease. One that is told to stop gives it back, and ends without an error.
+	// Upstream's controllers compete for the same Lease. After an interrupt ours gives it back, and ends without an error.
 	p.run("kube-controller-manager", filepath.Join(p.opts.Programs, "kube-controller-manager"), append(p.managerFlags(), "--secure-port=0")...)
 	if err := next.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
