@@ -51,6 +51,9 @@ func controllersCommand(g *session.Globals) *cobra.Command {
 	f.StringVar(&o.RootCAFile, "root-ca-file", "", "file with the certificates in PEM by which pods trust the API server (default: the authority in the kubeconfig)")
 	f.StringVar(&o.ClusterSigningCertFile, "cluster-signing-cert-file", "", "file with the certificate in PEM of the authority that signs CertificateSigningRequests; without it certificatesigningrequest-signing-controller does not run")
 	f.StringVar(&o.ClusterSigningKeyFile, "cluster-signing-key-file", "", "file with the private key, RSA or ECDSA in PEM, of --cluster-signing-cert-file")
+	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "address on which to serve /metrics, /livez and /readyz (default: not served)")
+	f.StringVar(&o.CertFile, "tls-cert-file", "", "TLS certificate for --metrics-bind-address; without it the address must be a loopback address")
+	f.StringVar(&o.KeyFile, "tls-private-key-file", "", "TLS private key for --tls-cert-file")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
 	return cmd
 }

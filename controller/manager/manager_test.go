@@ -148,12 +148,12 @@ func TestControllersThatLackSomethingAreLeftOut(t *testing.T) {
 		}
 	}
 	want := []string{
-		"certificatesigningrequest-signing-controller: there is no certificate and no key to sign with",
-		"kube-apiserver-serving-clustertrustbundle-publisher-controller: there is no certificate of the API server's authority",
+		"certificatesigningrequest-signing-controller: a certificate and a key to sign with are not configured",
+		"kube-apiserver-serving-clustertrustbundle-publisher-controller: the authority of the API server is not configured",
 		"resourceclaim-controller: the server does not serve devicetaintrules.resource.k8s.io in version v1",
-		"root-ca-certificate-publisher-controller: there is no certificate of the API server's authority",
-		"service-lb-controller: there are no addresses for load balancers",
-		"serviceaccount-token-controller: there is no private key",
+		"root-ca-certificate-publisher-controller: the authority of the API server is not configured",
+		"service-lb-controller: addresses for load balancers are not configured",
+		"serviceaccount-token-controller: a private key is not configured",
 	}
 	if !slices.Equal(left, want) {
 		t.Errorf("left out:\n%s\nwant:\n%s", strings.Join(left, "\n"), strings.Join(want, "\n"))

@@ -105,7 +105,7 @@ func groups() []group {
 		{
 			parts: []part{{
 				name: "service-lb-controller", alias: "service", loops: []string{"service-lb-controller"},
-				lacks: without("there are no addresses for load balancers", func(o Options) bool { return o.Pool != nil }),
+				lacks: without("addresses for load balancers are not configured", func(o Options) bool { return o.Pool != nil }),
 			}},
 			tasks: func(o Options, _ *cache.Dynamic) []run.Task {
 				return balancer.Tasks(balancer.Options{Config: o.Config, Pool: *o.Pool})
@@ -155,7 +155,7 @@ func groups() []group {
 				{name: "legacy-serviceaccount-token-cleaner-controller", alias: "legacy-service-account-token-cleaner", loops: []string{tokens.CleanerLoop}},
 				{
 					name: "serviceaccount-token-controller", alias: "serviceaccount-token", loops: []string{tokens.TokensLoop},
-					lacks: without("there is no private key", func(o Options) bool { return o.Signer != nil }),
+					lacks: without("a private key is not configured", func(o Options) bool { return o.Signer != nil }),
 				},
 			},
 			tasks: func(o Options, _ *cache.Dynamic) []run.Task {
@@ -203,7 +203,7 @@ func groups() []group {
 				{name: "certificatesigningrequest-cleaner-controller", alias: "csrcleaner", loops: []string{"certificatesigningrequest-cleaner-controller"}},
 				{
 					name: "certificatesigningrequest-signing-controller", alias: "csrsigning", loops: []string{"certificatesigningrequest-signing-controller"},
-					lacks: without("there is no certificate and no key to sign with", func(o Options) bool { return o.Authority != nil }),
+					lacks: without("a certificate and a key to sign with are not configured", func(o Options) bool { return o.Authority != nil }),
 				},
 				{
 					name: "kube-apiserver-serving-clustertrustbundle-publisher-controller", alias: "kube-apiserver-serving-clustertrustbundle-publisher-controller",
@@ -240,7 +240,7 @@ func without(why string, has func(Options) bool) func(Options) string {
 }
 
 func noRoots() func(Options) string {
-	return without("there is no certificate of the API server's authority", func(o Options) bool { return len(o.Roots.CertificatePEM()) > 0 })
+	return without("the authority of the API server is not configured", func(o Options) bool { return len(o.Roots.CertificatePEM()) > 0 })
 }
 
 // deviceKinds are the kinds without which no controller of devices works.

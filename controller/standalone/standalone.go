@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/client/election"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/manager"
+	"github.com/sampan-io/sampan/internal/monitoring"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -37,6 +38,11 @@ type Options struct {
 	ClusterSigningCertFile, ClusterSigningKeyFile string // with which certificates are signed; empty means that none are
 
 	Election *Election // nil means that no leader is elected
+
+	// MetricsAddress is where /metrics, /livez and /readyz are served; empty means nowhere. Without a certificate it must be
+	// an address of loopback.
+	MetricsAddress    string
+	CertFile, KeyFile string
 
 	UserAgent string       // empty means "kube-controller-manager", which is then the manager of the fields that controllers write
 	Log       *slog.Logger // nil means slog.Default
@@ -131,18 +137,27 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	work := func(ctx context.Context) error { return o.work(ctx, cfg, api, m, agent) }
-	if o.Election == nil {
+	if e := o.Election; e != nil {
+		host, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		candidate := election.Options{
+			Client: api, Namespace: e.Namespace, Name: e.Name, Identity: host + "_" + string(uuid.NewUUID()),
+			LeaseDuration: e.LeaseDuration, RenewDeadline: e.RenewDeadline, RetryPeriod: e.RetryPeriod, Log: o.Log,
+		}
+		lead := work
+		work = func(ctx context.Context) error { return election.Run(ctx, candidate, lead) }
+	}
+	if o.MetricsAddress == "" {
 		return work(ctx)
 	}
-	host, err := os.Hostname()
+	queues := &controller.Metrics{}
+	serve, err := monitoring.Listen(ctx, monitoring.Options{Address: o.MetricsAddress, CertFile: o.CertFile, KeyFile: o.KeyFile, Log: o.Log}, queues)
 	if err != nil {
 		return err
 	}
-	e := o.Election
-	return election.Run(ctx, election.Options{
-		Client: api, Namespace: e.Namespace, Name: e.Name, Identity: host + "_" + string(uuid.NewUUID()),
-		LeaseDuration: e.LeaseDuration, RenewDeadline: e.RenewDeadline, RetryPeriod: e.RetryPeriod, Log: o.Log,
-	}, work)
+	return run.Stages(controller.WithMetrics(ctx, queues), run.Stage{serve}, run.Stage{{Name: "controllers", Run: work}})
 }
 
 // work runs the controllers.

@@ -3,24 +3,18 @@ package standalone
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/election"
+	"github.com/sampan-io/sampan/internal/monitoring"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/config"
@@ -84,7 +78,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.MetricsAddress == "" {
 		return run.Stages(ctx, run.Stage{work})
 	}
-	serve, err := o.metrics(ctx, s)
+	serve, err := monitoring.Listen(ctx, monitoring.Options{Address: o.MetricsAddress, CertFile: o.CertFile, KeyFile: o.KeyFile, Log: o.Log}, s.Metrics())
 	if err != nil {
 		return err
 	}
@@ -136,48 +130,4 @@ func (o Options) election(c config.Config) *config.Election {
 		return nil
 	}
 	return e
-}
-
-// metrics listens, and returns the task that serves.
-func (o Options) metrics(ctx context.Context, s *scheduler.Scheduler) (run.Task, error) {
-	var secure *tls.Config
-	if o.CertFile != "" || o.KeyFile != "" {
-		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
-		if err != nil {
-			return run.Task{}, fmt.Errorf("--tls-cert-file and --tls-private-key-file: %w", err)
-		}
-		secure = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
-	}
-	host, _, err := net.SplitHostPort(o.MetricsAddress)
-	if err != nil {
-		return run.Task{}, fmt.Errorf("--metrics-bind-address=%s: %w", o.MetricsAddress, err)
-	}
-	if ip := net.ParseIP(host); secure == nil && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return run.Task{}, fmt.Errorf("--metrics-bind-address=%s: want an address of loopback, or --tls-cert-file and --tls-private-key-file", o.MetricsAddress)
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", o.MetricsAddress)
-	if err != nil {
-		return run.Task{}, fmt.Errorf("--metrics-bind-address: %w", err)
-	}
-	if secure != nil {
-		l = tls.NewListener(l, secure)
-	}
-	o.Log.Info("serving metrics", "address", l.Addr(), "for", "monitoring")
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
-	mux.HandleFunc("GET /livez", ok)
-	mux.HandleFunc("GET /healthz", ok)
-	mux.HandleFunc("GET /readyz", ok) // one that waits to lead is ready to
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
-	return run.Task{Name: "metrics", Run: func(ctx context.Context) error {
-		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-		defer stop()
-		if err := server.Serve(l); ctx.Err() == nil {
-			return err
-		}
-		return nil
-	}}, nil
 }
