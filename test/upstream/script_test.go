@@ -77,14 +77,17 @@ func TestOurSessions(t *testing.T) {
 	}
 }
 
-// TestSessions plays the sessions that only an upstream server can pass, with upstream's
-// scheduler.
+// TestSessions plays the sessions that only an upstream server can pass, with upstream's controllers and scheduler, and with
+// ours.
 func TestSessions(t *testing.T) {
 	files, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no sessions: %v", err)
 	}
-	play(t, files, Options{})
+	t.Run("upstream's", func(t *testing.T) { play(t, files, Options{}) })
+	t.Run("ours", func(t *testing.T) {
+		play(t, files, Options{Scheduler: program(t, "SAMPAN"), Controllers: program(t, "SAMPAN")})
+	})
 }
 
 // plane is the cluster of a session, under this key.
