@@ -174,7 +174,7 @@ func host(t *testing.T) []string {
 	add(linksOf(""))
 	add(tablesOf(""))
 	add(cgroupsOf("sampan-host"))
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	routes, err := whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
 	for _, r := range routes {
 		all = append(all, "route "+r.String())
 	}

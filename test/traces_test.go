@@ -93,8 +93,18 @@ func mountsOf(name string) ([]string, error) {
 	return found, err
 }
 
+// whole reads a list of the kernel, and again if it changed meanwhile: other sessions have clusters.
+func whole[T any](read func() (T, error)) (list T, err error) {
+	for range 20 {
+		if list, err = read(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return list, err
+}
+
 func linksOf(name string) ([]string, error) {
-	links, err := netlink.LinkList()
+	links, err := whole(netlink.LinkList)
 	var found []string
 	for _, l := range links {
 		if strings.Contains(l.Attrs().Name, name) {

@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/sampan-io/sampan/internal/netdump"
 )
 
 // Networks are the address ranges of a cluster.
@@ -133,7 +135,7 @@ func HostRoutes(but string, six []bool) ([]netip.Prefix, error) {
 		if six {
 			family = netlink.FAMILY_V6
 		}
-		found, err := netlink.RouteList(nil, family)
+		found, err := netdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, family) })
 		if err != nil {
 			return nil, fmt.Errorf("reading the routes of this host: %w", err)
 		}
@@ -164,7 +166,7 @@ func linkIndex(name string) int {
 
 // hostAddresses are the addresses of this host, by the names of their links, but for those of one.
 func hostAddresses(but string) (map[netip.Addr]string, error) {
-	links, err := netlink.LinkList()
+	links, err := netdump.Whole(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("reading the links of this host: %w", err)
 	}
@@ -172,7 +174,7 @@ func hostAddresses(but string) (map[netip.Addr]string, error) {
 	for _, l := range links {
 		names[l.Attrs().Index] = l.Attrs().Name
 	}
-	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addresses, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("reading the addresses of this host: %w", err)
 	}

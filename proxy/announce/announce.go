@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/netdump"
 )
 
 // Options configures an [Announcer]. Link is required.
@@ -144,11 +146,11 @@ type place struct {
 func single(n netip.Prefix) bool { return n.Bits() == n.Addr().BitLen() }
 
 func look(own string) (*host, error) {
-	links, err := netlink.LinkList()
+	links, err := netdump.Whole(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing the links of this host: %w", err)
 	}
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("listing the addresses of this host: %w", err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sampan-io/sampan/internal/netdump"
 	"github.com/sampan-io/sampan/internal/netfilter"
 	"github.com/sampan-io/sampan/internal/nstest"
 )
@@ -127,7 +128,9 @@ func inLibrary(t testing.TB, v6 bool) map[string]bool {
 	if v6 {
 		family = unix.AF_INET6
 	}
-	list, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+	list, err := netdump.Whole(func() ([]*netlink.ConntrackFlow, error) {
+		return netlink.ConntrackTableList(netlink.ConntrackTable, family)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/sampan-io/sampan/internal/netdump"
 	"github.com/sampan-io/sampan/proxy"
 )
 
@@ -163,7 +164,9 @@ func (n *node) forgets(local uint16) {
 func (n *node) remembers(local uint16) (yes bool) {
 	n.do(func() {
 		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+			flows, err := netdump.Whole(func() ([]*netlink.ConntrackFlow, error) {
+				return netlink.ConntrackTableList(netlink.ConntrackTable, family)
+			})
 			if err != nil {
 				n.t.Error(err)
 			}

@@ -1,13 +1,14 @@
 package network
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/netdump"
 )
 
 // The kernel remembers the destination of a flow, and a flow of UDP ends only after it was silent for a
@@ -107,16 +108,11 @@ func forgetFamily(f *family, filter netlink.CustomConntrackFilter) error {
 	if f.is6() {
 		inet = unix.AF_INET6
 	}
-	const tries = 5 // the table may change while it is read
-	for try := 1; ; try++ {
-		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, inet, filter)
-		if err == nil {
-			return nil
-		}
-		if try == tries || !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return fmt.Errorf("forgetting flows of UDP to host ports: %w", err)
-		}
+	_, err := netdump.Whole(func() (uint, error) { return netlink.ConntrackDeleteFilters(netlink.ConntrackTable, inet, filter) })
+	if err != nil {
+		return fmt.Errorf("forgetting flows of UDP to host ports: %w", err)
 	}
+	return nil
 }
 
 // A podFilter finds flows of UDP that rules have led to pods.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/netdump"
 )
 
 // A toggle is a setting by which this host passes on packets of an IP family.
@@ -110,7 +112,7 @@ func locked(f func() error) error {
 
 // othersClaim looks for a claim of another bridge on a setting.
 func (n *Network) othersClaim(t toggle) (c claim, found bool, err error) {
-	links, err := n.link.LinkList()
+	links, err := netdump.Whole(n.link.LinkList)
 	if err != nil {
 		return c, false, err
 	}
@@ -158,7 +160,7 @@ func (n *Network) alias() (string, error) {
 // hearing returns the links on which this host accepts router advertisements only while it
 // does not forward packets.
 func (n *Network) hearing() ([]string, error) {
-	links, err := n.link.LinkList()
+	links, err := netdump.Whole(n.link.LinkList)
 	if err != nil {
 		return nil, err
 	}

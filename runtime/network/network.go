@@ -13,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/netdump"
 )
 
 // Options configures a [Network]. All but Log are required.
@@ -503,7 +505,7 @@ func (n *Network) downBridge() error {
 	var missing netlink.LinkNotFoundError
 	switch {
 	case err == nil && bridge.Type() == "bridge":
-		links, err := n.link.LinkList()
+		links, err := netdump.Whole(n.link.LinkList)
 		errs = append(errs, err)
 		for _, l := range links {
 			if l.Attrs().MasterIndex == bridge.Attrs().Index && l.Type() == "veth" {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+
+	"github.com/sampan-io/sampan/internal/netdump"
 )
 
 // World describes what a runtime could leave behind: mounts, links, routes, nftables
@@ -23,14 +25,14 @@ func World(cgroup string) (string, error) {
 	for line := range strings.Lines(string(mounts)) {
 		lines = append(lines, "mount "+strings.TrimSpace(line))
 	}
-	links, err := netlink.LinkList()
+	links, err := netdump.Whole(netlink.LinkList)
 	if err != nil {
 		return "", err
 	}
 	for _, l := range links {
 		lines = append(lines, "link "+l.Attrs().Name)
 	}
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	routes, err := netdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return "", err
 	}
