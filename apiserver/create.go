@@ -167,6 +167,10 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 		}
 		return result{obj: obj, created: true, warnings: warnings}, nil
 	}
+	if t.kind.Untyped() {
+		s.creations.RLock()
+		defer s.creations.RUnlock()
+	}
 	if err := s.stillServed(&t); err != nil {
 		return result{}, err // admission can last
 	}

@@ -25,9 +25,12 @@ func (s *Server) Instances() Instances { return Instances{s} }
 // deletions is how many objects are deleted at the same time: they share the writes to the disk.
 const deletions = 32
 
-// Delete asks for the deletion of all objects of a kind, as any client would do it: finalizers are honoured.
+// Delete asks for the deletion of all objects of a kind, as any client would do it: finalizers are honoured. The kind has ended: no
+// more objects come once those are stored that are being created.
 func (i Instances) Delete(ctx context.Context, kind *catalog.Kind) error {
 	user := &auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}}
+	i.server.creations.Lock() //nolint:staticcheck // it waits for creations that were let through before
+	i.server.creations.Unlock()
 	got, err := i.server.opts.Store.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
 	if err != nil {
 		return storeFault(err)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -70,6 +71,10 @@ type Server struct {
 	managers  *managed.FieldManager // keeps managed fields
 	admission *admission.Chain
 	turns     turns // of the losers of writes to the same object
+
+	// creations is held for reading by a creation of a custom resource from its last look at whether the kind is served until it is
+	// stored. After the kind has ended (see catalog.Catalog.End), holding it for writing once waits for all of them.
+	creations sync.RWMutex
 
 	streams  context.Context //nolint:containedctx // the life of watches and streams, ended by Run before that of other requests
 	endAll   context.CancelFunc
