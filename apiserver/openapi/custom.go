@@ -107,6 +107,56 @@ func (b *builder) custom(k *catalog.Kind) (one, list *model) {
 	return refTo(name), refTo(customName(listKind))
 }
 
+// olderCustom returns the schema of a kind without a Go type in the words of OpenAPI v2. If it keeps unknown fields, there
+// are no fields at all, because older clients would refuse all others.
+func olderCustom(s *spec.Schema) *spec.Schema {
+	if keeps, _ := s.Extensions.GetBool(extensionKeep); !keeps {
+		return olderSchema(s)
+	}
+	o := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
+	if kinds, ok := s.Extensions[extensionKind]; ok {
+		o.AddExtension(extensionKind, kinds)
+	}
+	return o
+}
+
+// olderSchema returns a schema in the words of OpenAPI v2, with its rules of values: a reference stands beside other
+// fields, schemas are not combined, and what may be null or have unknown fields has no type and no fields, because older
+// clients would refuse null and fields that they do not know.
+func olderSchema(s *spec.Schema) *spec.Schema {
+	if s == nil {
+		return nil
+	}
+	o := *s
+	if len(s.AllOf) == 1 && s.AllOf[0].Ref.String() != "" {
+		o.Ref = spec.MustCreateRef(strings.Replace(s.AllOf[0].Ref.String(), schemaRef, "#/definitions/", 1))
+	}
+	o.AllOf, o.AnyOf, o.OneOf, o.Not, o.Nullable = nil, nil, nil, nil, false
+	keeps, _ := s.Extensions.GetBool(extensionKeep)
+	if s.Nullable || keeps {
+		o.Items, o.Properties = nil, nil
+	}
+	switch {
+	case s.Nullable, keeps && s.Type.Contains("object"), o.Items == nil && s.Type.Contains("array"):
+		o.Type = nil
+	}
+	if len(o.Properties) > 0 {
+		o.Properties = make(map[string]spec.Schema, len(s.Properties))
+		for name, p := range s.Properties {
+			o.Properties[name] = *olderSchema(&p)
+		}
+	}
+	// Older clients take null for a field that is absent.
+	o.Required = slices.DeleteFunc(slices.Clone(s.Required), func(name string) bool { return s.Properties[name].Nullable })
+	if o.Items != nil {
+		o.Items = &spec.SchemaOrArray{Schema: olderSchema(s.Items.Schema)}
+	}
+	if a := s.AdditionalProperties; a != nil {
+		o.AdditionalProperties = &spec.SchemaOrBool{Allows: a.Allows, Schema: olderSchema(a.Schema)}
+	}
+	return &o
+}
+
 // modelOf returns what a model can say of a schema: all that clients need to print, merge and check objects, without the
 // rules of values.
 func modelOf(s *spec.Schema) *model {
@@ -142,8 +192,6 @@ func modelOf(s *spec.Schema) *model {
 	m.ListType, _ = s.Extensions.GetString(extensionListType)
 	m.ListKeys, _ = s.Extensions.GetStringSlice(extensionListKeys)
 	m.MapType, _ = s.Extensions.GetString(extensionMapType)
-	m.keeps, _ = s.Extensions.GetBool(extensionKeep)
-	m.nullable = s.Nullable
 	return m
 }
 

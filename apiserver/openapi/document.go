@@ -86,9 +86,7 @@ type (
 
 		opaque bool // any value, changed as a whole
 
-		custom   *spec.Schema // of a kind without a Go type: what JSON says instead
-		keeps    bool         // unknown fields
-		nullable bool
+		custom *spec.Schema // of a kind without a Go type: what JSON says instead
 	}
 
 	// kindName is written with an empty group, too: readers compare it whole.

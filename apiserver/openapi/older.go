@@ -179,17 +179,14 @@ func (m *model) older() *model {
 	if m == nil {
 		return nil
 	}
-	o := *m
-	o.Default, o.custom = nil, nil
-	if m.nullable || m.keeps {
-		// Older clients refuse null, and fields that they do not know.
-		o.Properties, o.Items, o.Additional = nil, nil, nil
-		if m.nullable {
-			o.Type = ""
-		}
-		o.Kinds = slices.Clone(o.Kinds)
-		return &o
+	if m.custom != nil {
+		s := olderCustom(m.custom)
+		o := modelOf(s)
+		o.Kinds, o.custom = slices.Clone(m.Kinds), s
+		return o
 	}
+	o := *m
+	o.Default = nil
 	if len(o.AllOf) == 1 && o.AllOf[0].Ref != "" {
 		o.Ref, o.AllOf = o.AllOf[0].Ref, nil
 	}
