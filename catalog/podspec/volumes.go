@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"fmt"
 	"path"
 	"reflect"
 	"strings"
@@ -256,9 +257,11 @@ func (c *checker) checkTrustBundle(b *corev1.ClusterTrustBundleProjection, at wh
 	c.checkFilePath(b.Path, at.child("path"))
 }
 
+// Limits of the validity of pod certificates. Signers of Kubernetes issue for a day at most.
 const (
-	minCertSeconds = 60 * 60
-	maxCertSeconds = 91 * 24 * 60 * 60
+	minCertSeconds           = 60 * 60
+	maxCertSeconds           = 91 * 24 * 60 * 60
+	maxKubernetesCertSeconds = 24 * 60 * 60
 )
 
 func (c *checker) checkCertificate(p *corev1.PodCertificateProjection, at where) {
@@ -266,8 +269,17 @@ func (c *checker) checkCertificate(p *corev1.PodCertificateProjection, at where)
 		c.required(at.child("signerName"))
 	}
 	requiredOf(&c.report, at.child("keyType"), p.KeyType, "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
-	if s := p.MaxExpirationSeconds; s != nil && (*s < minCertSeconds || *s > maxCertSeconds) {
-		c.invalid(at.child("maxExpirationSeconds"), *s, validation.InclusiveRangeError(minCertSeconds, maxCertSeconds))
+	if s := p.MaxExpirationSeconds; s != nil {
+		most := int32(maxCertSeconds)
+		if strings.HasPrefix(p.SignerName, "kubernetes.io/") {
+			most = maxKubernetesCertSeconds
+		}
+		switch {
+		case *s < minCertSeconds:
+			c.invalid(at.child("maxExpirationSeconds"), *s, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", minCertSeconds))
+		case *s > most:
+			c.invalid(at.child("maxExpirationSeconds"), *s, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", most))
+		}
 	}
 	if p.CredentialBundlePath == "" && p.KeyPath == "" && p.CertificateChainPath == "" {
 		c.add(field.Required(at.path, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
