@@ -141,6 +141,7 @@ func Run(ctx context.Context, o Options) error {
 				if o.Release != nil {
 					o.Release()
 				}
+				runtime.GC() // empties pools (sync.Pool), which keep what they have for one collection
 				debug.FreeOSMemory()
 				watch.given = look().allocated
 			}
