@@ -61,6 +61,8 @@ func steps() []step {
 		{name: "conflicts", measure: (*bench).conflicts},
 		{name: "lists", measure: (*bench).lists},
 		{name: "watches", measure: (*bench).watches},
+		{name: "definitions", measure: (*bench).definitions, up: []string{"--simulated-nodes=1"}},
+		{name: "customs", measure: (*bench).customs, up: []string{"--simulated-nodes=1"}},
 		{name: "dns", measure: (*bench).names, up: []string{"--simulated-nodes=1"}},
 		{name: "services", measure: (*bench).services, alone: true},
 	}
