@@ -59,6 +59,10 @@ type Kind struct {
 	// --event-ttl. Event alone has it.
 	Expires bool
 
+	// Bulky says that a decoded object takes many times the memory of its encoding, and is rarely read: decoded objects are
+	// not kept. CustomResourceDefinition alone is.
+	Bulky bool
+
 	// Coerce makes of obj, which was just decoded, what the schema of its kind can hold: it drops unknown fields and
 	// malformed ones. Strict asks for the paths of the unknown fields; stored says that obj comes from the store, where
 	// an older definition may have admitted it: then malformed metadata is dropped, and is no error otherwise the client's
@@ -157,6 +161,9 @@ type Kind struct {
 	// Schema returns the OpenAPI schema of the objects in this version. The caller may change it. Nil means that it follows
 	// from the Go type, or that the kind has none.
 	Schema func() *spec.Schema
+
+	// SchemaDigest names what Schema returns: equal digests mean equal schemas. It is set if Schema is.
+	SchemaDigest string
 
 	// Deprecated is the warning that every request for the kind gets. Empty means what the Go type says of its life.
 	Deprecated string

@@ -53,8 +53,9 @@ type Version struct {
 	// Deprecated is as in Kind.
 	Deprecated string
 
-	// Schema is as in Kind.
-	Schema func() *spec.Schema
+	// Schema and SchemaDigest are as in Kind.
+	Schema       func() *spec.Schema
+	SchemaDigest string
 
 	// Fields maps the names that field selectors use in this version to those of
 	// [Kind.Fields]; nil means the same names.
@@ -82,7 +83,8 @@ func (k *Kind) in(v *Version) *Kind {
 	served.GroupVersionKind = v.WithKind(k.Kind)
 	served.New, served.NewList = v.New, v.NewList
 	served.hub, served.version, served.Versions = k, v, nil
-	served.Coerce, served.Schema, served.Unserved, served.Deprecated = v.Coerce, v.Schema, false, v.Deprecated
+	served.Coerce, served.Schema, served.SchemaDigest = v.Coerce, v.Schema, v.SchemaDigest
+	served.Unserved, served.Deprecated = false, v.Deprecated
 	v.replace(&served)
 	if v.Whole {
 		served.Validate = v.Validate

@@ -596,6 +596,30 @@ func TestReleaseDropsEncodings(t *testing.T) {
 	i.RestateAt(7).Release()
 }
 
+// TestBulkyObjectIsDropped checks that an item of a bulky kind keeps its protobuf, and its object only while a caller has it.
+func TestBulkyObjectIsDropped(t *testing.T) {
+	bulky := *pods
+	bulky.Bulky, bulky.Indexed = true, nil
+	i := placed(t, samplePod("a"), &bulky, 5)
+	json, saved := string(text(i)), i.Bytes()
+	for range 2 {
+		dropped := make(chan struct{})
+		goruntime.AddCleanup(i.Object().(*corev1.Pod), func(c chan struct{}) { close(c) }, dropped)
+		goruntime.GC()
+		goruntime.GC()
+		<-dropped
+		if got := string(text(i)); got != json {
+			t.Errorf("JSON %s, want %s", got, json)
+		}
+		if got := i.Object().GetResourceVersion(); got != "5" {
+			t.Errorf("the object's resource version became %q", got)
+		}
+		if &i.Bytes()[0] != &saved[0] {
+			t.Error("the protobuf was not kept")
+		}
+	}
+}
+
 // TestProtobufOfManyObjectsIsLetGo checks that items hold their objects alone.
 func TestProtobufOfManyObjectsIsLetGo(t *testing.T) {
 	i := placed(t, samplePod("a"), pods, 5)

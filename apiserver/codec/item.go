@@ -43,7 +43,9 @@ type Item struct {
 	firstJSON  weak.Pointer[[]byte]  // guarded by mu
 	askedJSON  bool                  // guarded by mu; there was a first
 	firstProto weak.Pointer[encoded] // guarded by mu, once there are readers
-	askedProto bool                  // guarded by mu; the first was made again
+
+	loose      weak.Pointer[catalog.Object] // guarded by mu, once there are readers; the object of a bulky kind, whose protobuf is kept
+	askedProto bool                         // guarded by mu; the first was made again
 }
 
 // An encoded is the protobuf of an object.
@@ -176,8 +178,18 @@ func (i *Item) Place(created, revision store.Revision) {
 	}
 	if obj := i.obj.Load(); obj != nil {
 		(*obj).SetResourceVersion(i.rv)
+		if i.keepsProto() {
+			i.loose = weak.Make(obj)
+			i.obj.Store(nil)
+			return
+		}
 		i.loosen()
 	}
+}
+
+// keepsProto reports whether the item keeps its protobuf and lets go of its object, instead of the reverse.
+func (i *Item) keepsProto() bool {
+	return i.kind != nil && i.kind.Bulky && i.before == nil && i.fault == nil && i.proto.Load() != nil
 }
 
 // loosen lets go of the protobuf of an item that has its object.
@@ -303,6 +315,9 @@ func (i *Item) object() catalog.Object {
 	if obj := i.obj.Load(); obj != nil {
 		return *obj
 	}
+	if loose := i.loose.Value(); loose != nil {
+		return *loose
+	}
 	var obj catalog.Object
 	if i.root().untyped != nil {
 		obj = i.decoded() // of a restated item
@@ -315,6 +330,10 @@ func (i *Item) object() catalog.Object {
 		}
 	}
 	obj.SetResourceVersion(i.rv)
+	if i.keepsProto() {
+		i.loose = weak.Make(&obj)
+		return obj
+	}
 	i.obj.Store(&obj)
 	if i.before == nil {
 		i.loosen()

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/apiextensions"
@@ -73,11 +72,21 @@ type Follower struct {
 
 // An entry is a definition.
 type entry struct {
-	stored *definition
+	stored *definition   // without its schemas: see summary
 	names  names         // accepted
 	kind   *catalog.Kind // that is served; nil if none is
 	hook   Webhook       // of kind; nil if it has none
 	failed string        // why it has no kind although the names are accepted
+}
+
+// summary returns what judgements of other definitions, and the next one of d, need of d. Schemas are most of a definition,
+// and take many times the memory of their encoding.
+func summary(d *definition) *definition {
+	return &definition{
+		ObjectMeta: metav1.ObjectMeta{Name: d.Name, UID: d.UID, Generation: d.Generation},
+		Spec:       apiextensionsv1.CustomResourceDefinitionSpec{Group: d.Spec.Group},
+		Status:     *d.Status.DeepCopy(),
+	}
 }
 
 var resource = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions") //nolint:gochecknoglobals // a constant
@@ -101,7 +110,7 @@ func (f *Follower) Ready() <-chan struct{} { return f.ready }
 func (f *Follower) Load(defs []*definition) {
 	add := make([]*catalog.Kind, 0, len(defs))
 	for _, d := range defs {
-		e := &entry{stored: d, names: d.Status.AcceptedNames}
+		e := &entry{stored: summary(d), names: d.Status.AcceptedNames}
 		f.known[d.Name] = e
 		if !established(d) {
 			continue
@@ -225,11 +234,24 @@ func (f *Follower) reconsider(ctx context.Context, g *run.Group, freed *definiti
 		if name == freed.Name || e.stored.Spec.Group != freed.Spec.Group || apihelpers.IsCRDConditionTrue(e.stored, apiextensionsv1.NamesAccepted) {
 			continue
 		}
-		if err := f.changed(ctx, g, e.stored); err != nil {
+		d, err := f.read(ctx, name)
+		if err == nil && d != nil {
+			err = f.changed(ctx, g, d)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// read returns the stored definition of that name, which is shared, or nil if there is none.
+func (f *Follower) read(ctx context.Context, name string) (*definition, error) {
+	objs, _, err := f.opts.API.List(ctx, resource, "", metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil || len(objs) == 0 {
+		return nil, err
+	}
+	return objs[0].(*definition), nil
 }
 
 // changed judges a definition, and records that.
@@ -254,14 +276,16 @@ func (f *Follower) judge(ctx context.Context, g *run.Group, d *definition) error
 		f.known[d.Name] = e
 	}
 	before := e.stored
-	e.stored = d
+	e.stored = summary(d)
 	if d.DeletionTimestamp != nil && apihelpers.CRDHasFinalizer(d, apiextensions.Finalizer) {
 		if e.kind == nil && established(d) {
 			f.install(d, e)
 		}
 		return f.end(ctx, g, d, e.kind)
 	}
-	next := d.DeepCopy()
+	copied := *d
+	next := &copied // its spec is shared
+	next.Status = *d.Status.DeepCopy()
 	oldNames := e.names
 	accepted, namesAccepted := accept(&d.Spec.Names, &e.names, f.othersOf(d))
 	e.names, next.Status.AcceptedNames = accepted, accepted
@@ -279,7 +303,7 @@ func (f *Follower) judge(ctx context.Context, g *run.Group, d *definition) error
 		}
 	}
 	if namesAccepted.Status == apiextensionsv1.ConditionTrue || established(d) {
-		if e.kind == nil || before == nil || !equality.Semantic.DeepEqual(before.Spec, d.Spec) || !equality.Semantic.DeepEqual(oldNames, accepted) {
+		if e.kind == nil || before == nil || before.Generation != d.Generation || !equality.Semantic.DeepEqual(oldNames, accepted) {
 			f.install(next, e)
 		}
 	}
@@ -305,9 +329,9 @@ func (f *Follower) judge(ctx context.Context, g *run.Group, d *definition) error
 	return nil
 }
 
-// write writes the status, unless the definition has changed in the meantime: then it is judged again.
+// write writes the status of d, whose spec is shared, unless the definition has changed in the meantime: then it is judged again.
 func (f *Follower) write(ctx context.Context, d *definition) error {
-	_, err := f.opts.API.Update(ctx, resource, "", d.Name, d, metav1.UpdateOptions{}, "status")
+	_, err := f.opts.API.Update(ctx, resource, "", d.Name, d.DeepCopy(), metav1.UpdateOptions{}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -412,29 +436,6 @@ func (f *Follower) build(d *definition, e *entry) {
 		return
 	}
 	e.kind.Convert = conversion(all)
-	for i := range d.Spec.Versions {
-		v := &d.Spec.Versions[i]
-		own := schemaFunc(v)
-		if v.Storage {
-			e.kind.Schema = own
-		}
-		for n := range e.kind.Versions {
-			if e.kind.Versions[n].Version == v.Name {
-				e.kind.Versions[n].Schema = own
-			}
-		}
-	}
-}
-
-// schemaFunc makes a [catalog.Kind.Schema]. The schema is made when it is asked for: it is large.
-func schemaFunc(v *apiextensionsv1.CustomResourceDefinitionVersion) func() *spec.Schema {
-	return func() *spec.Schema {
-		s, err := schemaOf(v)
-		if err != nil || s == nil {
-			return nil
-		}
-		return s.ToKubeOpenAPI()
-	}
 }
 
 // conversion makes a [catalog.Kind.Convert].
@@ -519,14 +520,11 @@ func (f *Follower) finalize(ctx context.Context, name string, uid types.UID, kin
 // report writes how far the deletion of a definition is, and takes its finalizer away when it is done.
 func (f *Follower) report(ctx context.Context, name string, uid types.UID, c condition, done bool) error {
 	for {
-		objs, _, err := f.opts.API.List(ctx, resource, "", metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-		if err != nil {
+		d, err := f.read(ctx, name)
+		if err != nil || d == nil || d.UID != uid {
 			return err
 		}
-		if len(objs) == 0 || objs[0].(*definition).UID != uid {
-			return nil
-		}
-		next := objs[0].(*definition).DeepCopy()
+		next := d.DeepCopy()
 		changed := set(next, &c)
 		if done {
 			apihelpers.CRDRemoveFinalizer(next, apiextensions.Finalizer)

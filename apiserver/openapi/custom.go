@@ -216,11 +216,7 @@ func fingerprint(version string, kinds []*catalog.Kind) (string, error) {
 		for _, s := range k.Subresources {
 			subs = append(subs, s.Name)
 		}
-		var own *spec.Schema
-		if k.Schema != nil {
-			own = k.Schema()
-		}
-		err := e.Encode([]any{version, k.GroupVersionKind, k.Resource, k.NewList().GetObjectKind().GroupVersionKind().Kind, k.Namespaced, k.Verbs, subs, own})
+		err := e.Encode([]any{version, k.GroupVersionKind, k.Resource, k.NewList().GetObjectKind().GroupVersionKind().Kind, k.Namespaced, k.Verbs, subs, k.SchemaDigest})
 		if err != nil {
 			return "", err
 		}

@@ -28,6 +28,7 @@ func Kinds() []*catalog.Kind {
 		Conditional:      true,
 		Generation:       true,
 		AnyFinalizer:     true,
+		Bulky:            true,
 		Default:          catalog.Default(setDefaults),
 		Prepare:          catalog.Prepare(prepare),
 		Validate:         catalog.Validate(validate),

@@ -1,7 +1,6 @@
 package custom
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 
@@ -100,7 +99,7 @@ func newVersion(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv
 // follow makes v a further version of hub. Versions with equal schemas share one.
 func (v *version) follow(hub *version) {
 	v.hub = hub
-	if bytes.Equal(v.source.packed, hub.source.packed) {
+	if v.source.digest == hub.source.digest {
 		v.source = hub.source
 		_, v.same = v.convert.(Unconverted)
 	}
@@ -171,6 +170,8 @@ func (v *version) kind(d *apiextensionsv1.CustomResourceDefinitionVersion) (*cat
 		Columns:          served.Columns,
 		Fields:           served.Selectable,
 		Subresources:     served.Subresources,
+		Schema:           served.Schema,
+		SchemaDigest:     served.SchemaDigest,
 	}, nil
 }
 
@@ -201,6 +202,8 @@ func (v *version) version(d *apiextensionsv1.CustomResourceDefinitionVersion) (c
 		Subresources: []catalog.Subresource{},
 		Columns:      columns(d.AdditionalPrinterColumns),
 		Selectable:   map[string]func(catalog.Object) string{},
+		Schema:       v.source.openAPI,
+		SchemaDigest: v.source.digest,
 	}
 	if hasStatus {
 		out.Prepare = catalog.Prepare(keepStatus)

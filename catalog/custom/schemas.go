@@ -3,7 +3,8 @@ package custom
 import (
 	"bytes"
 	"compress/flate"
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"runtime"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 // idle is for how long a schema must not have been used to be dropped. Making it again takes about a millisecond, and
@@ -23,11 +25,12 @@ import (
 const idle = time.Minute
 
 // A source is the schema of a version. Nearly all schemas of a cluster are hardly ever used, and decoded ones take ten
-// times as much memory as their JSON, compiled rules a hundred times: so it keeps compressed JSON, and makes the rest of
+// times as much memory as their encoding, compiled rules a hundred times: so it keeps the schema compressed, and makes the rest of
 // it when it is used. Collections of garbage report that time passes: the first one after a minute without use drops
 // what was made. Nothing happens in a process that allocates nothing.
 type source struct {
-	packed []byte // nil if the version has no schema
+	packed []byte // the schema as compressed protobuf; nil if the version has none
+	digest string // of the schema; empty if the version has none
 
 	mu   sync.Mutex // serialises making
 	made atomic.Pointer[schemas]
@@ -58,14 +61,31 @@ func newSource(v *apiextensionsv1.CustomResourceValidation) (*source, error) {
 	if v == nil || v.OpenAPIV3Schema == nil {
 		return s, nil
 	}
-	schema := v.OpenAPIV3Schema.DeepCopy()
-	undocumented(schema)
-	data, err := json.Marshal(schema)
+	data, err := v.OpenAPIV3Schema.Marshal()
 	if err != nil {
 		return nil, err
 	}
+	sum := sha256.Sum256(data)
+	s.digest = hex.EncodeToString(sum[:])
 	s.packed, err = pack(data)
 	return s, err
+}
+
+// openAPI returns the schema with its texts, for documents, or nil if there is none. It is made at each call.
+func (s *source) openAPI() *spec.Schema {
+	v1, err := s.unpack()
+	if err != nil || v1 == nil {
+		return nil
+	}
+	var internal apiextensions.JSONSchemaProps
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v1, &internal, nil); err != nil {
+		return nil
+	}
+	structural, err := structuralschema.NewStructural(&internal)
+	if err != nil {
+		return nil // Kubernetes does not show a schema that is not structural
+	}
+	return structural.ToKubeOpenAPI()
 }
 
 // undocumented takes out of a schema what only people read, which is most of it.
@@ -92,12 +112,20 @@ func undocumented(s *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
+// writers are compressors to use again: making one takes more time than its use.
+var writers = sync.Pool{New: func() any { //nolint:gochecknoglobals // a cache
+	w, err := flate.NewWriter(io.Discard, flate.BestSpeed)
+	if err != nil {
+		panic(err) // the level is a constant
+	}
+	return w
+}}
+
 func pack(data []byte) ([]byte, error) {
 	var packed bytes.Buffer
-	w, err := flate.NewWriter(&packed, flate.DefaultCompression)
-	if err != nil {
-		return nil, err
-	}
+	w := writers.Get().(*flate.Writer) //nolint:forcetypeassert // the pool has nothing else
+	defer writers.Put(w)
+	w.Reset(&packed)
 	if _, err := w.Write(data); err != nil {
 		return nil, err
 	}
@@ -182,18 +210,26 @@ func (s *source) make() *schemas {
 
 // props returns the schema in the internal version of Kubernetes, or nil if there is none.
 func (s *source) props() (*apiextensions.JSONSchemaProps, error) {
+	v1, err := s.unpack()
+	if err != nil || v1 == nil {
+		return nil, err
+	}
+	undocumented(v1)
+	out := &apiextensions.JSONSchemaProps{}
+	return out, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v1, out, nil)
+}
+
+// unpack returns the schema as it is in the definition, for the caller to keep, or nil if there is none.
+func (s *source) unpack() (*apiextensionsv1.JSONSchemaProps, error) {
 	if s.packed == nil {
-		return nil, nil
+		return nil, nil //nolint:nilnil // there is none
 	}
 	data, err := io.ReadAll(flate.NewReader(bytes.NewReader(s.packed)))
 	if err != nil {
 		return nil, err
 	}
-	v1, out := &apiextensionsv1.JSONSchemaProps{}, &apiextensions.JSONSchemaProps{}
-	if err := json.Unmarshal(data, v1); err != nil {
-		return nil, err
-	}
-	return out, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v1, out, nil)
+	v1 := &apiextensionsv1.JSONSchemaProps{}
+	return v1, v1.Unmarshal(data)
 }
 
 // explain makes the explanation of a schema, whose structural form is nil if there is no schema.
