@@ -31,7 +31,7 @@ func New(c *catalog.Catalog, version string) http.Handler {
 // NewAggregated returns a handler as New does, whose index names the documents of other servers, too. It does not serve these.
 // A may be nil.
 func NewAggregated(c *catalog.Catalog, version string, a *aggregation.Aggregator) http.Handler {
-	return &handler{catalog: c, version: version, others: a}
+	return &handler{catalog: c, version: version, others: a, olders: map[string]*olderParts{}}
 }
 
 type handler struct {
@@ -41,6 +41,8 @@ type handler struct {
 
 	mu   sync.Mutex
 	docs *documents // guarded by mu; of the newest snapshot
+
+	olders map[string]*olderParts // guarded by mu; of the document of OpenAPI v2, by form
 }
 
 // documents are the documents about one snapshot of the catalog.
@@ -229,12 +231,15 @@ func (d *packed) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// documents returns all documents, and makes them on the first request. All are made at once,
-// because the index names them by their content.
+// documents returns all documents. Those of kinds with Go types are made on the first request, because the index names them
+// by their content.
 func (h *handler) documents() (map[string]*packed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	d := h.current()
+	return h.current().all()
+}
+
+func (d *documents) all() (map[string]*packed, error) {
 	if d.built != nil {
 		return d.built, nil
 	}

@@ -1,8 +1,6 @@
 package openapi
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -14,12 +12,11 @@ import (
 // The older description, OpenAPI v2, is one document for all group versions. It is made from the
 // newer ones.
 type (
+	// older is the document, or what a group version adds to it.
 	older struct {
-		Swagger     string                     `json:"swagger"`
-		Info        info                       `json:"info"`
-		Paths       map[string]*olderPathItem  `json:"paths"`
-		Definitions map[string]*model          `json:"definitions"`
-		Parameters  map[string]*olderParameter `json:"parameters"`
+		Paths       map[string]*olderPathItem
+		Definitions map[string]*model
+		Parameters  map[string]*olderParameter
 	}
 
 	olderPathItem struct {
@@ -65,34 +62,6 @@ type (
 )
 
 const olderPath = "/openapi/v2"
-
-// olderDocument puts the models and paths of all group versions into one document.
-func (docs *documents) olderDocument() *older {
-	d := &older{
-		Swagger:     "2.0",
-		Info:        info{Title: "Kubernetes", Version: docs.version},
-		Paths:       map[string]*olderPathItem{},
-		Definitions: map[string]*model{},
-		Parameters:  map[string]*olderParameter{},
-	}
-	for _, gv := range docs.kinds.GroupVersions() {
-		newer := build(gv, docs.kinds.In(gv), docs.version)
-		for name, m := range newer.Components.Schemas {
-			now := m.older()
-			if before := d.Definitions[name]; before != nil {
-				now.addKinds(before.Kinds) // such as DeleteOptions, which every version has
-			}
-			d.Definitions[name] = now
-		}
-		for name, p := range newer.Components.Parameters {
-			d.Parameters[name] = p.older()
-		}
-		for path, item := range newer.Paths {
-			d.Paths[path] = item.older()
-		}
-	}
-	return d
-}
 
 // older returns the operations of a path in the words of OpenAPI v2.
 func (p pathItem) older() *olderPathItem {
@@ -203,21 +172,6 @@ func (m *model) older() *model {
 	return &o
 }
 
-// protobuf returns the document in the protobuf form of OpenAPI v2 (gnostic's
-// openapi.v2).
-func (d *older) protobuf() []byte {
-	var m message
-	m.text(1, d.Swagger)
-	m.sub(2, func(m *message) {
-		m.text(1, d.Info.Title)
-		m.text(2, d.Info.Version)
-	})
-	m.sub(8, func(m *message) { named(m, 2, d.Paths, (*message).olderPathItem) })
-	m.sub(9, func(m *message) { named(m, 1, d.Definitions, (*message).olderModel) })
-	m.sub(10, func(m *message) { named(m, 1, d.Parameters, (*message).olderParameter) })
-	return m
-}
-
 func (m *message) olderPathItem(p *olderPathItem) {
 	for field, op := range []*olderOperation{2: p.Get, 3: p.Put, 4: p.Post, 5: p.Delete, 6: p.Options, 7: p.Head, 8: p.Patch} {
 		if op != nil {
@@ -318,35 +272,6 @@ func (m *message) olderModel(s *model) {
 		m.extension(extensions, "x-kubernetes-group-version-kind", s.Kinds)
 	}
 	m.merging(extensions, s)
-}
-
-// olderForm returns the document in one form, and makes it on the first request.
-func (h *handler) olderForm(form string) (*packed, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	docs := h.current()
-	if p := docs.older[form]; p != nil {
-		return p, nil
-	}
-	d := docs.olderDocument()
-	data, err := json.Marshal(d)
-	if err != nil {
-		return nil, fmt.Errorf("openapi v2: %w", err)
-	}
-	hash := hashOf(data)
-	if form == inProtobuf {
-		data = d.protobuf()
-	}
-	p, err := pack(data)
-	if err != nil {
-		return nil, fmt.Errorf("openapi v2: %w", err)
-	}
-	p.form, p.hash = form, hash
-	if form == inProtobuf {
-		p.form = olderProtobuf
-	}
-	docs.older[form] = p
-	return p, nil
 }
 
 // serveOlder answers a request for the older document.

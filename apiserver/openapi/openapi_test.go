@@ -2,10 +2,13 @@ package openapi_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,6 +16,8 @@ import (
 	gnostic "github.com/google/gnostic-models/openapiv3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	clientdiscovery "k8s.io/client-go/discovery"
@@ -25,6 +30,8 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/openapi"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/custom"
 )
 
 // root reads the documents as kubectl does.
@@ -359,7 +366,9 @@ func TestProtobufSaysTheSame(t *testing.T) {
 // TestOpenAPIv2ProtobufSaysTheSame parses both forms of the older document with the library of its
 // clients, which refuses what OpenAPI v2 has not.
 func TestOpenAPIv2ProtobufSaysTheSame(t *testing.T) {
-	h := openapi.New(apiservertest.Kinds(t), "v1.37.0")
+	kinds := apiservertest.Kinds(t)
+	h := openapi.New(kinds, "v1.37.0")
+	define(t, kinds, "a.example.com", "b.example.com")
 	get := func(accept string) []byte {
 		t.Helper()
 		r := httptest.NewRequest(http.MethodGet, "/openapi/v2", nil)
@@ -409,6 +418,100 @@ func TestOpenAPIv2ProtobufSaysTheSame(t *testing.T) {
 	pod := item("/apis/batch/v1/namespaces/{namespace}/jobs/{name}")
 	if !slices.Contains(pod.Patch.Consumes, "application/apply-patch+yaml") || len(pod.Parameters) != 3 {
 		t.Errorf("jobs/{name} = %v", pod)
+	}
+}
+
+// define adds kinds without Go types to a catalog, one to each group.
+func define(t *testing.T, kinds *catalog.Catalog, groups ...string) {
+	t.Helper()
+	for _, group := range groups {
+		kind, err := custom.Kind(&apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{Name: "boats." + group},
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+				Group: group, Scope: apiextensionsv1.NamespaceScoped,
+				Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "boats", Singular: "boat", Kind: "Boat", ListKind: "BoatList"},
+				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+					Name: "v1", Served: true, Storage: true,
+					Subresources: &apiextensionsv1.CustomResourceSubresources{
+						Scale: &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.crew", StatusReplicasPath: ".status.crew"},
+					},
+					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+						Type: "object", Description: "A boat of " + group, Properties: map[string]apiextensionsv1.JSONSchemaProps{
+							"spec": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"crew": {Type: "integer"}}},
+						},
+					}},
+				}},
+			},
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := kinds.Replace(nil, []*catalog.Kind{kind}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOpenAPIv2FollowsDefinitions checks that the document that is joined anew after each change of the catalog is the one
+// that a server makes of the result, with the definitions that every version shares.
+func TestOpenAPIv2FollowsDefinitions(t *testing.T) {
+	for _, form := range []string{"application/json", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"} {
+		kinds := apiservertest.Kinds(t)
+		old := openapi.New(kinds, "v1.37.0")
+		get := func(h http.Handler, encoding string) *httptest.ResponseRecorder {
+			t.Helper()
+			r := httptest.NewRequest(http.MethodGet, "/openapi/v2", nil)
+			r.Header.Set("Accept", form)
+			r.Header.Set("Accept-Encoding", encoding)
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != http.StatusOK {
+				t.Fatalf("%d %s", w.Code, w.Body)
+			}
+			return w
+		}
+		tags := map[string]bool{}
+		for _, group := range []string{"a.example.com", "b.example.com", "c.example.com"} {
+			tags[get(old, "").Header().Get("ETag")] = true
+			define(t, kinds, group)
+		}
+		if len(tags) != 3 {
+			t.Errorf("%s: three documents have the tags %v", form, tags)
+		}
+		got := get(old, "")
+		fresh := get(openapi.New(kinds, "v1.37.0"), "")
+		if got.Header().Get("ETag") != fresh.Header().Get("ETag") || !bytes.Equal(got.Body.Bytes(), fresh.Body.Bytes()) {
+			t.Errorf("%s: a server that has seen the changes answers otherwise than one that has not", form)
+		}
+		zipped, err := gzip.NewReader(get(old, "gzip").Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		zipped.Multistream(false)
+		if plain, err := io.ReadAll(zipped); err != nil || !bytes.Equal(plain, got.Body.Bytes()) || got.Header().Get("Content-Length") != strconv.Itoa(len(plain)) {
+			t.Errorf("%s: the compressed answer is another (%v)", form, err)
+		}
+		for _, want := range []string{"A boat of c.example.com", "com.example.a.v1.BoatList", "/apis/b.example.com/v1/namespaces/{namespace}/boats/{name}/scale"} {
+			if !bytes.Contains(got.Body.Bytes(), []byte(want)) {
+				t.Errorf("%s: the document does not have %q", form, want)
+			}
+		}
+		if form != "application/json" {
+			continue
+		}
+		var doc struct {
+			Definitions map[string]struct {
+				Kinds []metav1.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
+			}
+		}
+		if err := json.Unmarshal(got.Body.Bytes(), &doc); err != nil {
+			t.Fatal(err)
+		}
+		for _, gvk := range []metav1.GroupVersionKind{{Version: "v1"}, {Group: "apps", Version: "v1"}, {Group: "c.example.com", Version: "v1"}} {
+			gvk.Kind = "DeleteOptions"
+			if !slices.Contains(doc.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"].Kinds, gvk) {
+				t.Errorf("DeleteOptions are not of the kind %v", gvk)
+			}
+		}
 	}
 }
 
