@@ -2,13 +2,16 @@ package migration_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	migrationv1 "k8s.io/api/storagemigration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -76,6 +79,80 @@ func TestEveryObjectIsWrittenAgain(t *testing.T) {
 			t.Error("the status has no resource version")
 		}
 	}, config("a"), config("b"))
+}
+
+// TestMigrationShortensStoredVersions follows the definition of a migrated resource: it lists the versions in which objects
+// may be stored.
+func TestMigrationShortensStoredVersions(t *testing.T) {
+	crds := client.Resource[*apiextensionsv1.CustomResourceDefinition]{
+		GroupVersionResource: apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"), Kind: "CustomResourceDefinition",
+	}
+	// The server of the test has no custom resources: the definition has the name of a built-in one.
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
+		ObjectMeta: metav1.ObjectMeta{Name: "leases.coordination.k8s.io", Generation: 4},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group:    "coordination.k8s.io",
+			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "leases", Kind: "Lease"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1beta1", Served: true}, {Name: "v1", Served: true, Storage: true}},
+		},
+		Status: apiextensionsv1.CustomResourceDefinitionStatus{
+			StoredVersions: []string{"v1beta1", "v1"},
+			Conditions:     []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}},
+		},
+	}
+	state := func(s *clienttest.Server) string {
+		d := clienttest.Find(s, crds, "", crd.Name)
+		c := d.Status.Conditions[len(d.Status.Conditions)-1]
+		return fmt.Sprintf("%d conditions, %s=%s %s: %s %v", len(d.Status.Conditions), c.Type, c.Status, c.Reason, c.Message, d.Status.StoredVersions)
+	}
+	for what, test := range map[string]struct {
+		during func(*testing.T, *clienttest.Server) error // the answer to the write of the lease
+		want   string
+	}{
+		"success": {
+			func(*testing.T, *clienttest.Server) error { return nil },
+			"2 conditions, StorageMigrating=False MigrationSucceeded: The migration has succeeded and the stored versions have been updated [v1]",
+		},
+		"changed": {
+			func(t *testing.T, s *clienttest.Server) error {
+				d := clienttest.Find(s, crds, "", crd.Name).DeepCopy()
+				d.Generation++
+				s.Set(t, d)
+				return nil
+			},
+			"2 conditions, StorageMigrating=False MigrationSucceeded: The migration has succeeded but the stored versions have not been updated due to a generation mismatch [v1beta1 v1]",
+		},
+		"failure": {
+			func(*testing.T, *clienttest.Server) error {
+				return apierrors.NewForbidden(coordinationv1.Resource("leases"), "a", errors.New("no"))
+			},
+			"2 conditions, StorageMigrating=False MigrationFailed: The migration has failed [v1beta1 v1]",
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
+				s.Intercept(func(r clienttest.Request) error {
+					if r.Verb != "patch" || r.Resource != "leases" {
+						return nil
+					}
+					if got, want := state(s), "2 conditions, StorageMigrating=True MigrationRunning: Migration m is running [v1beta1 v1]"; got != want {
+						t.Errorf("while the migration runs the definition has %s, want %s", got, want)
+					}
+					return test.during(t, s)
+				})
+				m := migrationOf("m", "leases")
+				m.Spec.Resource.Group = "coordination.k8s.io"
+				if _, err := client.StorageVersionMigrations.Create(t.Context(), s, m); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if got := state(s); got != test.want {
+					t.Errorf("after the migration the definition has %s, want %s", got, test.want)
+				}
+			}, crd.DeepCopy(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}})
+		})
+	}
 }
 
 func TestMigrationFailsWithItsReason(t *testing.T) {

@@ -130,6 +130,9 @@ func (m *migrator) begin(ctx context.Context, one *migration, version string) (*
 		updated.Status.ResourceVersion = version
 	}
 	if !meta.IsStatusConditionTrue(updated.Status.Conditions, string(migrationv1.MigrationRunning)) {
+		if err := m.markDefinition(ctx, one); err != nil {
+			return nil, err
+		}
 		meta.SetStatusCondition(&updated.Status.Conditions, running("The migration is running"))
 	}
 	if equality.Semantic.DeepEqual(one.Status, updated.Status) {
@@ -163,6 +166,9 @@ func (m *migrator) end(ctx context.Context, one *migration, how migrationv1.Migr
 	}
 	conditions := []metav1.Condition{{Type: string(how), Status: metav1.ConditionTrue, Reason: reason, Message: message}}
 	if meta.IsStatusConditionTrue(one.Status.Conditions, string(migrationv1.MigrationRunning)) {
+		if err := m.finishDefinition(ctx, one, how == migrationv1.MigrationSucceeded); err != nil {
+			return err
+		}
 		conditions = append(conditions, metav1.Condition{
 			Type: string(migrationv1.MigrationRunning), Status: metav1.ConditionFalse, Reason: "MigrationCompleted", Message: "Migration completed",
 			ObservedGeneration: one.Generation,
