@@ -18,6 +18,7 @@ import (
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }} //nolint:gochecknoglobals // as listBuffers
 
 const (
+	discarded = 16 << 20  // bytes that are read of a body that is refused, so that its client reads the answer
 	keptBody  = 256 << 10 // the size up to which a body's buffer is used again
 	bodyShare = 32 << 10  // what a body of unknown size counts for at first, and the least that any does: its request needs memory, too
 )
@@ -30,6 +31,7 @@ func (x *exchange) receive() error {
 	case size == 0:
 		return nil
 	case size > maxBody:
+		x.discard()
 		return tooLargeBody()
 	}
 	if err := x.hold(max(int(size), bodyShare)); err != nil {
@@ -46,6 +48,7 @@ func (x *exchange) receive() error {
 	p.stop()
 	switch refused := (*fairness.RefusedError)(nil); {
 	case err == nil && x.buf.Len() > maxBody:
+		x.discard()
 		return tooLargeBody()
 	case errors.As(err, &refused):
 		return err
@@ -59,6 +62,20 @@ func (x *exchange) receive() error {
 			p.moved.Load(), bodyPatience, clientRate), 0)
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("reading the body: %v", err))
+}
+
+// discard reads what is left of a body that is too large, if that is no more than discarded bytes, over HTTP/1.1: many clients
+// send all of a body before they read the answer, and would see a broken connection instead. A client that waits for the
+// server before it sends the body (Expect: 100-continue) gets the answer at once.
+func (x *exchange) discard() {
+	if x.r.ProtoMajor != 1 || x.r.ContentLength > discarded || x.r.Header.Get("Expect") != "" {
+		return
+	}
+	p := &pace{cut: x.cutRead, patience: bodyPatience}
+	p.begin()
+	n, err := io.Copy(io.Discard, io.LimitReader(&pacedReader{x.r.Body, p, x.conn}, discarded))
+	p.stop()
+	x.received = err == nil && n < discarded
 }
 
 // fill reads into the buffer. A body of unknown size counts for more as it grows.
