@@ -225,11 +225,6 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	if err != nil {
 		return result{}, err
 	}
-	if v, ok := m.view(); ok && v.Absent != nil {
-		if err := v.Absent(old.Object()); err != nil {
-			return result{}, err
-		}
-	}
 	obj, body, err := m.propose(old)
 	if err != nil {
 		return result{}, err

@@ -64,8 +64,9 @@ func (Part) body() *Body { return nil }
 // A View shows and changes the parent in another kind ("scale").
 type View struct {
 	*Body
+	// Get returns the view of parent. What it returns of a parent that has none is only for a patch, and for Apply after it.
 	Get func(parent Object) runtime.Object
-	// Absent returns why Get cannot show parent, as an API status error, or nil. Nil means that it always can.
+	// Absent returns why parent cannot be read through the view, as an API status error, or nil. Nil means that it always can.
 	Absent func(parent Object) error
 	// Apply changes parent (a copy) to what body says. Its errors are API status errors.
 	Apply func(parent Object, body runtime.Object) error

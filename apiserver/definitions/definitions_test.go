@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -276,6 +277,43 @@ func (h *hook) take() []int {
 	calls := h.calls
 	h.calls = nil
 	return calls
+}
+
+func TestPatchesOfScale(t *testing.T) {
+	s := open(t, nil)
+	s.define(widgets("v1", func(d *apiextensionsv1.CustomResourceDefinition) {
+		for i := range d.Spec.Versions {
+			d.Spec.Versions[i].Subresources = &apiextensionsv1.CustomResourceSubresources{
+				Scale: &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.replicas", StatusReplicasPath: ".status.replicas"},
+			}
+		}
+	}))
+	s.create(v1, "a")
+	if _, err := s.Get(t.Context(), v1, "default", "a", "scale"); err == nil || !strings.Contains(err.Error(), `the spec replicas field ".spec.replicas" does not exist`) {
+		t.Errorf("reading the scale of an object without replicas: %v", err)
+	}
+	for _, step := range []struct {
+		patch, fault string
+		replicas     int32
+	}{
+		{patch: `{"metadata":{"annotations":{"a":"b"}}}`, fault: `the spec replicas field ".spec.replicas" cannot be empty`},
+		{patch: `{"spec":{"replicas":3}}`, replicas: 3},
+		{patch: `{"metadata":{"annotations":{"a":"b"}}}`, replicas: 3},
+	} {
+		got, err := s.Patch(t.Context(), v1, "default", "a", types.MergePatchType, []byte(step.patch), metav1.PatchOptions{}, "scale")
+		if step.fault != "" {
+			if err == nil || err.Error() != step.fault {
+				t.Errorf("patch %s: error %v, want %q", step.patch, err, step.fault)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("patch %s: %v", step.patch, err)
+		}
+		if n := got.(*autoscalingv1.Scale).Spec.Replicas; n != step.replicas {
+			t.Errorf("patch %s: %d replicas, want %d", step.patch, n, step.replicas)
+		}
+	}
 }
 
 func TestListsAreConvertedTogether(t *testing.T) {

@@ -304,6 +304,10 @@ func TestStatusAndScale(t *testing.T) {
 	if err := scale.Absent(object(t, `{}`)); err == nil || err.Error() != `Internal error occurred: the spec replicas field ".spec.crew" does not exist` {
 		t.Error(err)
 	}
+	unset := object(t, `{}`)
+	if err := scale.Apply(unset, scale.Get(unset)); err == nil || err.Error() != `the spec replicas field ".spec.crew" cannot be empty` {
+		t.Errorf("a scale without replicas is applied: %v", err)
+	}
 	if err := scale.Apply(object(t, `{spec: [1]}`), got); err == nil {
 		t.Error("a spec that is a list is scaled")
 	}

@@ -3,6 +3,7 @@ package custom
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -75,11 +76,17 @@ func (v *version) scaleOf(parent catalog.Object) (*autoscalingv1.Scale, error) {
 	return v.scale.get(u)
 }
 
-// get returns the scale of obj. Numbers that obj lacks are 0.
+// unsetReplicas stands for a number of replicas that an object lacks, until a patch sets it.
+const unsetReplicas = math.MinInt32
+
+// get returns the scale of obj. The numbers that obj lacks are unsetReplicas in the spec and 0 in the status.
 func (s *scale) get(obj *unstructured.Unstructured) (*autoscalingv1.Scale, error) {
-	wanted, _, err := unstructured.NestedInt64(obj.Object, steps(s.spec)...)
+	wanted, found, err := unstructured.NestedInt64(obj.Object, steps(s.spec)...)
 	if err != nil {
 		return nil, err
+	}
+	if !found {
+		wanted = unsetReplicas
 	}
 	present, _, err := unstructured.NestedInt64(obj.Object, steps(s.status)...)
 	if err != nil {
@@ -116,6 +123,12 @@ func (v *version) applyScale(parent catalog.Object, body runtime.Object) error {
 	u, err := v.fromHub(parent)
 	if err != nil {
 		return apierrors.NewInternalError(err)
+	}
+	if _, err := v.scale.get(u); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if wanted.Spec.Replicas == unsetReplicas {
+		return apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", v.scale.spec))
 	}
 	u = u.DeepCopy()
 	if err := unstructured.SetNestedField(u.Object, int64(wanted.Spec.Replicas), steps(v.scale.spec)...); err != nil {
