@@ -56,6 +56,7 @@ func (c *REST) Do(ctx context.Context, r RawRequest) (resp *http.Response, err e
 	if err != nil {
 		return nil, c.unreachable(ctx, err)
 	}
+	c.passWarnings(resp)
 	if resp.StatusCode < 300 {
 		resp.Body = &limitedBody{resp.Body, ctx, cancel}
 		return resp, nil

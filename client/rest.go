@@ -430,15 +430,21 @@ func (c *REST) send(ctx context.Context, r *request) (resp *http.Response, proto
 	if err != nil {
 		return nil, false, c.unreachable(ctx, err)
 	}
-	if c.warn != nil {
-		warnings, _ := utilnet.ParseWarningHeaders(resp.Header.Values("Warning")) // what cannot be read is not for people
-		for _, w := range warnings {
-			if w.Code == 299 {
-				c.warn(w.Text)
-			}
+	c.passWarnings(resp)
+	return resp, protobuf, nil
+}
+
+// passWarnings calls Warn with the warnings of an answer.
+func (c *REST) passWarnings(resp *http.Response) {
+	if c.warn == nil {
+		return
+	}
+	warnings, _ := utilnet.ParseWarningHeaders(resp.Header.Values("Warning")) // what cannot be read is not for people
+	for _, w := range warnings {
+		if w.Code == 299 {
+			c.warn(w.Text)
 		}
 	}
-	return resp, protobuf, nil
 }
 
 // failure turns an unsuccessful answer into an API status error and closes it.
