@@ -318,3 +318,14 @@ func TestUnknownConditionIsMisuse(t *testing.T) {
 		t.Errorf("Until = %v, want a MisuseError with a hint", err)
 	}
 }
+
+// TestDeletedWithResource waits for the deletion of an object whose resource is not served any more: it was deleted with the
+// definition of the resource.
+func TestDeletedWithResource(t *testing.T) {
+	v := newWait(t)
+	gone := await.Target{Resource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "boats"}, Kind: "Boat", Namespace: "default", Name: "b", UID: "1"}
+	v.want(await.AllDone, await.Request{For: await.Deleted, Targets: []await.Target{gone}})
+	if _, err := v.until(t.Context(), await.Request{For: await.Ready, Targets: []await.Target{gone}}); !apierrors.IsNotFound(err) {
+		t.Errorf("a wait for the same object to be ready ends with %v, want NotFound", err)
+	}
+}

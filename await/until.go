@@ -72,6 +72,9 @@ func (w *watcher) sources(g *run.Group, c client.Interface, asked *question) <-c
 		}
 		g.Go(func(ctx context.Context) {
 			send, going := sender(ctx, f), true
+			if member && w.req.For.has(Deleted) {
+				send = goneWithResource(send)
+			}
 			if member && asked != nil {
 				follower.After, going = asked.ask(ctx, send)
 			}
@@ -84,6 +87,17 @@ func (w *watcher) sources(g *run.Group, c client.Interface, asked *question) <-c
 		g.Go(func(ctx context.Context) { resolve(ctx, w.req.Resolve, t, f.again, sender(ctx, f)) })
 	}
 	return reports
+}
+
+// goneWithResource returns a send that turns the end of a source that the server does not serve any more into an empty list:
+// the objects of a custom resource are deleted with its definition.
+func goneWithResource(send func(follow.Step) bool) func(follow.Step) bool {
+	return func(step follow.Step) bool {
+		if f, failed := step.(follow.Failed); failed && f.Final && apierrors.IsNotFound(f.Err) {
+			step = follow.Page{Begins: true, Whole: true}
+		}
+		return send(step)
+	}
 }
 
 // untilServed is the retry of a wait for objects whose resource may not be served yet.
