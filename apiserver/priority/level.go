@@ -67,6 +67,17 @@ type Ticket struct {
 // Waited returns how long the request waited for its seats.
 func (t *Ticket) Waited() time.Duration { return t.waited }
 
+// Wanted reports whether the request has seats for which others of its level wait.
+func (t *Ticket) Wanted() bool {
+	if t.schema == nil || t.schema.level.exempt {
+		return false
+	}
+	l := t.schema.level
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting > 0
+}
+
 // configure makes the level follow a plan. It returns how many nominal seats it has.
 func (l *level) configure(p plan, seats, shares int) int {
 	l.mu.Lock()
