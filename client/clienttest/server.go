@@ -77,7 +77,7 @@ func New(t testing.TB, objs ...client.Object) *Server {
 }
 
 // endWrites waits for the writes of the test that are under way. A timer of the test may make one while the test ends;
-// those that follow do nothing.
+// later writes do nothing.
 func (s *Server) endWrites() {
 	s.writing.Lock()
 	defer s.writing.Unlock()

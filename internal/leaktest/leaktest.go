@@ -11,7 +11,7 @@ import (
 
 // looks is how often goleak looks, for about half a second each time. Goroutines of connections take longer to end on a
 // busy machine, and those of libraries may wait for a while: net/http for half a second before it closes a connection whose
-// request was not read, and for one after it told a client of HTTP/2 to leave; the SPDY library for one until its error is read.
+// request was not read, and for one after it sent a GOAWAY to a client of HTTP/2; the SPDY library for one until its error is read.
 const looks = 20
 
 // Main is for a TestMain: it runs the tests, and exits with their code, or with 1 if they pass but goroutines are left that do
