@@ -53,9 +53,6 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, agai
 	if err := checkNamespace(&t, obj); err != nil {
 		return result{}, err
 	}
-	if obj.GetResourceVersion() != "" {
-		return result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
-	}
 	if obj.GetName() != "" || obj.GetGenerateName() == "" {
 		return s.createOnce(ctx, t, obj, creation{manager: opts.FieldManager, dryRun: dryRun})
 	}
@@ -157,6 +154,9 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 		warnings = t.kind.Warn(obj, nil)
 	}
 	warnings = append(warnings, a.Warnings...)
+	if obj.GetResourceVersion() != "" && !dryRun { // as upstream: after the checks, and only of what is stored
+		return result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
 	item, err := codec.NewItem(t.kind, obj)
 	if err != nil {
 		return result{}, err

@@ -294,6 +294,8 @@ func TestRefusals(t *testing.T) {
 		{"another name", "PUT", configMaps + "/a", configMap("b"), nil, 400, metav1.StatusReasonBadRequest, "the name of the object (b) does not match the name on the URL (a)"},
 		{"another namespace", "POST", configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: "other"}}, nil, 400, metav1.StatusReasonBadRequest, "the namespace of the provided object does not match the namespace sent on the request"},
 		{"a version on creation", "POST", configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}}, nil, 400, metav1.StatusReasonBadRequest, "resourceVersion should not be set on objects to be created"},
+		{"a version on an invalid creation", "POST", configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "A_", ResourceVersion: "1"}}, nil, 422, metav1.StatusReasonInvalid, "metadata.name: Invalid value"},
+		{"a version on a creation that does not happen", "POST", configMaps + "?dryRun=All", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}, nil, 409, metav1.StatusReasonAlreadyExists, `configmaps "a" already exists`},
 		{"a version that is none", "PUT", configMaps + "/a", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "x"}}, nil, 422, metav1.StatusReasonInvalid, "metadata.resourceVersion: Invalid value"},
 		{"another uid", "PUT", configMaps + "/a", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "other"}}, nil, 409, metav1.StatusReasonConflict, "Precondition failed: UID in precondition: other, UID in object meta: "},
 		{"no name", "POST", configMaps, configMap(""), nil, 422, metav1.StatusReasonInvalid, "metadata.name: Required value: name or generateName is required"},
