@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/resource"
@@ -56,6 +57,9 @@ func Delete(g *session.Globals) *cobra.Command {
 	waiting.AddFlags(g, cmd, &d.wrote, waiting.Options{Always: true, Never: func() bool { return d.force || d.dryRun != "none" }})
 	return cmd
 }
+
+// definitions are the definitions of custom resources. Their name is RESOURCE.GROUP of what they define.
+var definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"} //nolint:gochecknoglobals // a constant
 
 func (d *deletion) options() (metav1.DeleteOptions, error) {
 	var o metav1.DeleteOptions
@@ -119,6 +123,8 @@ func (d *deletion) run(ctx context.Context, args []string) error {
 		errs   []error
 		found  int
 		warned bool
+
+		defined = map[string]bool{} // the resources of deleted definitions: RESOURCE.GROUP
 	)
 	for _, err := range session.Listed(err) {
 		var none *resource.NoKindError
@@ -136,7 +142,11 @@ func (d *deletion) run(ctx context.Context, args []string) error {
 			s.Warn("deleting cluster-scoped resources, not scoped to the provided namespace")
 		}
 		objs, err := s.Present(ctx, i)
-		if err != nil && (!d.ignoreNotFound || !apierrors.IsNotFound(err)) {
+		switch {
+		case err == nil:
+		case apierrors.IsNotFound(err) && defined[i.Mapping.GroupResource().String()]:
+			found++ // it was deleted with its definition
+		case !d.ignoreNotFound || !apierrors.IsNotFound(err):
 			errs = append(errs, err)
 		}
 		found += len(objs)
@@ -144,6 +154,10 @@ func (d *deletion) run(ctx context.Context, args []string) error {
 			i.Name, i.Namespace = o.GetName(), o.GetNamespace()
 			if err := d.one(ctx, s, i, o, opts, f); err != nil {
 				errs = append(errs, err)
+				continue
+			}
+			if i.Mapping.GroupResource() == definitions {
+				defined[o.GetName()] = true
 			}
 		}
 	}
