@@ -165,6 +165,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := c.measure(control); err != nil {
 		return err
 	}
+	stages[0] = append(stages[0], progress(stages, c.slow))
 	running = true
 	err = run.Stages(controller.WithMetrics(ctx, c.queues), stages...)
 	o.Log.InfoContext(ctx, "cluster stopped", "name", o.Profile.Name, "err", err)
@@ -289,6 +290,12 @@ func (c *cluster) prepare() (err error) {
 		return c.loadKubeletConfig()
 	}
 	return err
+}
+
+// slow reports a part that is not ready in time, to the log and to the process that started this one.
+func (c *cluster) slow(step string) {
+	c.Log.Warn(step, "after", time.Since(c.started).Round(time.Second))
+	c.Report.Step(step + " (log: " + c.Profile.Log() + ")")
 }
 
 // announce writes the state file of the running cluster, reports readiness to the
