@@ -154,7 +154,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 		warnings = t.kind.Warn(obj, nil)
 	}
 	warnings = append(warnings, a.Warnings...)
-	if obj.GetResourceVersion() != "" && !dryRun { // as upstream: after the checks, and only of what is stored
+	if obj.GetResourceVersion() != "" && !dryRun { // as upstream: after the checks, and only if the object is stored
 		return result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	item, err := codec.NewItem(t.kind, obj)

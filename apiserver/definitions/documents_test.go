@@ -23,7 +23,7 @@ func (s *server) documentURL() string {
 	return index.Paths["apis/example.com/v1"].ServerRelativeURL
 }
 
-// Clients keep a document as long as the index names it by the same hash, also when another server answers.
+// Clients keep a document as long as the index names it by the same hash, even when another server answers.
 func TestHashNamesTheDocument(t *testing.T) {
 	first, second := open(t, nil), open(t, nil)
 	first.define(twenty("example.com"))

@@ -452,7 +452,7 @@ func define(t *testing.T, kinds *catalog.Catalog, groups ...string) {
 	}
 }
 
-// TestOpenAPIv2FollowsDefinitions checks that the document that is joined anew after each change of the catalog is the one
+// TestOpenAPIv2FollowsDefinitions checks that the document that is joined again after each change of the catalog is the one
 // that a server makes of the result, with the definitions that every version shares.
 func TestOpenAPIv2FollowsDefinitions(t *testing.T) {
 	for _, form := range []string{"application/json", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"} {

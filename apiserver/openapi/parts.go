@@ -197,7 +197,7 @@ func total(segments []segment) (size int) {
 	return size
 }
 
-// olderFrame returns what stands before the paths, the definitions and the parameters, and after these. Sizes are those of
+// olderFrame returns the text before the paths, the definitions and the parameters, and after these. Sizes are those of
 // the members; only protobuf (gnostic's openapi.v2) needs them.
 func olderFrame(form, version string, paths, definitions, parameters int) [4][]byte {
 	about := info{Title: "Kubernetes", Version: version}

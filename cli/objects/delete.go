@@ -58,7 +58,7 @@ func Delete(g *session.Globals) *cobra.Command {
 	return cmd
 }
 
-// definitions are the definitions of custom resources. Their name is RESOURCE.GROUP of what they define.
+// definitions are the definitions of custom resources. Each is named RESOURCE.GROUP, as the resource that it defines.
 var definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"} //nolint:gochecknoglobals // a constant
 
 func (d *deletion) options() (metav1.DeleteOptions, error) {
