@@ -17,9 +17,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/node/csi"
+	"github.com/sampan-io/sampan/node/pluginregistry"
 )
 
 // nodeIDs is the annotation of a node with the names that drivers have for it, as a map in JSON.
@@ -38,7 +40,11 @@ func (n *Node) openDrivers() error {
 		Root: n.files.root, Node: n.opts.Name, Install: n.installDriver, Uninstall: n.uninstallDriver,
 		Changed: func() { n.health.notify(true) }, Registered: n.driverRegistered, Log: n.log,
 	})
-	return n.csi.Open()
+	n.registry = pluginregistry.New(pluginregistry.Options{
+		Sockets: pluginregistry.Sockets(n.files.root), Log: n.log,
+		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.csi},
+	})
+	return errors.Join(n.registry.Open(), n.csi.Open())
 }
 
 // shareMounts makes a directory a shared mount, unless it is on one, so that mounts that containers make in it appear on the

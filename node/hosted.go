@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/internal/volumefit"
-	"github.com/sampan-io/sampan/node/csi"
+	"github.com/sampan-io/sampan/node/pluginregistry"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -103,10 +103,10 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 // directory, where drivers and plug-ins find it by their unchanged manifests (decision 0065).
 func (f *files) hostPath(path string) string {
 	clean := filepath.Clean(path)
-	if f.n.csi == nil || clean != csi.KubeletDir && !strings.HasPrefix(clean, csi.KubeletDir+"/") {
+	if f.n.csi == nil || clean != pluginregistry.KubeletDir && !strings.HasPrefix(clean, pluginregistry.KubeletDir+"/") {
 		return path
 	}
-	rest := strings.TrimPrefix(strings.TrimPrefix(clean, csi.KubeletDir), "/")
+	rest := strings.TrimPrefix(strings.TrimPrefix(clean, pluginregistry.KubeletDir), "/")
 	if below, is := strings.CutPrefix(rest, "device-plugins"); is && f.n.opts.DevicePluginDir != "" && (below == "" || below[0] == '/') {
 		return filepath.Join(f.n.opts.DevicePluginDir, below)
 	}

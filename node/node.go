@@ -28,6 +28,7 @@ import (
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/pluginregistry"
 	"github.com/sampan-io/sampan/node/podcgroup"
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -227,7 +228,8 @@ type Node struct {
 	cgroups     *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
 	devices     *deviceplugin.Manager // nil: there are no device plug-ins
 	csi         *csi.Manager          // nil: there are no CSI drivers; written before any worker starts
-	handlers    handlers              // of the runtime; written before any worker starts
+	registry    *pluginregistry.Registry
+	handlers    handlers // of the runtime; written before any worker starts
 	features    *corev1.NodeFeatures
 	appArmor    bool          // the kernel has it; written before any worker starts
 	slots       chan struct{} // one per pod that may be starting
@@ -344,7 +346,7 @@ func (n *Node) Run(ctx context.Context) error {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
 	}
 	if n.csi != nil {
-		last = append(last, run.Task{Name: "CSI drivers", Run: n.csi.Run})
+		last = append(last, run.Task{Name: "CSI drivers", Run: n.csi.Run}, run.Task{Name: "plug-ins", Run: n.registry.Run})
 	}
 	if n.opts.RootDir != "" {
 		last = append(last, run.Task{Name: "eviction", Run: n.watchPressure})

@@ -23,6 +23,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/pluginregistry"
 )
 
 // fakeDriver is a driver whose volumes are directories. It records the calls.
@@ -137,11 +138,20 @@ func newRig(t *testing.T, root string) *rig {
 			}
 		},
 	})
-	if err := r.manager.Open(); err != nil {
+	registry := pluginregistry.New(pluginregistry.Options{
+		Sockets: pluginregistry.Sockets(root), Log: slog.New(slog.DiscardHandler),
+		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: r.manager},
+	})
+	if err := errors.Join(registry.Open(), r.manager.Open()); err != nil {
 		t.Fatal(err)
 	}
 	r.group = run.NewGroup(t.Context(), 0)
 	t.Cleanup(r.group.Stop)
+	r.group.Go(func(ctx context.Context) {
+		if err := registry.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 	r.group.Go(func(ctx context.Context) {
 		if err := r.manager.Run(ctx); err != nil {
 			t.Error(err)
@@ -279,7 +289,7 @@ func TestPathsAreThoseOfTheDriver(t *testing.T) {
 	d := r.driver("pod.sock", func(d *fakeDriver) {
 		d.info.Endpoint = "/var/lib/kubelet/plugins/pod.sock"
 		d.mount = func(target string) error { // in its container
-			return os.MkdirAll(filepath.Join(r.root, strings.TrimPrefix(target, KubeletDir)), 0o750)
+			return os.MkdirAll(filepath.Join(r.root, strings.TrimPrefix(target, pluginregistry.KubeletDir)), 0o750)
 		}
 	})
 	d.registered(t, "")

@@ -1,8 +1,8 @@
 // Package csi mounts volumes by drivers of the Container Storage Interface (CSI), as kubelet does.
 //
-// A driver is a program on the node, usually in a pod of a DaemonSet. It has a socket in the directory plugins_registry, by
-// which the [Manager] finds it (kubelet's plug-in registration API, v1), and serves CSI on another one. The manager stages a
-// volume once on the node and publishes it to each pod.
+// A driver is a program on the node, usually in a pod of a DaemonSet. It registers by a socket in the directory
+// plugins_registry (package pluginregistry), and serves CSI on another one. The [Manager] stages a volume once on the node and
+// publishes it to each pod.
 //
 //	csi-C1  Paths are those of kubelet, below Options.Root instead of /var/lib/kubelet:
 //	        plugins_registry/NAME                                      sockets by which drivers register

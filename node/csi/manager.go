@@ -45,16 +45,14 @@ type Info struct {
 
 // The limits of what drivers may do.
 const (
-	maxPlugins  = 256
-	maxMessage  = 1 << 20         // bytes
 	maxTopology = 64              // labels
 	callLimit   = 2 * time.Minute // of each call for a volume, as in kubelet
 )
 
-// pauses are those between tries to register or to unstage, as in kubelet.
+// pauses are those between tries to unstage, as in kubelet.
 var pauses = run.Backoff{First: 500 * time.Millisecond, Max: 2 * time.Minute} //nolint:gochecknoglobals // a constant
 
-// A Manager knows the drivers of a node and the volumes that they have mounted. It is safe for concurrent use.
+// A Manager knows the drivers of a node, as a [pluginregistry.Handler], and the volumes that they have mounted. It is safe for concurrent use.
 type Manager struct {
 	opts Options
 
@@ -110,13 +108,8 @@ func (e *entry) take(ctx context.Context) error {
 
 func (e *entry) give() { e.turn <- struct{}{} }
 
-// Open makes the directories, and reads the records of what an earlier agent has mounted (csi-C2).
+// Open reads the records of what an earlier agent has mounted (csi-C2).
 func (m *Manager) Open() error {
-	for _, dir := range []string{"plugins", "plugins_registry"} {
-		if err := os.MkdirAll(filepath.Join(m.opts.Root, dir), 0o750); err != nil {
-			return fmt.Errorf("CSI: %w", err)
-		}
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	stages, err := filepath.Glob(filepath.Join(m.opts.Root, "plugins", pluginName, "*", "*", recordFile))
@@ -150,7 +143,7 @@ func (m *Manager) Open() error {
 	return nil
 }
 
-// Run registers drivers, and unstages volumes, until ctx is cancelled. Volumes stay mounted then.
+// Run unstages volumes until ctx is cancelled. Volumes stay mounted then.
 func (m *Manager) Run(ctx context.Context) error {
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
@@ -165,7 +158,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		defer m.mu.Unlock()
 		m.group = nil
 	}()
-	return m.follow(ctx, group)
+	<-ctx.Done()
+	return nil
 }
 
 // InUse returns the attachable volumes that the node uses, sorted: they must not be detached.

@@ -1,12 +1,10 @@
 package csi
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,11 +12,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/node/pluginregistry"
 	"github.com/sampan-io/sampan/node/volume"
 )
-
-// KubeletDir is the directory that pods of drivers mount, whatever the agent's own directory is.
-const KubeletDir = "/var/lib/kubelet"
 
 // pluginName is the name of kubelet's volume plug-in for CSI; it is a part of paths and messages.
 const pluginName = "kubernetes.io/csi"
@@ -51,39 +47,13 @@ func (m *Manager) Path(pod types.UID, name string) string {
 
 // shown returns a path as the driver with this socket sees it (csi-C1).
 func (m *Manager) shown(endpoint, path string) string {
-	if rest, in := strings.CutPrefix(path, m.opts.Root+"/"); in && strings.HasPrefix(endpoint, KubeletDir+"/") {
-		return filepath.Join(KubeletDir, rest)
+	if rest, in := strings.CutPrefix(path, m.opts.Root+"/"); in && strings.HasPrefix(endpoint, pluginregistry.KubeletDir+"/") {
+		return filepath.Join(pluginregistry.KubeletDir, rest)
 	}
 	return path
 }
 
-// local returns the path of a socket below Root, without Root. The error says why it is none (csi-C5).
-func (m *Manager) local(endpoint string) (string, error) {
-	clean := filepath.Clean(endpoint)
-	for _, dir := range []string{KubeletDir, m.opts.Root} {
-		if rest, in := strings.CutPrefix(clean, dir+"/"); in {
-			return rest, nil
-		}
-	}
-	return "", fmt.Errorf("socket %q is not in %s or %s", endpoint, KubeletDir, m.opts.Root)
-}
-
-// dial connects to a socket below Root. It does not follow links that lead out, and its path may be longer than addresses of sockets.
-func (m *Manager) dial(ctx context.Context, path string) (net.Conn, error) {
-	f, err := volume.Subpath(m.opts.Root, path, false)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err == nil && info.Mode().Type() != fs.ModeSocket {
-		err = fmt.Errorf("%s is not a socket", path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
-}
+func (m *Manager) sockets() pluginregistry.Sockets { return pluginregistry.Sockets(m.opts.Root) }
 
 // checkTarget reports what is wrong with a directory in which a driver has published a volume (csi-C5).
 func (m *Manager) checkTarget(target string, block bool) error {

@@ -4,29 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
-	"strings"
-	"syscall"
-	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/version"
-	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/sampan-io/sampan/internal/filewatch"
-	"github.com/sampan-io/sampan/internal/run"
-)
-
-// The time limits of registration, as in kubelet.
-const (
-	infoLimit   = 10 * time.Second
-	notifyLimit = 5 * time.Second
+	"github.com/sampan-io/sampan/node/pluginregistry"
 )
 
 // A driver is a registered driver.
@@ -40,164 +24,28 @@ type driver struct {
 
 func (d *driver) can(what csi.NodeServiceCapability_RPC_Type) bool { return d.abilities[what] }
 
-// An identity distinguishes a socket from another one that had its name before.
-type identity struct {
-	inode uint64
-	time  syscall.Timespec
-}
-
-// A socket is one by which a plug-in registers.
-type socket struct {
-	identity
-	cancel context.CancelFunc
-	ended  chan struct{} // closed when its plug-in has been removed
-}
-
-// follow registers the plug-ins whose sockets are in the directory, and removes those whose sockets are not there any more.
-func (m *Manager) follow(ctx context.Context, group *run.Group) error {
-	dir := filepath.Join(m.opts.Root, "plugins_registry")
-	known := map[string]*socket{}
-	return filewatch.Follow(ctx, []string{dir + "/"}, func() { m.scan(ctx, group, dir, known) })
-}
-
-func (m *Manager) scan(ctx context.Context, group *run.Group, dir string, known map[string]*socket) {
-	found := map[string]identity{}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		m.opts.Log.Warn("plug-ins not listed", "dir", dir, "err", err)
-		return
-	}
-	for _, e := range entries {
-		if e.Type()&os.ModeSocket == 0 || strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		info, err := e.Info()
-		if err != nil {
-			continue // it is gone again
-		}
-		if s, ok := info.Sys().(*syscall.Stat_t); ok {
-			found[e.Name()] = identity{s.Ino, s.Mtim}
-		}
-	}
-	for name, s := range known {
-		if id, there := found[name]; !there || id != s.identity {
-			s.cancel()
-			if !there {
-				delete(known, name)
-			}
-		}
-	}
-	for name, id := range found {
-		old := known[name]
-		if old != nil && old.identity == id {
-			continue
-		}
-		if old == nil && len(known) >= maxPlugins {
-			m.opts.Log.Warn("plug-in ignored: there are too many", "socket", name, "limit", maxPlugins)
-			continue
-		}
-		limited, cancel := context.WithCancel(ctx)
-		s := &socket{identity: id, cancel: cancel, ended: make(chan struct{})}
-		known[name] = s
-		if !group.Go(func(context.Context) {
-			defer close(s.ended)
-			defer cancel()
-			if old != nil {
-				<-old.ended
-			}
-			run.Shield(m.opts.Log, func() { m.keep(ctx, limited, name) }, "socket", name)
-		}) {
-			cancel()
-		}
-	}
-}
-
-// keep registers a plug-in, and removes it when its socket is removed, which cancels ctx. It stays if the agent stops, which
-// cancels parent.
-func (m *Manager) keep(parent, ctx context.Context, socket string) {
-	for failures := 1; ctx.Err() == nil; failures++ {
-		err := m.register(ctx, socket)
-		if err == nil {
-			<-ctx.Done()
+// Remove forgets a driver, and removes it from the objects of the node.
+func (m *Manager) Remove(ctx context.Context, p pluginregistry.Plugin) {
+	m.mu.Lock()
+	name := ""
+	for _, d := range m.drivers {
+		if d.socket == p.Socket {
+			name = d.name
+			delete(m.drivers, name)
 			break
 		}
-		if ctx.Err() == nil {
-			m.opts.Log.WarnContext(ctx, "plug-in not registered, will try again", "socket", socket, "failures", failures, "err", err)
-		}
-		run.Pause(ctx, pauses.Pause(failures))
 	}
-	name := m.remove(socket)
-	if name == "" || parent.Err() != nil {
+	m.mu.Unlock()
+	if name == "" {
 		return
 	}
-	m.opts.Log.InfoContext(ctx, "CSI driver removed", "driver", name)
-	limited, cancel := context.WithTimeout(parent, callLimit)
-	defer cancel()
-	if err := m.opts.Uninstall(limited, name); err != nil && parent.Err() == nil {
+	if err := m.opts.Uninstall(ctx, name); err != nil && ctx.Err() == nil {
 		m.opts.Log.WarnContext(ctx, "CSI driver not removed from the objects of the node", "driver", name, "err", err)
 	}
 }
 
-// remove forgets the driver of a registration socket, and returns its name.
-func (m *Manager) remove(socket string) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for name, d := range m.drivers {
-		if d.socket == socket {
-			delete(m.drivers, name)
-			return name
-		}
-	}
-	return ""
-}
-
-// connect returns a connection to a socket below Root. Nothing is sent until it is used.
-func (m *Manager) connect(path string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) { return m.dial(ctx, path) }),
-		grpc.WithAuthority("localhost"), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
-		grpc.WithMaxHeaderListSize(64<<10), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-	)
-}
-
-// register asks a plug-in who it is, installs it, and says to it whether that succeeded.
-func (m *Manager) register(ctx context.Context, socket string) error {
-	conn, err := m.connect(filepath.Join("plugins_registry", socket))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	client := registration.NewRegistrationClient(conn)
-	limited, cancel := context.WithTimeout(ctx, infoLimit)
-	info, err := client.GetInfo(limited, &registration.InfoRequest{})
-	cancel()
-	if err != nil {
-		return fmt.Errorf("failed to get plugin info using RPC GetInfo at socket %s, err: %w", socket, err)
-	}
-	failure := m.install(ctx, socket, info)
-	answer := &registration.RegistrationStatus{PluginRegistered: failure == nil}
-	if failure != nil {
-		answer.Error = failure.Error()
-	}
-	limited, cancel = context.WithTimeout(ctx, notifyLimit)
-	defer cancel()
-	_, err = client.NotifyRegistrationStatus(limited, answer)
-	if failure == nil && err != nil {
-		m.remove(socket)
-		err = fmt.Errorf("failed to send registration status: %w", err)
-	} else if failure != nil {
-		err = failure
-	}
-	if err == nil {
-		m.opts.Log.InfoContext(ctx, "CSI driver registered", "driver", info.GetName(), "socket", info.GetEndpoint())
-		m.announce()
-	}
-	return err
-}
-
-// announce wakes what waits for a driver.
-func (m *Manager) announce() {
+// Registered wakes volumes that wait for a driver.
+func (m *Manager) Registered(pluginregistry.Plugin) {
 	m.mu.Lock()
 	close(m.wake)
 	m.wake = make(chan struct{})
@@ -205,17 +53,10 @@ func (m *Manager) announce() {
 	m.opts.Registered()
 }
 
-// install checks what a plug-in has said, and makes it a driver. Errors are for the plug-in.
-func (m *Manager) install(ctx context.Context, socket string, info *registration.PluginInfo) error {
-	if info.GetType() != registration.CSIPlugin {
-		return fmt.Errorf("RegisterPlugin error -- no handler registered for plugin type: %s at socket %s", info.GetType(), socket)
-	}
-	endpoint := info.GetEndpoint()
-	if endpoint == "" {
-		endpoint = filepath.Join(m.opts.Root, "plugins_registry", socket)
-	}
-	d := &driver{name: info.GetName(), endpoint: endpoint, socket: socket}
-	if err := m.reserve(d, info.GetSupportedVersions()); err != nil {
+// Register checks what a plug-in has said, and makes it a driver. Errors are for the plug-in.
+func (m *Manager) Register(ctx context.Context, p pluginregistry.Plugin) error {
+	d := &driver{name: p.Name, endpoint: p.Endpoint, socket: p.Socket}
+	if err := m.reserve(d, p.Versions); err != nil {
 		return fmt.Errorf("RegisterPlugin error -- plugin validation failed with err: %w", err)
 	}
 	about, err := m.ask(ctx, d)
@@ -235,12 +76,12 @@ func (m *Manager) install(ctx context.Context, socket string, info *registration
 // reserve takes the name of a driver, which another socket may have (csi-C5).
 func (m *Manager) reserve(d *driver, versions []string) (err error) {
 	if !driverName.MatchString(d.name) {
-		return fmt.Errorf("name %q of the CSI driver must have at most 63 letters, digits, - and ., and begin and end with a letter or digit", shorten(d.name))
+		return fmt.Errorf("name %q of the CSI driver must have at most 63 letters, digits, - and ., and begin and end with a letter or digit", pluginregistry.Shorten(d.name))
 	}
 	fault := func(format string, args ...any) error {
-		return fmt.Errorf("validation failed for CSI Driver %s at endpoint %s: %w", d.name, shorten(d.endpoint), fmt.Errorf(format, args...))
+		return fmt.Errorf("validation failed for CSI Driver %s at endpoint %s: %w", d.name, pluginregistry.Shorten(d.endpoint), fmt.Errorf(format, args...))
 	}
-	if d.path, err = m.local(d.endpoint); err != nil {
+	if d.path, err = m.sockets().Local(d.endpoint); err != nil {
 		return fault("%w", err)
 	}
 	if len(versions) == 0 {
@@ -259,14 +100,6 @@ func (m *Manager) reserve(d *driver, versions []string) (err error) {
 	}
 	m.coming[d.name] = d
 	return nil
-}
-
-// shorten returns text from a plug-in for a message.
-func shorten(text string) string {
-	if len(text) > 200 {
-		return text[:200] + "…"
-	}
-	return text
 }
 
 // ask asks a driver what it says about the node, and what it can do.
@@ -304,7 +137,7 @@ func (i Info) check() error {
 	}
 	for k, v := range i.Topology {
 		if faults := append(validation.IsQualifiedName(k), validation.IsValidLabelValue(v)...); len(faults) > 0 {
-			return fmt.Errorf("error adding CSI driver node info: topology %s: %s", shorten(k), faults[0])
+			return fmt.Errorf("error adding CSI driver node info: topology %s: %s", pluginregistry.Shorten(k), faults[0])
 		}
 	}
 	return nil
@@ -314,7 +147,7 @@ func (i Info) check() error {
 func (m *Manager) call(ctx context.Context, d *driver, f func(ctx context.Context, node csi.NodeClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	conn, err := m.connect(d.path)
+	conn, err := m.sockets().Connect(d.path)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,73 @@
+package pluginregistry
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sampan-io/sampan/node/volume"
+)
+
+// KubeletDir is the directory that pods of plug-ins mount, whatever the agent's own directory is.
+const KubeletDir = "/var/lib/kubelet"
+
+// maxMessage bounds the answers of plug-ins, in bytes.
+const maxMessage = 1 << 20
+
+// Sockets is a directory with sockets of plug-ins in it: the agent's own, an absolute path without links.
+type Sockets string
+
+// Local returns the path of a socket relative to the directory. Plug-ins in pods name it below [KubeletDir]. The error says
+// why the socket is not in the directory.
+func (s Sockets) Local(endpoint string) (string, error) {
+	clean := filepath.Clean(endpoint)
+	for _, dir := range []string{KubeletDir, string(s)} {
+		if rest, in := strings.CutPrefix(clean, dir+"/"); in {
+			return rest, nil
+		}
+	}
+	return "", fmt.Errorf("socket %q is not in %s or %s", endpoint, KubeletDir, s)
+}
+
+// Connect returns a connection to the socket with a path relative to the directory. Nothing is sent until it is used.
+func (s Sockets) Connect(path string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+path, append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(s.dial),
+		grpc.WithAuthority("localhost"), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+		grpc.WithMaxHeaderListSize(64 << 10), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+	}, opts...)...)
+}
+
+// dial connects to a socket. It does not follow links that lead out of the directory, and the path may be longer than addresses
+// of sockets.
+func (s Sockets) dial(ctx context.Context, path string) (net.Conn, error) {
+	f, err := volume.Subpath(string(s), path, false)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Mode().Type() != fs.ModeSocket {
+		err = fmt.Errorf("%s is not a socket", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+}
+
+// Shorten returns text from a plug-in for a message.
+func Shorten(text string) string {
+	if len(text) > maxText {
+		return text[:maxText] + "…"
+	}
+	return text
+}
+
+const maxText = 200 // bytes
