@@ -125,6 +125,9 @@ func (s *Server) makeContainer(ctx context.Context, p *pod, id string, cc *conta
 	if err := addVolumes(spec, id, store, img); err != nil {
 		return err
 	}
+	if err := s.injectDevices(spec, cc.config); err != nil {
+		return err
+	}
 	cc.user = criUser(spec.User)
 	data, err := proto.Marshal(cc.config)
 	if err != nil {
@@ -191,9 +194,6 @@ func checkContainer(c *cri.ContainerConfig) error {
 	}
 	if c.GetImage().GetImage() == "" {
 		fault("image is empty")
-	}
-	if len(c.GetCDIDevices()) > 0 {
-		fault("CDI devices are not supported")
 	}
 	for _, e := range c.GetEnvs() {
 		if e.GetKey() == "" || strings.ContainsAny(e.GetKey(), "=\x00") || strings.Contains(string(e.GetValue()), "\x00") {

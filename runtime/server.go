@@ -48,6 +48,10 @@ type Options struct {
 	CNIConfDir string
 	CNIBinDirs []string
 
+	// DeviceDirs are directories with files of the Container Device Interface; nil means /etc/cdi and /var/run/cdi. A file in
+	// a later one has precedence.
+	DeviceDirs []string
+
 	Logs    container.LogLimits // of each container; the zero value means that logs grow without bound
 	Version string              // of this program, for CRI's Version
 	Program string              // its file, for a restart in place; "" means that there is none
@@ -62,6 +66,9 @@ type Options struct {
 
 func (o Options) check() (Options, error) {
 	var errs []error
+	if o.DeviceDirs == nil {
+		o.DeviceDirs = []string{"/etc/cdi", "/var/run/cdi"}
+	}
 	places := map[string]string{"socket": o.Socket, "root": o.Root, "state": o.State}
 	if o.CNIConfDir != "" {
 		places["cni-conf-dir"] = o.CNIConfDir

@@ -55,10 +55,10 @@ func main() {
 
 // settings are the flags.
 type settings struct {
-	socket, root, state, cgroup, bridge, podCIDR, serviceCIDR, table, log, registries, cniConf, cniBin string
-	debug                                                                                              bool
-	readyFD, logFiles                                                                                  int
-	logSize                                                                                            int64
+	socket, root, state, cgroup, bridge, podCIDR, serviceCIDR, table, log, registries, cniConf, cniBin, cdi string
+	debug                                                                                                   bool
+	readyFD, logFiles                                                                                       int
+	logSize                                                                                                 int64
 }
 
 func (s *settings) flags(out io.Writer) *flag.FlagSet {
@@ -73,6 +73,7 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	f.StringVar(&s.serviceCIDR, "service-cidr", "", "service `network`, or one for each IP family, which is routed to the bridge; none if empty")
 	f.StringVar(&s.table, "table", "sampan-runtime", "`name` of the nftables table")
 	f.StringVar(&s.cniConf, "cni-conf-dir", "", "`directory` with the configuration of CNI plug-ins, which then connect pods in place of the bridge; \"default\" means "+cni.DefaultConfDir)
+	f.StringVar(&s.cdi, "cdi-spec-dirs", "/etc/cdi,/var/run/cdi", "`directories` with files of the Container Device Interface, separated by commas; a later one has precedence")
 	f.StringVar(&s.cniBin, "cni-bin-dir", cni.DefaultBinDir, "`directories` with the programs of CNI plug-ins, separated by commas")
 	f.StringVar(&s.registries, "registries", "/etc/sampan/certs.d,/etc/containerd/certs.d",
 		"`directories` with the configuration of registries (HOST/hosts.toml, as for containerd), separated by commas; read at each pull")
@@ -102,6 +103,9 @@ func (s *settings) options(log *slog.Logger) (runtime.Options, error) {
 	}
 	if s.cniConf != "" {
 		o.CNIConfDir, o.CNIBinDirs = s.cniConf, strings.Split(s.cniBin, ",")
+	}
+	if s.cdi != "" {
+		o.DeviceDirs = strings.Split(s.cdi, ",")
 	}
 	if s.registries != "" {
 		o.Registries = strings.Split(s.registries, ",")

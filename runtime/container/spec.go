@@ -36,6 +36,7 @@ type Spec struct {
 	PIDsOf              string `json:",omitempty"` // id of a running container whose PID namespace it shares; overrides the two before
 
 	Devices []Device
+	Edits   *Edits  `json:",omitempty"`
 	Mounts  []Mount // over the default ones; one with the same destination replaces a default
 
 	Privileged      bool // every capability and device, no seccomp, nothing masked
@@ -179,7 +180,8 @@ func (s *Spec) Validate() error {
 }
 
 // config translates s for libcontainer.
-func (s *Spec) config(profile *Profile) (*configs.Config, error) {
+// dir is the directory of the container's record.
+func (s *Spec) config(profile *Profile, dir string) (*configs.Config, error) {
 	caps, err := capabilities(s)
 	if err != nil {
 		return nil, err
@@ -246,11 +248,12 @@ func (s *Spec) config(profile *Profile) (*configs.Config, error) {
 		oci.Linux.Devices = append(slices.DeleteFunc(oci.Linux.Devices, func(o specs.LinuxDevice) bool { return o.Path == device.Path }), device)
 		oci.Linux.Resources.Devices = append(oci.Linux.Resources.Devices, rule)
 	}
+	s.Edits.apply(oci)
 	c, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{Spec: oci, NoNewKeyring: true})
 	if err != nil {
 		return nil, fmt.Errorf("container configuration: %w", err)
 	}
-	return c, nil
+	return c, s.Edits.bundle(dir, oci, c)
 }
 
 // propagation is that of the root mount, and bounds that of the others: mounts of the
@@ -314,10 +317,15 @@ func (s *Spec) mounts() []specs.Mount {
 		}
 		mounts = append(mounts, specs.Mount{Destination: path.Clean(m.Destination), Type: "bind", Source: m.Source, Options: options})
 	}
+	sortMounts(mounts)
+	return mounts
+}
+
+// sortMounts puts a parent before what lies in it.
+func sortMounts(mounts []specs.Mount) {
 	slices.SortStableFunc(mounts, func(a, b specs.Mount) int {
 		return cmp.Compare(depth(a.Destination), depth(b.Destination))
 	})
-	return mounts
 }
 
 func depth(p string) int {

@@ -76,7 +76,7 @@ func (k *Supervisor) launch(ctx context.Context, e *entry, r *Record) error {
 		return err
 	}
 	defer leave()
-	config, err := k.config(spec)
+	config, err := k.config(spec, e.dir)
 	if err != nil {
 		return err
 	}
@@ -148,12 +148,12 @@ func (k *Supervisor) launch(ctx context.Context, e *entry, r *Record) error {
 }
 
 // config translates a spec. libcontainer reads the ids of a user namespace with a process in it.
-func (k *Supervisor) config(s *Spec) (*configs.Config, error) {
+func (k *Supervisor) config(s *Spec, dir string) (*configs.Config, error) {
 	if s.UserNS != "" {
 		k.spawn.RLock()
 		defer k.spawn.RUnlock()
 	}
-	return s.config(k.profile)
+	return s.config(k.profile, dir)
 }
 
 // An execveWatch reports when a new process has executed the container's program.
@@ -295,7 +295,7 @@ func (k *Supervisor) applyLimits(r *Record, spec *Spec) error {
 	if err != nil {
 		return err
 	}
-	config, err := k.config(enforced)
+	config, err := k.config(enforced, k.containerDir(r.ID))
 	if err != nil {
 		return err
 	}
