@@ -10,6 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -59,6 +60,24 @@ func (p *NodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 		if nameOf(a) != node {
 			return refuse(a, "can only access CSINode with the same name as the requesting node")
 		}
+	case a.Kind.Group == resourcev1.GroupName && a.Kind.Resource == "resourceslices":
+		return resourceSlice(node, a)
+	}
+	return nil
+}
+
+// resourceSlice lets a node create and delete slices of its own devices only. Other writes are checked by the node authorizer,
+// which does not see the content of a creation, nor each object of a deletion of many.
+func resourceSlice(node string, a *Attributes) error {
+	of := func(o any) bool {
+		s, ok := o.(*resourcev1.ResourceSlice)
+		return ok && s.Spec.NodeName != nil && *s.Spec.NodeName == node
+	}
+	switch {
+	case a.Operation == Create && !of(a.Object):
+		return refuse(a, "can only create ResourceSlice with the same NodeName as the requesting node")
+	case a.Operation == Delete && !of(a.Old):
+		return refuse(a, "can only delete ResourceSlice with the same NodeName as the requesting node")
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,6 +73,10 @@ func TestNodeRestriction(t *testing.T) {
 	drivers := func(name string) *admission.Attributes {
 		return creating(kind("storage.k8s.io", "csinodes", "CSINode", false), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
+	devices := kind("resource.k8s.io", "resourceslices", "ResourceSlice", false)
+	slice := func(node string) *resourcev1.ResourceSlice {
+		return &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{NodeName: &node}}
+	}
 	sub := func(a *admission.Attributes, name string) *admission.Attributes {
 		a.Subresource = name
 		return a
@@ -135,6 +140,12 @@ func TestNodeRestriction(t *testing.T) {
 		{"its lease", lease("kube-node-lease", "n1"), ""},
 		{"another's lease", lease("kube-node-lease", "n2"), "same name as the requesting node"},
 		{"a lease elsewhere", lease("kube-system", "n1"), "can only access leases in the"},
+
+		{"devices of its own", creating(devices, slice("n1")), ""},
+		{"devices of another", creating(devices, slice("n2")), "can only create ResourceSlice with the same NodeName as the requesting node"},
+		{"devices of all nodes", creating(devices, &resourcev1.ResourceSlice{}), "can only create ResourceSlice with the same NodeName"},
+		{"deleting its devices", deleting(devices, slice("n1")), ""},
+		{"deleting another's devices", deleting(devices, slice("n2")), "can only delete ResourceSlice with the same NodeName as the requesting node"},
 
 		{"its drivers", drivers("n1"), ""},
 		{"another's drivers", drivers("n2"), "can only access CSINode with the same name as the requesting node"},

@@ -7,10 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
@@ -36,6 +38,10 @@ func (n nodes) decide(ctx context.Context, node string, a *Attributes) Decision 
 		return n.decideStorage(ctx, node, a)
 	case schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}:
 		return n.decideAttachment(ctx, node, a)
+	case schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}:
+		return n.decideResourceClaim(ctx, node, a)
+	case schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceslices"}:
+		return n.decideResourceSlice(ctx, node, a)
 	case schema.GroupResource{Resource: "serviceaccounts"}:
 		return n.decideServiceAccount(ctx, node, a)
 	}
@@ -238,6 +244,46 @@ func (n nodes) decideAttachment(ctx context.Context, node string, a *Attributes)
 		return yes()
 	}
 	return unrelated(node)
+}
+
+// decideResourceClaim lets a node get the claims of devices that its pods use.
+func (n nodes) decideResourceClaim(ctx context.Context, node string, a *Attributes) Decision {
+	if a.Verb != "get" || a.Subresource != "" || a.Name == "" {
+		return no("can only get individual resources of this type")
+	}
+	return n.named(ctx, node, a, func(pod *corev1.Pod, found func(string)) {
+		for name := range resourceclaim.PodClaims(pod) {
+			found(name)
+		}
+	})
+}
+
+// decideResourceSlice lets a node read and write the slices of its own devices.
+func (n nodes) decideResourceSlice(ctx context.Context, node string, a *Attributes) Decision {
+	if a.Subresource != "" {
+		return no("cannot authorize ResourceSlice subresources")
+	}
+	switch a.Verb {
+	case "create": // of which node: NodeRestriction
+		return yes()
+	case "get", "update", "patch", "delete":
+		if n.objects == nil || a.Name == "" {
+			return unrelated(node)
+		}
+		o, err := n.objects.Get(ctx, resourcev1.SchemeGroupVersion.WithResource("resourceslices"), "", a.Name)
+		if s, ok := o.(*resourcev1.ResourceSlice); err == nil && ok && s.Spec.NodeName != nil && *s.Spec.NodeName == node {
+			return yes()
+		}
+		return unrelated(node)
+	case "watch", "list", "deletecollection":
+		if a.Fields != nil {
+			if of, ok := a.Fields.RequiresExactMatch(resourcev1.ResourceSliceSelectorNodeName); ok && of == node {
+				return yes()
+			}
+		}
+		return no("can only list/watch/deletecollection resourceslices with nodeName field selector")
+	}
+	return no("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
 }
 
 // decideStorage lets a node get the claims that its pods name, and the volumes of these, and write the status of such a claim.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,9 +55,13 @@ func stored() map[string]catalog.Object {
 	attachment := func(node string) *storagev1.VolumeAttachment {
 		return &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: node}}
 	}
+	slice := func(node string) *resourcev1.ResourceSlice {
+		return &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{NodeName: &node}}
+	}
 	return map[string]catalog.Object{
 		"persistentvolumeclaims a/data": claim("1", "pv"), "persistentvolumes /pv": volume("1", "stage", "publish"),
 		"persistentvolumeclaims a/forged": claim("2", "pv-of-another"), "persistentvolumes /pv-of-another": volume("3", "stale", "stale"),
+		"resourceslices /slice-mine": slice("n1"), "resourceslices /slice-theirs": slice("n2"),
 		"volumeattachments /csi-mine": attachment("n1"), "volumeattachments /csi-theirs": attachment("n2"),
 	}
 }
@@ -82,7 +87,7 @@ func pod(namespace, name, node string, change func(*corev1.PodSpec)) *corev1.Pod
 func named(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 
 func fleet() pods {
-	return pods{
+	list := pods{
 		pod("a", "mine", "n1", func(s *corev1.PodSpec) {
 			s.ImagePullSecrets = []corev1.LocalObjectReference{named("pull")}
 			s.InitContainers = []corev1.Container{{Env: []corev1.EnvVar{{ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: named("init-env")}}}}}}
@@ -102,6 +107,14 @@ func fleet() pods {
 		}),
 		pod("b", "theirs", "n2", func(s *corev1.PodSpec) { s.ImagePullSecrets = []corev1.LocalObjectReference{named("pull-b")} }),
 	}
+	mine := list[0]
+	mine.Spec.ResourceClaims = []corev1.PodResourceClaim{
+		{Name: "named", ResourceClaimName: new("claim-mine")}, {Name: "made", ResourceClaimTemplateName: new("t")},
+	}
+	mine.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "made", ResourceClaimName: new("claim-made")}}
+	mine.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim-extended"}
+	list[1].Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "named", ResourceClaimName: new("claim-theirs")}}
+	return list
 }
 
 func user(name string, groups ...string) *auth.User {
@@ -236,6 +249,19 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{node, "update csinodes.storage.k8s.io n1", true},
 		{node, "update csinodes.storage.k8s.io n2", false},
 		{node, "list csinodes.storage.k8s.io *", false},
+		{node, "create resourceslices.resource.k8s.io *", true},
+		{node, "list resourceslices.resource.k8s.io * spec.nodeName=n1", true},
+		{node, "deletecollection resourceslices.resource.k8s.io * spec.nodeName=n1,spec.driver=d", true},
+		{node, "list resourceslices.resource.k8s.io * spec.nodeName=n2", false},
+		{node, "list resourceslices.resource.k8s.io *", false},
+		{node, "delete resourceslices.resource.k8s.io slice-mine", true},
+		{node, "delete resourceslices.resource.k8s.io slice-theirs", false},
+		{node, "get resourceclaims.resource.k8s.io a/claim-mine", true},
+		{node, "get resourceclaims.resource.k8s.io a/claim-made", true},
+		{node, "get resourceclaims.resource.k8s.io a/claim-extended", true},
+		{node, "get resourceclaims.resource.k8s.io b/claim-theirs", false},
+		{node, "list resourceclaims.resource.k8s.io a/*", false},
+		{node, "update resourceclaims.resource.k8s.io a/claim-mine", false},
 		{node, "list persistentvolumeclaims a/*", false},
 		{node, "get persistentvolumeclaims a/nobodys", false},
 		{node, "get persistentvolumes disk", false},
