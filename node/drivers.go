@@ -21,6 +21,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/node/csi"
+	"github.com/sampan-io/sampan/node/dra"
 	"github.com/sampan-io/sampan/node/pluginregistry"
 )
 
@@ -31,7 +32,7 @@ const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 // later as a whole.
 const conflicts = 10
 
-// openDrivers prepares the node for CSI drivers.
+// openDrivers prepares the node for drivers of volumes (CSI) and of devices (DRA).
 func (n *Node) openDrivers() error {
 	if !n.opts.CSI || n.files.root == "" {
 		return nil
@@ -40,11 +41,14 @@ func (n *Node) openDrivers() error {
 		Root: n.files.root, Node: n.opts.Name, Install: n.installDriver, Uninstall: n.uninstallDriver,
 		Changed: func() { n.health.notify(true) }, Registered: n.driverRegistered, Log: n.log,
 	})
+	n.claims = dra.New(dra.Options{
+		Root: n.files.root, Claim: n.resourceClaim, Wipe: n.wipeSlices, Registered: n.driverRegistered, Changed: n.nudge, Log: n.log,
+	})
 	n.registry = pluginregistry.New(pluginregistry.Options{
 		Sockets: pluginregistry.Sockets(n.files.root), Log: n.log,
-		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.csi},
+		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.csi, registration.DRAPlugin: n.claims},
 	})
-	return errors.Join(n.registry.Open(), n.csi.Open())
+	return errors.Join(n.registry.Open(), n.csi.Open(), n.claims.Open())
 }
 
 // shareMounts makes a directory a shared mount, unless it is on one, so that mounts that containers make in it appear on the
@@ -84,7 +88,7 @@ func shareMounts(dir string) error {
 func (n *Node) driverRegistered() {
 	for _, w := range n.allWorkers() {
 		w.post(func() {
-			if m := &w.view.Memory; m.Setup.Reason == failedMount {
+			if m := &w.view.Memory; m.Setup.Reason == failedMount || m.Setup.Reason == failedPrepare {
 				m.Setup.Retry = m.Setup.At
 			}
 		})

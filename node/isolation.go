@@ -105,6 +105,12 @@ func (w *worker) refuse(r lifecycle.Rejection) func() {
 	return func() { w.view.Memory.Failed = r.Verdict() }
 }
 
+// devicesChanged is called when plug-ins have reported other devices, or another health of them.
+func (n *Node) devicesChanged() {
+	n.health.notify(true)
+	n.nudge(n.devices.Pods())
+}
+
 // serveDevicePlugins serves device plug-ins until ctx is cancelled. Without them the node goes on.
 func (n *Node) serveDevicePlugins(ctx context.Context) error {
 	if err := n.devices.Run(ctx); err != nil {
@@ -114,8 +120,11 @@ func (n *Node) serveDevicePlugins(ctx context.Context) error {
 	return nil
 }
 
-// addDevices adds to the configuration of a container what device plug-ins gave it.
+// addDevices adds to the configuration of a container what drivers and device plug-ins gave it.
 func (n *Node) addDevices(ctx context.Context, o order, c *cri.ContainerConfig) error {
+	if err := n.addClaimed(o, c); err != nil {
+		return err
+	}
 	if n.devices == nil {
 		return nil
 	}

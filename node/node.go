@@ -25,6 +25,7 @@ import (
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/deviceplugin"
+	"github.com/sampan-io/sampan/node/dra"
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
@@ -79,8 +80,8 @@ type Options struct {
 	// KubeletPluginDir is where plug-ins look for kubelet.sock that know no other directory; empty means nowhere.
 	KubeletPluginDir string
 
-	// CSI lets drivers of volumes register, by sockets in RootDir/plugins_registry. Pods find RootDir at /var/lib/kubelet. It
-	// needs RootDir.
+	// CSI lets drivers of volumes (CSI) and of devices (DRA) register, by sockets in RootDir/plugins_registry. Pods find
+	// RootDir at /var/lib/kubelet. It needs RootDir.
 	CSI bool
 
 	// Seccomp is what containers without a seccomp profile get, and where the profiles of type Localhost are.
@@ -228,6 +229,7 @@ type Node struct {
 	cgroups     *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
 	devices     *deviceplugin.Manager // nil: there are no device plug-ins
 	csi         *csi.Manager          // nil: there are no CSI drivers; written before any worker starts
+	claims      *dra.Manager          // nil: there are no drivers of devices; written before any worker starts
 	registry    *pluginregistry.Registry
 	handlers    handlers // of the runtime; written before any worker starts
 	features    *corev1.NodeFeatures
@@ -299,7 +301,7 @@ func New(opts Options) (*Node, error) {
 	n.users = newUsers(n.files, opts.MaxPods)
 	if opts.RootDir != "" && opts.DevicePluginDir != "" {
 		n.devices = deviceplugin.New(deviceplugin.Options{
-			Dir: opts.DevicePluginDir, Also: opts.KubeletPluginDir, State: filepath.Join(opts.RootDir, "devices.json"), Changed: func() { n.health.notify(true) }, Log: n.log,
+			Dir: opts.DevicePluginDir, Also: opts.KubeletPluginDir, State: filepath.Join(opts.RootDir, "devices.json"), Changed: n.devicesChanged, Log: n.log,
 		})
 	}
 	return n, nil
@@ -346,7 +348,7 @@ func (n *Node) Run(ctx context.Context) error {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
 	}
 	if n.csi != nil {
-		last = append(last, run.Task{Name: "CSI drivers", Run: n.csi.Run}, run.Task{Name: "plug-ins", Run: n.registry.Run})
+		last = append(last, run.Task{Name: "CSI drivers", Run: n.csi.Run}, run.Task{Name: "resource claims", Run: n.claims.Run}, run.Task{Name: "plug-ins", Run: n.registry.Run})
 	}
 	if n.opts.RootDir != "" {
 		last = append(last, run.Task{Name: "eviction", Run: n.watchPressure})

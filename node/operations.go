@@ -71,6 +71,11 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 			err := errors.Join(w.n.opts.Runtime.StopPodSandbox(ctx, a.ID), w.n.opts.Runtime.RemovePodSandbox(ctx, a.ID))
 			return func() { w.stopped(ctx, "old sandbox", err) }
 		})
+	case lifecycle.Unprepare:
+		w.begin(a, now, false, func(ctx context.Context) func() {
+			err := w.n.claims.Unprepare(ctx, w.uid)
+			return func() { w.unprepared(ctx, err) }
+		})
 	case lifecycle.Remove:
 		gone, sandboxes := w.view.Gone, w.sandboxes
 		w.begin(a, now, false, func(ctx context.Context) func() {
@@ -128,6 +133,9 @@ func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action)
 	if err != nil {
 		return w.setUpFailed(ctx, failedMount, err)
 	}
+	if err := w.prepareClaims(ctx, pod); err != nil {
+		return w.setUpFailed(ctx, failedPrepare, fmt.Errorf("Failed to prepare dynamic resources: %w", err)) //nolint:staticcheck // an event's text
+	}
 	if !w.n.enter(ctx) {
 		return func() {}
 	}
@@ -172,7 +180,7 @@ func (w *worker) setUpFailed(ctx context.Context, reason string, err error) func
 		now := time.Now()
 		// A missing object (a config map) ends the pause when it appears.
 		w.view.Memory.Setup = lifecycle.Failure{Reason: reason, Message: err.Error(), At: now, Retry: now.Add(setupBackoff(w.setups))}
-		if reason != failedMount {
+		if reason != failedMount && reason != failedPrepare {
 			w.find(ctx)
 		}
 	}
@@ -541,15 +549,17 @@ func (w *worker) removed(ctx context.Context, err error) {
 		w.over = true
 	case ctx.Err() == nil:
 		w.log.Warn("pod not removed, will try again", "err", err)
-		w.setups++
-		w.busy["remove"] = &operation{cancel: func() {}}
-		pause := pauseAfter(w.setups)
-		w.ops.Go(func(ctx context.Context) {
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			}
-			w.post(func() { delete(w.busy, "remove") })
-		})
+		w.postpone("remove")
 	}
+}
+
+// postpone holds back the next action with a key, for a time that grows with each failure.
+func (w *worker) postpone(action string) {
+	w.setups++
+	w.busy[action] = &operation{cancel: func() {}}
+	pause := pauseAfter(w.setups)
+	w.ops.Go(func(ctx context.Context) {
+		run.Pause(ctx, pause)
+		w.post(func() { delete(w.busy, action) })
+	})
 }

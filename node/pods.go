@@ -125,6 +125,15 @@ func (n *Node) adoptOrphans() {
 		orphan(pod, f)
 	}
 	n.found = nil
+	if n.claims != nil {
+		for _, uid := range n.claims.Pods() {
+			if n.workers[uid] == nil {
+				pod := &corev1.Pod{}
+				pod.UID = uid
+				orphan(pod, nil)
+			}
+		}
+	}
 	for _, uid := range n.files.pods() {
 		if n.workers[uid] == nil {
 			pod := &corev1.Pod{}

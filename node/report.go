@@ -107,7 +107,7 @@ func beginning(s *corev1.PodStatus) bool {
 
 // report writes the status if it is due, and returns when to look again.
 func (w *worker) report(now time.Time) time.Time {
-	s := w.view.Last
+	s := w.reportable()
 	// A pod that is being created or stopped has a better status in a moment: when it
 	// runs, or when all its containers have stopped.
 	patient := w.rep.sent.StartTime == nil && beginning(&s) || w.view.Deleting() && !w.view.Stopped()

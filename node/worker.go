@@ -256,6 +256,7 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 			w.n.objects.hold(pod)
 		}
 		w.volumesDue = w.volumesDue || shownChanged(w.view.Pod, pod)
+		w.claimsChanged(pod)
 		w.view.Pod = pod
 		w.judged = false
 	}
@@ -360,9 +361,11 @@ func (w *worker) serves(now time.Time) bool {
 // latest; the zero time means only after the next event.
 func (w *worker) step(now time.Time) time.Time {
 	w.view.Now = now
+	w.view.Memory.Prepared = w.n.claims != nil && w.n.claims.Holds(w.uid)
 	w.resized()
 	asked := w.probe(now)
 	last := w.n.scheme.Status(w.view)
+	aged := w.describeDevices(&last, now)
 	w.publish(&last)
 	w.n.metrics.ran(w.view.Pod, w.seen, &w.view.Last, &last, now)
 	if podstate.ReadyIn(&w.view.Last) && !podstate.ReadyIn(&last) {
@@ -391,7 +394,7 @@ func (w *worker) step(now time.Time) time.Time {
 			w.containerEvent(name, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", name, w.key.Name, w.key.Namespace, w.uid)
 		}
 	}
-	return earliest(d.Wake, w.report(now), w.renew(now), asked)
+	return earliest(d.Wake, w.report(now), w.renew(now), asked, aged)
 }
 
 // fail ends the pod: its containers are stopped within the grace period.
@@ -412,7 +415,7 @@ func (w *worker) blocked(a lifecycle.Action) bool {
 		}
 		return true
 	}
-	if (a.Verb == lifecycle.Release || a.Verb == lifecycle.Remove) && w.busy["start"] != nil {
+	if (a.Verb == lifecycle.Release || a.Verb == lifecycle.Unprepare || a.Verb == lifecycle.Remove) && w.busy["start"] != nil {
 		return true // it may be making something
 	}
 	if a.Verb == lifecycle.Remove {

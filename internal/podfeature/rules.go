@@ -13,10 +13,6 @@ var podRules = []rule[corev1.PodSpec]{ //nolint:gochecknoglobals // a constant
 		reason: "PodOSNotSupported", words: "Failed to admit pod as the OS field doesn't match node OS",
 	},
 	{
-		field: "resourceClaims", effect: Rejected, because: "the node agent talks to no drivers of devices",
-		asked: func(s *corev1.PodSpec) (any, bool) { return nil, len(s.ResourceClaims) > 0 },
-	},
-	{
 		field: "securityContext.seLinuxOptions", effect: Ignored, because: noSELinux,
 		asked: func(s *corev1.PodSpec) (any, bool) { return nil, podSecurity(s).SELinuxOptions != nil },
 	},

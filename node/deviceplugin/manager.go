@@ -271,6 +271,41 @@ func (m *Manager) Resources() (capacity, allocatable corev1.ResourceList) {
 	return capacity, allocatable
 }
 
+// Pods returns the pods whose containers have devices.
+func (m *Manager) Pods() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[types.UID]bool{}
+	for o := range m.grants {
+		all[o.Pod] = true
+	}
+	return slices.Collect(maps.Keys(all))
+}
+
+// Status describes the devices of a container, for its status. As in kubelet, a device that no plug-in reports any more counts
+// as healthy.
+func (m *Manager) Status(pod types.UID, container string) []corev1.ResourceStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []corev1.ResourceStatus
+	for o, g := range m.grants {
+		if o.Pod != pod || o.Container != container || g.Response == nil {
+			continue
+		}
+		status := corev1.ResourceStatus{Name: corev1.ResourceName(o.Resource)}
+		for _, id := range slices.Sorted(slices.Values(g.Devices)) {
+			r := corev1.ResourceHealth{ResourceID: corev1.ResourceID(id), Health: corev1.ResourceHealthStatusHealthy}
+			if s := m.resources[o.Resource]; s != nil && s.devices[id] != nil && s.devices[id].GetHealth() != api.Healthy {
+				r.Health = corev1.ResourceHealthStatusUnhealthy
+			}
+			status.Resources = append(status.Resources, r)
+		}
+		all = append(all, status)
+	}
+	slices.SortFunc(all, func(a, b corev1.ResourceStatus) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return all
+}
+
 // Allocate gives each container of the pod the devices that it asks for, unless it has them. An error is final: the pod
 // can't run on this node. Resources that no plug-in has registered are left alone.
 func (m *Manager) Allocate(ctx context.Context, pod *corev1.Pod) error {

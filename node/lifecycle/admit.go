@@ -33,11 +33,6 @@ func (r Rejection) Outdated() bool { return r.Reason == nodeAffinity }
 // Supported returns why the agent of a real node does not run a pod: it would never start or become ready, or it asks for
 // isolation that it would not get. It returns nil if there is no such reason. A simulated node runs every pod.
 func Supported(pod *corev1.Pod) *Rejection {
-	if e := pod.Status.ExtendedResourceClaimStatus; e != nil {
-		// The scheduler allocated devices to the pod, and none would be in its containers.
-		return &Rejection{podfeature.Unsupported, fmt.Sprintf(
-			"status.extendedResourceClaimStatus: %s is not supported by Sampan's node agent: it talks to no drivers of devices", e.ResourceClaimName)}
-	}
 	f := podfeature.Rejection(&pod.Spec)
 	if f.Effect != podfeature.Rejected {
 		return nil

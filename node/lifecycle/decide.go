@@ -25,6 +25,8 @@ const (
 	Stop Verb = "stop"
 	// Release stops the sandbox, which frees its addresses. Logs stay.
 	Release Verb = "release"
+	// Unprepare has drivers unprepare the pod's resource claims. Everything is stopped by then.
+	Unprepare Verb = "unprepare"
 	// Discard removes a sandbox that another has taken the place of.
 	Discard Verb = "discard"
 	// Remove ends the pod: volumes, the object, then what the runtime has kept.
@@ -54,7 +56,7 @@ func (a Action) Key() string {
 		return "start"
 	case Update, PreStop, Stop, Release, Discard:
 		return string(a.Verb) + " " + a.ID
-	case Remove, Fail: // the pod has one of each
+	case Unprepare, Remove, Fail: // the pod has one of each
 	}
 	return string(a.Verb)
 }
@@ -70,8 +72,8 @@ func (a Action) String() string {
 		return fmt.Sprintf("%s %s grace=%s", a.Verb, a.ID, a.Grace)
 	case Fail:
 		return "fail " + a.Verdict.Reason
-	case Remove:
-		return "remove"
+	case Unprepare, Remove:
+		return string(a.Verb)
 	case Update, Release, Discard: // their ID says it all
 	}
 	return string(a.Verb) + " " + a.ID
@@ -173,6 +175,9 @@ func (d *Decision) end(v *View) {
 		if s.Ready {
 			d.Actions = append(d.Actions, Action{Verb: Release, ID: s.ID})
 		}
+	}
+	if v.Memory.Prepared && len(d.Actions) == 0 {
+		d.Actions = append(d.Actions, Action{Verb: Unprepare})
 	}
 }
 

@@ -100,6 +100,10 @@ type Memory struct {
 
 	Resize Resize
 
+	// Prepared is true while drivers have prepared resource claims of the pod, or may have. The end of the pod is not
+	// reported before they have unprepared them.
+	Prepared bool
+
 	// Failed ends the pod: it is stopped, and Failed for this reason.
 	Failed Verdict
 }
