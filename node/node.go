@@ -367,6 +367,9 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.devices != nil {
 		first = append(first, run.Task{Name: "device plug-ins", Run: n.serveDevicePlugins})
 	}
+	if n.devices != nil || n.claims != nil {
+		first = append(first, run.Task{Name: "API about devices of pods", Run: n.servePodResources})
+	}
 	if n.opts.DrainPause >= 0 {
 		first = append(first, run.Task{Name: "departures", Run: n.followDepartures})
 	}

@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -303,6 +305,62 @@ func (m *Manager) Status(pod types.UID, container string) []corev1.ResourceStatu
 		all = append(all, status)
 	}
 	slices.SortFunc(all, func(a, b corev1.ResourceStatus) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	return all
+}
+
+// Given describes the devices of a container, one by one, with the NUMA nodes that they are at.
+func (m *Manager) Given(pod types.UID, container string) []*podresources.ContainerDevices {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*podresources.ContainerDevices
+	for o, g := range m.grants {
+		if o.Pod == pod && o.Container == container && g.Response != nil {
+			all = m.describe(all, o.Resource, g.Devices)
+		}
+	}
+	return sorted(all)
+}
+
+// Allocatable describes the healthy devices of all plug-ins.
+func (m *Manager) Allocatable() []*podresources.ContainerDevices {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*podresources.ContainerDevices
+	for name, s := range m.resources {
+		var ids []string
+		for id, d := range s.devices {
+			if s.plugin != nil && d.GetHealth() == api.Healthy {
+				ids = append(ids, id)
+			}
+		}
+		all = m.describe(all, name, ids)
+	}
+	return sorted(all)
+}
+
+// describe adds descriptions of devices. The caller holds mu.
+func (m *Manager) describe(all []*podresources.ContainerDevices, name string, ids []string) []*podresources.ContainerDevices {
+	for _, id := range ids {
+		var nodes []*api.NUMANode
+		if s := m.resources[name]; s != nil {
+			nodes = s.devices[id].GetTopology().GetNodes()
+		}
+		if len(nodes) == 0 {
+			all = append(all, &podresources.ContainerDevices{ResourceName: name, DeviceIds: []string{id}})
+		}
+		for _, n := range nodes {
+			all = append(all, &podresources.ContainerDevices{ResourceName: name, DeviceIds: []string{id}, Topology: &podresources.TopologyInfo{
+				Nodes: []*podresources.NUMANode{{ID: n.GetID()}},
+			}})
+		}
+	}
+	return all
+}
+
+func sorted(all []*podresources.ContainerDevices) []*podresources.ContainerDevices {
+	slices.SortStableFunc(all, func(a, b *podresources.ContainerDevices) int {
+		return cmp.Or(strings.Compare(a.GetResourceName(), b.GetResourceName()), slices.Compare(a.GetDeviceIds(), b.GetDeviceIds()))
+	})
 	return all
 }
 

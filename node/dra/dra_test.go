@@ -125,8 +125,10 @@ func (r *rig) driver() *fakeDriver {
 	}
 	server := grpc.NewServer()
 	api.RegisterDRAPluginServer(server, d)
-	r.group.Go(func(context.Context) { _ = server.Serve(l) })
-	r.t.Cleanup(server.Stop)
+	r.group.Go(func(ctx context.Context) {
+		defer context.AfterFunc(ctx, server.Stop)()
+		_ = server.Serve(l)
+	})
 	if err := r.manager.Register(r.t.Context(), r.plugin()); err != nil {
 		r.t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -370,6 +371,42 @@ func (m *Manager) Devices(pod *corev1.Pod, c *corev1.Container) ([]string, error
 		}
 	}
 	return unique(ids), nil
+}
+
+// Describe describes the claims that a container uses, with all devices that are prepared in them.
+func (m *Manager) Describe(pod *corev1.Pod, c *corev1.Container) []*podresources.DynamicResource {
+	requests, err := requestsOf(pod, c)
+	if err != nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*podresources.DynamicResource
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		prepared := m.claims[key{pod.Namespace, name}]
+		if prepared == nil {
+			continue
+		}
+		r := &podresources.DynamicResource{ClaimName: prepared.Name, ClaimNamespace: prepared.Namespace}
+		for _, driver := range slices.Sorted(maps.Keys(prepared.Drivers)) {
+			for _, d := range prepared.Drivers[driver] {
+				r.ClaimResources = append(r.ClaimResources, d.describe(driver))
+			}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func (d *device) describe(driver string) *podresources.ClaimResource {
+	r := &podresources.ClaimResource{DriverName: driver, PoolName: d.Pool, DeviceName: d.Name}
+	for _, id := range d.CDI {
+		r.CdiDevices = append(r.CdiDevices, &podresources.CDIDevice{Name: id})
+	}
+	if d.Share != "" {
+		r.ShareId = new(d.Share)
+	}
+	return r
 }
 
 // in reports whether a device is for a request of its claim; "" means any.

@@ -51,6 +51,8 @@ func (p *player) do(verb string, args []string) []string {
 		p.sandbox(args)
 	case "container": // container NAME ATTEMPT STATE [CODE [REASON]]
 		p.container(args)
+	case "claims": // claims prepared|free
+		v.Memory.Prepared = args[0] == "prepared"
 	case "forget": // the runtime lost everything
 		v.Sandboxes, v.Containers = nil, nil
 	case "restarted": // restarted NAME: its next attempt is being made
