@@ -139,15 +139,3 @@ func TestLongestGracePeriodIsNotNegative(t *testing.T) {
 		t.Errorf("a grace period of %d seconds is %v", *p.Spec.TerminationGracePeriodSeconds, g)
 	}
 }
-
-func TestPodWithAllocatedDevicesIsNotSupported(t *testing.T) {
-	pod := &corev1.Pod{}
-	if r := lifecycle.Supported(pod); r != nil {
-		t.Errorf("without devices: %v", r)
-	}
-	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "c"}
-	want := "status.extendedResourceClaimStatus: c is not supported by Sampan's node agent: it talks to no drivers of devices"
-	if r := lifecycle.Supported(pod); r == nil || r.Reason != "UnsupportedFeature" || r.Message != want {
-		t.Errorf("with devices: %v, want %q", r, want)
-	}
-}

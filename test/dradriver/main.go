@@ -157,7 +157,9 @@ func (d *driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplug
 }
 
 // HandleError prints errors in the background.
-func (d *driver) HandleError(_ context.Context, err error, message string) { log.Print(message, ": ", err) }
+func (d *driver) HandleError(_ context.Context, err error, message string) {
+	log.Print(message, ": ", err)
+}
 
 // WatchHealthStatus reports that the devices are healthy, and that device two is not if there is the file DATA/warm.
 func (d *driver) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
