@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -163,6 +164,18 @@ func TestDevicesBelongToOneContainer(t *testing.T) {
 	}
 	if got := r.devices("p") + "; " + r.devices("q"); got != "a,c /dev/gpu; d /dev/gpu" {
 		t.Errorf("devices %s", got)
+	}
+
+	// The health of the devices of a container is for its status, and monitors are told which it has.
+	r.report(api.Unhealthy, api.Unhealthy, api.Healthy, api.Healthy)
+	if got := fmt.Sprint(r.manager.Status("p", "c")); got != "[{example.com/gpu [{a Unhealthy <nil>} {c Healthy <nil>}]}]" {
+		t.Errorf("the status of the devices is %s", got)
+	}
+	if got := r.manager.Given("p", "c"); len(got) != 2 || got[0].GetResourceName() != gpu || got[0].GetDeviceIds()[0] != "a" || got[1].GetDeviceIds()[0] != "c" {
+		t.Errorf("the devices of the container are %v", got)
+	}
+	if got := r.manager.Allocatable(); len(got) != 2 || got[0].GetDeviceIds()[0] != "c" || got[1].GetDeviceIds()[0] != "d" {
+		t.Errorf("the devices that can be used are %v", got)
 	}
 
 	// A restarted agent knows what containers have, before the plug-in is back.

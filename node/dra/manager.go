@@ -323,7 +323,7 @@ func (m *Manager) unprepare(ctx context.Context, pod types.UID) error {
 	return nil
 }
 
-// leave ends the use of claims by a pod, and returns those that no other pod uses, which stay the pod's until they are
+// leave ends the use of claims by a pod, and returns the claims of no other pod, which stay the pod's until they are
 // unprepared, with what drivers are to be asked. Shared reports whether it left others.
 func (m *Manager) leave(pod types.UID) (last []*claim, shared bool, calls map[string][]*api.Claim) {
 	m.mu.Lock()

@@ -177,7 +177,7 @@ func (r *Registry) remove(ctx context.Context, p Plugin) {
 	r.opts.Handlers[p.Type].Remove(limited, p)
 }
 
-// register asks a plug-in who it is, registers it, and tells it whether that succeeded.
+// register asks a plug-in who it is, registers it, and reports to it whether that succeeded.
 func (r *Registry) register(ctx context.Context, socket string) (Plugin, error) {
 	p := Plugin{Socket: socket}
 	conn, err := r.opts.Sockets.Connect(filepath.Join(directory, socket))
