@@ -70,8 +70,12 @@ func (t *accountToken) get(ctx context.Context) (string, error) {
 }
 
 // drop forgets a token that the server has refused.
-func (t *accountToken) drop(token string) {
-	t.turn <- struct{}{}
+func (t *accountToken) drop(ctx context.Context, token string) {
+	select {
+	case t.turn <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
 	defer func() { <-t.turn }()
 	if t.token == token {
 		t.token = ""
@@ -126,7 +130,7 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Header.Set("Authorization", "Bearer "+token)
 	resp, err := b.next.RoundTrip(r)
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		b.token.drop(token) // the account may have been made again; the controller tries again
+		b.token.drop(r.Context(), token) // the account may have been made again; the controller tries again
 	}
 	return resp, err
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
@@ -209,17 +210,32 @@ func (o Options) work(ctx context.Context, cfg *rest.Config, api *client.REST, m
 // await returns what the server serves, when it answers. A server that cannot be used is an error.
 func (o Options) await(ctx context.Context, api *client.REST) (*catalog, error) {
 	for failures := 1; ; failures++ {
-		c, err := newCatalog(ctx, api, api)
-		if err == nil || errors.Is(err, errTooOld) {
-			return c, err
+		err := ready(ctx, api)
+		if err == nil {
+			var c *catalog
+			if c, err = newCatalog(ctx, api, api); err == nil || errors.Is(err, errTooOld) {
+				return c, err
+			}
 		}
 		if failures == 1 && ctx.Err() == nil {
-			o.Log.WarnContext(ctx, "reading the resources of the server failed; trying again", "err", err)
+			o.Log.WarnContext(ctx, "the resources of the server cannot be read; trying again", "err", err)
 		}
 		if !run.Pause(ctx, run.Backoff{First: time.Second, Max: 30 * time.Second}.Pause(failures)) {
 			return nil, nil //nolint:nilnil // the program ends
 		}
 	}
+}
+
+// ready returns an error unless the server is ready. Before that, discovery may lack resources of the server itself.
+func ready(ctx context.Context, server raw) error {
+	resp, err := server.Do(ctx, client.RawRequest{Path: "/readyz"})
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil // it does not say
+	}
+	if err != nil {
+		return fmt.Errorf("the server is not ready: %w", err)
+	}
+	return resp.Body.Close()
 }
 
 // task returns the task that reads discovery after each change of a CustomResourceDefinition or an APIService, until it agrees
