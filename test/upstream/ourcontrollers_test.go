@@ -30,6 +30,15 @@ func TestOurControllersOnAnUpstreamServer(t *testing.T) {
 	c.on(t, "wait", "serviceaccount/default", "--for=created", "--wait-for-creation", "--timeout=2m")
 	c.on(t, "wait", "nodes", "-l", "!ghost", "--for=jsonpath={.spec.taints} absent", "--timeout=2m")
 
+	c.apply(t, `apiVersion: v1
+kind: Pod
+metadata: {name: lost}
+spec:
+  nodeName: ghost
+  tolerations: [{key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 1}]
+  containers: [{name: main, image: any}]
+`)
+
 	t.Run("workloads", c.workloads)
 	t.Run("jobs", c.jobs)
 	t.Run("horizontal pod autoscaler", c.autoscaler)
@@ -47,6 +56,12 @@ func TestOurControllersOnAnUpstreamServer(t *testing.T) {
 	t.Run("a node that never reports", func(t *testing.T) {
 		c.on(t, "wait", "node/ghost", `--for=jsonpath={.status.conditions[?(@.type=="Ready")].reason}=NodeStatusNeverUpdated`, "--timeout=3m")
 		c.on(t, "wait", "node/ghost", `--for=jsonpath={.spec.taints[?(@.effect=="NoExecute")].key}=node.kubernetes.io/unreachable`, "--timeout=3m")
+		c.on(t, "wait", "pod/lost", "--for=jsonpath={.metadata.deletionTimestamp}", "--timeout=1m")
+		if why := c.on(t, "get", "pod", "lost", "-o", `jsonpath={.status.conditions[?(@.type=="DisruptionTarget")].reason}`); why != "DeletionByTaintManager" {
+			t.Errorf("the reason of the eviction is %q", why)
+		}
+		c.on(t, "delete", "node/ghost") // then the garbage collector of pods deletes it
+		c.on(t, "wait", "pod/lost", "--for=deleted", "--timeout=2m")
 	})
 	t.Run("a service without pods", func(t *testing.T) {
 		c.on(t, "wait", "event", "--field-selector=involvedObject.name=nothing,involvedObject.kind=Service", "--for=created", "--wait-for-creation", "--timeout=2m")
