@@ -23,12 +23,12 @@ func TestControllersSelectAllByDefault(t *testing.T) {
 		if got := c.RunsScheduler(); got != tt.scheduler {
 			t.Errorf("--controllers=%s: the scheduler runs: %t, want %t", tt.said, got, tt.scheduler)
 		}
-		for _, name := range strings.Fields(tt.selected) {
+		for name := range strings.FieldsSeq(tt.selected) {
 			if !c.Selection().Selects(name) {
 				t.Errorf("--controllers=%s does not select %s", tt.said, name)
 			}
 		}
-		for _, name := range strings.Fields(tt.off) {
+		for name := range strings.FieldsSeq(tt.off) {
 			if c.Selection().Selects(name) {
 				t.Errorf("--controllers=%s selects %s", tt.said, name)
 			}

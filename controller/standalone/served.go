@@ -316,7 +316,7 @@ func (c *catalog) others(all *discovered) []client.Resource[client.Object] {
 		}
 	}
 	slices.SortFunc(found, func(a, b client.Resource[client.Object]) int {
-		return strings.Compare(a.GroupVersionResource.String(), b.GroupVersionResource.String())
+		return strings.Compare(a.String(), b.String())
 	})
 	return found
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -31,7 +32,7 @@ func TestListenServesMetricsAndHealth(t *testing.T) {
 	defer group.Stop()
 	address := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(log.String())[1]
 	for path, want := range map[string]string{"/metrics": "boats_total 0", "/livez": "ok", "/readyz": "ok", "/healthz": "ok"} {
-		resp, err := http.Get("http://" + address + path) //nolint:noctx // the server is in this test
+		resp, err := http.Get("http://" + address + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,11 +51,11 @@ func TestListenRefusesAddresses(t *testing.T) {
 		"127.0.0.1":   "missing port",
 		"127.0.0.1:x": "--metrics-bind-address: ",
 	} {
-		if _, err := Listen(t.Context(), Options{Address: address, Log: slog.New(slog.DiscardHandler)}, prometheus.NewGoCollector()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Listen(t.Context(), Options{Address: address, Log: slog.New(slog.DiscardHandler)}, collectors.NewGoCollector()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Listen on %s = %v, want %q", address, err, want)
 		}
 	}
-	_, err := Listen(t.Context(), Options{Address: "0.0.0.0:0", CertFile: "none", Log: slog.New(slog.DiscardHandler)}, prometheus.NewGoCollector())
+	_, err := Listen(t.Context(), Options{Address: "0.0.0.0:0", CertFile: "none", Log: slog.New(slog.DiscardHandler)}, collectors.NewGoCollector())
 	if err == nil || !strings.Contains(err.Error(), "--tls-cert-file and --tls-private-key-file: ") {
 		t.Errorf("Listen = %v", err)
 	}
