@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
+	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -50,6 +51,9 @@ func (c *controllers) approve(ctx context.Context, key controller.Key) (controll
 		if !allowed {
 			continue
 		}
+		if r.Spec.Username != request.Subject.CommonName && c.alive(request.Subject.CommonName) {
+			return controller.Result{}, c.deny(ctx, r, request.Subject.CommonName)
+		}
 		approved := r.DeepCopy()
 		approved.Status.Conditions = append(approved.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: right.message,
@@ -57,6 +61,24 @@ func (c *controllers) approve(ctx context.Context, key controller.Key) (controll
 		return controller.Result{}, c.update(ctx, approved, "approval", "error updating approval for csr")
 	}
 	return controller.Result{}, nil // changes of roles wake it
+}
+
+// alive reports whether the node with this user name exists and is Ready.
+func (c *controllers) alive(user string) bool {
+	node, ok := c.nodes.Get("", strings.TrimPrefix(user, nodePrefix))
+	return ok && slices.ContainsFunc(node.Status.Conditions, func(n corev1.NodeCondition) bool {
+		return n.Type == corev1.NodeReady && n.Status == corev1.ConditionTrue
+	})
+}
+
+// deny denies a request for the client certificate of a node that is alive (certificates-C5).
+func (c *controllers) deny(ctx context.Context, r *signingRequest, user string) error {
+	denied := r.DeepCopy()
+	denied.Status.Conditions = append(denied.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "NodeExists",
+		Message: fmt.Sprintf("a Node with name %q and status %q already exists in the cluster; delete the existing Node or change the name of the new one", strings.TrimPrefix(user, nodePrefix), corev1.NodeReady),
+	})
+	return c.update(ctx, denied, "approval", "error updating approval for csr")
 }
 
 // review asks the API server whether the author of a request has a right (certificates-C1).

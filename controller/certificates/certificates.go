@@ -7,6 +7,8 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -41,6 +43,11 @@ type Options struct {
 	// RootCA is the certificate of the API server's authority in PEM, which is published in a ClusterTrustBundle. If it
 	// is empty, there is no such bundle.
 	RootCA []byte
+
+	// Reserved are the names and addresses of the API server and of other servers of the cluster. No node gets a serving
+	// certificate for any of them, or for an address in a network of ReservedNetworks.
+	Reserved         []string
+	ReservedNetworks []netip.Prefix
 }
 
 // controllers are what the three loops have in common.
@@ -49,6 +56,8 @@ type controllers struct {
 	requests  *cache.Cache[*signingRequest]
 	authority Authority
 	signers   map[string]rule
+	nodes     *cache.Cache[*corev1.Node]
+	reserved  reserved
 	log       *slog.Logger
 }
 
@@ -62,6 +71,8 @@ func Tasks(opts Options) []run.Task {
 		requests:  cache.Of(config.Caches, client.CertificateSigningRequests, nil),
 		authority: opts.Authority,
 		signers:   signers(),
+		nodes:     cache.Of(config.Caches, client.Nodes, nil),
+		reserved:  reserved{names: opts.Reserved, networks: opts.ReservedNetworks},
 		log:       config.Log,
 	}
 	roles := cache.Of(config.Caches, client.ClusterRoles, nil)
@@ -78,7 +89,7 @@ func Tasks(opts Options) []run.Task {
 		})
 		return l
 	}
-	approver := loop("approving", c.approve, roles.Ready(), bindings.Ready())
+	approver := loop("approving", c.approve, roles.Ready(), bindings.Ready(), c.nodes.Ready())
 	again := func() {
 		for _, r := range c.requests.List("") {
 			if undecided(r) {
@@ -88,9 +99,21 @@ func Tasks(opts Options) []run.Task {
 	}
 	roles.Subscribe(func(_, _ *rbacv1.ClusterRole) { again() })
 	bindings.Subscribe(func(_, _ *rbacv1.ClusterRoleBinding) { again() })
+	serving := loop(servingApprover, c.approveServing, c.nodes.Ready())
+	c.nodes.Subscribe(func(before, after *corev1.Node) {
+		if after == nil || before != nil && slices.Equal(before.Status.Addresses, after.Status.Addresses) {
+			return
+		}
+		for _, r := range c.requests.List("") {
+			if undecided(r) && r.Spec.SignerName == certificatesv1.KubeletServingSignerName {
+				serving.Add(controller.KeyOf(r))
+			}
+		}
+	})
 	tasks := []run.Task{
 		caches,
 		approver.Task(),
+		serving.Task(),
 		loop("signing", c.sign).Task(),
 		loop("cleaner", c.clean).Task(),
 		newPodRequestCleaner(shared.For("podcertificaterequestcleaner")).Task(),

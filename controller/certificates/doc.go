@@ -1,10 +1,10 @@
 // Package certificates has the controllers of CertificateSigningRequests: one approves the requests of nodes for client
-// certificates, one issues the certificates of approved requests, and one deletes old requests. Two more delete old
+// certificates, one those for serving certificates, one issues the certificates of approved requests, and one deletes old requests. Two more delete old
 // PodCertificateRequests, and publish the root certificate in a ClusterTrustBundle.
 //
 // The rules, times and messages are those of kube-controller-manager. Requests to other signers than Kubernetes' own are
-// only deleted when they are old. Serving certificates of kubelets, and client certificates of users, have to be approved
-// by a user.
+// only deleted when they are old. Client certificates of users have to be approved by a user. Upstream leaves serving
+// certificates of kubelets to users, too; here they are approved if everything in them is the node's own.
 //
 // What a request may ask for, what its certificate has, and when it is deleted are pure functions.
 //
@@ -12,5 +12,10 @@
 //	                 author may have it.
 //	certificates-C2  The controllers do not have the key of the authority: they sign through [Authority].
 //	certificates-C3  Nothing is done at intervals. A request that is not approved is looked at again when roles or their
-//	                 bindings change, and each request has a timer for its deletion.
+//	                 bindings change, one for a serving certificate when the addresses of a node change, and each request
+//	                 has a timer for its deletion.
+//	certificates-C4  A node gets a serving certificate only for its name and the addresses in its status, and for none that
+//	                 is reserved, that of a Service, or that of another node.
+//	certificates-C5  No client certificate is approved for the name of a node that is Ready, unless that node asks itself:
+//	                 the holder of a bootstrap token could take its place.
 package certificates
