@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
@@ -49,7 +51,7 @@ func (p *NodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 	case a.is("persistentvolumeclaims", "status"):
 		return claimStatus(node, a)
 	case a.is("nodes", a.Subresource):
-		return nodeObject(node, a)
+		return p.nodeObject(ctx, node, a)
 	case a.is("serviceaccounts", "token"):
 		return p.token(ctx, node, a)
 	case a.Kind.Group == "coordination.k8s.io" && a.Kind.Resource == "leases":
@@ -233,7 +235,7 @@ func podStatus(node string, a *Attributes) error {
 	return nil
 }
 
-func nodeObject(node string, a *Attributes) error {
+func (p *NodeRestriction) nodeObject(ctx context.Context, node string, a *Attributes) error {
 	name := a.Name
 	if name == "" && a.Object != nil {
 		name = a.Object.GetName()
@@ -260,6 +262,35 @@ func nodeObject(node string, a *Attributes) error {
 		}
 		if bad := forbiddenLabels(fresh.Labels, old.Labels); len(bad) > 0 {
 			return refuse(a, "is not allowed to modify labels: %s", strings.Join(bad, ", "))
+		}
+	}
+	if fresh == nil || len(fresh.Spec.PodCIDRs) == 0 || old != nil && slices.Equal(old.Spec.PodCIDRs, fresh.Spec.PodCIDRs) {
+		return nil
+	}
+	return p.podNetworks(ctx, node, fresh, a)
+}
+
+// podNetworks refuses networks for the pods of a node that overlap those of another node, whose packets it would get.
+func (p *NodeRestriction) podNetworks(ctx context.Context, node string, fresh *corev1.Node, a *Attributes) error {
+	all, err := p.reader.List(ctx, core("nodes"), "", nil)
+	if err != nil {
+		return err
+	}
+	for _, text := range fresh.Spec.PodCIDRs {
+		own, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue // validation says what is wrong
+		}
+		for _, o := range all {
+			other, ok := o.(*corev1.Node)
+			if !ok || other.Name == node {
+				continue
+			}
+			for _, text := range other.Spec.PodCIDRs {
+				if taken, err := netip.ParsePrefix(text); err == nil && taken.Overlaps(own) {
+					return refuse(a, "node %q is not allowed to set the pod network %s, which overlaps %s of node %q", node, own, taken, other.Name)
+				}
+			}
 		}
 	}
 	return nil
@@ -427,6 +458,8 @@ func asksFor(pod *corev1.Pod, audience string) bool {
 
 func lease(node string, a *Attributes) error {
 	switch {
+	case a.Namespace == metav1.NamespaceSystem && nameOf(a) == "service-proxy-"+node:
+		return nil // its service proxy reports there; see package proxy/applied
 	case a.Namespace != corev1.NamespaceNodeLease:
 		return refuse(a, "can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
 	case nameOf(a) != node:

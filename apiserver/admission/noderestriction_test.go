@@ -29,6 +29,7 @@ func TestNodeRestriction(t *testing.T) {
 	mine.Spec.Volumes = append(mine.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "disks"}}})
 	driver := &storagev1.CSIDriver{ObjectMeta: meta("", "disks"), Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "cloud"}}}}
 	m := newMemory(map[string]catalog.Object{"pods/ship/mine": mine, "pods/ship/theirs": theirs, "nodes//n1": self, "csidrivers//disks": driver})
+	m.put("nodes", &corev1.Node{ObjectMeta: meta("", "n2"), Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.2.0/24"}}})
 
 	mirror := func(change func(*corev1.Pod)) *admission.Attributes {
 		p := &corev1.Pod{ObjectMeta: meta("kube-system", "static-n1"), Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{}}}}
@@ -121,6 +122,9 @@ func TestNodeRestriction(t *testing.T) {
 		{"a role", node("n1", func(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }), "is not allowed to modify labels: node-role.kubernetes.io/control-plane"},
 		{"a label that restricts it", node("n1", func(n *corev1.Node) { n.Labels["node-restriction.kubernetes.io/x"] = "" }), "is not allowed to modify labels"},
 		{"taking a label of the admin's away", node("n1", func(n *corev1.Node) { delete(n.Labels, "example.kubernetes.io/x") }), "is not allowed to modify labels: example.kubernetes.io/x"},
+		{"a free pod network", node("n1", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} }), ""},
+		{"another's pod network", node("n1", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.2.128/25"} }), `is not allowed to set the pod network 10.244.2.128/25, which overlaps 10.244.2.0/24 of node "n2"`},
+		{"registering with all pod networks", creating(nodeKind(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.0.0/16"}}}), "which overlaps 10.244.2.0/24"},
 		{"registering with a role", creating(nodeKind(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"node-role.kubernetes.io/x": ""}}}), "is not allowed to set the following labels"},
 
 		{"a token for the API server, which the pod does not ask for", token(mine, func(*authenticationv1.TokenRequest) {}), `audience "" not found in pod spec volume`},
@@ -139,6 +143,8 @@ func TestNodeRestriction(t *testing.T) {
 
 		{"its lease", lease("kube-node-lease", "n1"), ""},
 		{"another's lease", lease("kube-node-lease", "n2"), "same name as the requesting node"},
+		{"the lease of its service proxy", lease("kube-system", "service-proxy-n1"), ""},
+		{"that of another's", lease("kube-system", "service-proxy-n2"), "can only access leases in the"},
 		{"a lease elsewhere", lease("kube-system", "n1"), "can only access leases in the"},
 
 		{"devices of its own", creating(devices, slice("n1")), ""},

@@ -35,7 +35,7 @@ type Reconciler struct {
 	then  []thing   // tried once before it is ready, and kept: nothing stands on it
 	tried bool      // the changes of Options.Roles
 	ready chan struct{}
-	again chan struct{} // Options.Authentication returns something else
+	again chan struct{} // Options.Authentication or Options.Published return something else
 }
 
 // New returns a Reconciler. It does not start goroutines; call [Reconciler.Run].
@@ -48,7 +48,7 @@ func New(opts Options) (*Reconciler, error) {
 		opts: opts,
 		first: [][]thing{
 			slices.Concat(namespaces(), priorities(), levels(), []thing{opts.serviceCIDR()}),
-			slices.Concat(opts.kubernetes().things(), schemas(), []thing{tokenTracking(time.Now())}, opts.authentication()),
+			slices.Concat(opts.kubernetes().things(), schemas(), []thing{tokenTracking(time.Now())}, opts.published()),
 		},
 		ready: make(chan struct{}),
 		again: make(chan struct{}, 1),
@@ -63,7 +63,7 @@ func New(opts Options) (*Reconciler, error) {
 // service has its address.
 func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 
-// Refresh has the ConfigMap of Options.Authentication written again. It does not block.
+// Refresh has the ConfigMaps of Options.Authentication and Options.Published written again. It does not block.
 func (r *Reconciler) Refresh() {
 	select {
 	case r.again <- struct{}{}:
@@ -108,7 +108,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-r.again:
-			for _, t := range r.opts.authentication() {
+			for _, t := range r.opts.published() {
 				r.persist(ctx, t.String(), func(ctx context.Context) error { return r.ensure(ctx, t) })
 			}
 		case <-ctx.Done():

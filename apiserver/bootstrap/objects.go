@@ -51,10 +51,19 @@ type Options struct {
 	// extension-apiserver-authentication in kube-system: its keys and values. Nil means that there is none.
 	Authentication func() map[string]string
 
+	// Published are more ConfigMaps that others read.
+	Published []Published
+
 	// Roles are the changes to the stored roles and bindings with which the cluster starts.
 	Roles []bootstrappolicy.Change
 
 	Log *slog.Logger // nil means slog.Default
+}
+
+// Published is a ConfigMap that is kept. Keys that Data does not return are left alone.
+type Published struct {
+	Namespace, Name string
+	Data            func() map[string]string
 }
 
 // DNS is where a name server is: at one address, and at ports that are its own.
@@ -257,25 +266,35 @@ func replaceSpec(into, from catalog.Object) bool {
 	return true
 }
 
-// authentication is the ConfigMap from which servers of aggregated APIs learn whom to trust.
-func (o Options) authentication() []thing {
-	if o.Authentication == nil {
-		return nil
+// published are the ConfigMaps of Options.Authentication, from which servers of aggregated APIs learn whom to trust, and of
+// Options.Published.
+func (o Options) published() []thing {
+	all := o.Published
+	if o.Authentication != nil {
+		all = append([]Published{{metav1.NamespaceSystem, "extension-apiserver-authentication", o.Authentication}}, all...)
 	}
+	var things []thing
+	for _, p := range all {
+		things = append(things, p.thing())
+	}
+	return things
+}
+
+func (p Published) thing() thing {
 	object := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication"},
-		Data:       o.Authentication(),
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
+		Data:       p.Data(),
 	}
-	return []thing{{gvr: corev1.SchemeGroupVersion.WithResource("configmaps"), object: object, fix: func(found runtime.Object) (runtime.Object, remedy) {
+	return thing{gvr: corev1.SchemeGroupVersion.WithResource("configmaps"), object: object, fix: func(found runtime.Object) (runtime.Object, remedy) {
 		have, ok := found.(*corev1.ConfigMap)
 		if !ok {
 			return object, replace
 		}
 		fixed := have.DeepCopy()
-		fixed.Data = merged(have.Data, o.Authentication())
+		fixed.Data = merged(have.Data, p.Data())
 		return compared(have, fixed)
-	}}}
+	}}
 }
 
 // tokenTracking is the ConfigMap that says since when the use of tokens in Secrets is recorded.

@@ -41,6 +41,10 @@ type Options struct {
 	// kubelet is not verified, see docs/decisions/0023. Nil means that there are none.
 	Foreign func(*corev1.Node) bool
 
+	// ServerName returns the name that the certificate of a node's kubelet must be for. Nil means the address of the node, which
+	// the node itself writes: one node could then write that of another, and answer for it.
+	ServerName func(*corev1.Node) string
+
 	// Absent reports whether a node has no kubelet: requests to it are refused, and nothing is dialed. Nil means that all have one.
 	Absent func(*corev1.Node) bool
 
@@ -113,6 +117,11 @@ func (c *Client) to(node *corev1.Node) *http.Transport {
 	}
 	if c.opts.Foreign(node) {
 		return c.foreign
+	}
+	if c.opts.ServerName != nil {
+		verify := c.opts.TLS.Clone()
+		verify.ServerName = c.opts.ServerName(node)
+		return newTransport(c.opts, verify)
 	}
 	return c.own
 }

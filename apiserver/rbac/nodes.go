@@ -96,6 +96,9 @@ func decideLease(node string, a *Attributes) Decision {
 	if a.Namespace == metav1.NamespaceSystem && slices.Contains(read, a.Verb) {
 		return yes() // what the service proxies have applied
 	}
+	if a.Namespace == metav1.NamespaceSystem && (a.Verb == "create" || (a.Verb == "update" || a.Verb == "patch") && a.Name == "service-proxy-"+node) {
+		return yes() // of its own service proxy; which one is created: NodeRestriction
+	}
 	switch a.Verb {
 	case "get", "create", "update", "patch", "delete":
 	default:

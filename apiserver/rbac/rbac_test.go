@@ -224,8 +224,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{node, "get nodes n1", true},
 		{node, "watch nodes n1", true},
 		{node, "patch nodes/status n1", true},
-		{node, "get nodes n2", false},
-		{node, "list nodes *", false},
+		{node, "get nodes n2", true}, // its service proxy and its routes need all
+		{node, "list nodes *", true},
 		{node, "delete nodes n1", false},
 		{node, "list pods * spec.nodeName=n1", true},
 		{node, "watch pods * spec.nodeName=n1,status.phase!=Failed", true},
@@ -266,7 +266,10 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{node, "get persistentvolumeclaims a/nobodys", false},
 		{node, "get persistentvolumes disk", false},
 		{node, "watch leases.coordination.k8s.io kube-system/*", true},
-		{node, "create leases.coordination.k8s.io kube-system/*", false},
+		{node, "create leases.coordination.k8s.io kube-system/*", true}, // which one: NodeRestriction
+		{node, "update leases.coordination.k8s.io kube-system/service-proxy-n1", true},
+		{node, "update leases.coordination.k8s.io kube-system/service-proxy-n2", false},
+		{node, "delete leases.coordination.k8s.io kube-system/service-proxy-n1", false},
 		{node, "get secrets a/pull", true},
 		{node, "get secrets a/init-env", true},
 		{node, "get secrets a/env-from", true},
@@ -301,7 +304,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{node, "get replicationcontrollers a/web", false},
 
 		{user("system:node:n1"), "get nodes n1", false}, // not in the group
-		{user("n1", auth.GroupNodes), "get nodes n1", false},
+		{user("n1", auth.GroupNodes), "update nodes/status n1", false},
 		{user("system:node:", auth.GroupNodes), "create nodes *", false},
 	}
 	authorizer := rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: fleet()})

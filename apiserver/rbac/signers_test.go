@@ -49,7 +49,7 @@ func TestControllersMayUseTheirSigners(t *testing.T) {
 		if !z.MayUseSigner(t.Context(), manager, "sign", "kubernetes.io/"+signer) {
 			t.Errorf("may not sign for %s", signer)
 		}
-		if got := z.MayUseSigner(t.Context(), manager, "approve", "kubernetes.io/"+signer); got != (signer == "kube-apiserver-client-kubelet") {
+		if got := z.MayUseSigner(t.Context(), manager, "approve", "kubernetes.io/"+signer); got != (signer == "kube-apiserver-client-kubelet" || signer == "kubelet-serving") {
 			t.Errorf("may approve for %s: %t", signer, got)
 		}
 	}
