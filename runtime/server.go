@@ -41,6 +41,7 @@ type Options struct {
 	Bridge       string // see [network.Options]
 	PodCIDRs     []netip.Prefix
 	ServiceCIDRs []netip.Prefix
+	ClusterCIDRs []netip.Prefix // of the pods of all nodes; empty means PodCIDRs
 	Table        string
 
 	// CNIConfDir is a directory with the configuration of CNI plug-ins, and CNIBinDirs are those with their programs: they connect
@@ -153,7 +154,7 @@ func New(opts Options) (*Server, error) {
 	}
 	s.events = newHub(s)
 	s.network, err = network.New(network.Options{
-		Bridge: opts.Bridge, PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs, Alone: opts.CNIConfDir != "", Table: opts.Table, Log: opts.Log,
+		Bridge: opts.Bridge, PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs, ClusterCIDRs: opts.ClusterCIDRs, Alone: opts.CNIConfDir != "", Table: opts.Table, Log: opts.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)

@@ -55,10 +55,10 @@ func main() {
 
 // settings are the flags.
 type settings struct {
-	socket, root, state, cgroup, bridge, podCIDR, serviceCIDR, table, log, registries, cniConf, cniBin, cdi string
-	debug                                                                                                   bool
-	readyFD, logFiles                                                                                       int
-	logSize                                                                                                 int64
+	socket, root, state, cgroup, bridge, podCIDR, clusterCIDR, serviceCIDR, table, log, registries, cniConf, cniBin, cdi string
+	debug                                                                                                                bool
+	readyFD, logFiles                                                                                                    int
+	logSize                                                                                                              int64
 }
 
 func (s *settings) flags(out io.Writer) *flag.FlagSet {
@@ -70,6 +70,7 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	f.StringVar(&s.cgroup, "cgroup", "sampan", "`name` of the parent cgroup of all containers")
 	f.StringVar(&s.bridge, "bridge", "sampan0", "`name` of the pods' bridge")
 	f.StringVar(&s.podCIDR, "pod-cidr", "10.88.0.0/24", "pod `network`, or one for each IP family separated by a comma; the bridge has the first address")
+	f.StringVar(&s.clusterCIDR, "cluster-cidr", "", "`network` of the pods of all nodes, or one for each IP family; packets of pods to it keep their source addresses (default: the value of --pod-cidr)")
 	f.StringVar(&s.serviceCIDR, "service-cidr", "", "service `network`, or one for each IP family, which is routed to the bridge; none if empty")
 	f.StringVar(&s.table, "table", "sampan-runtime", "`name` of the nftables table")
 	f.StringVar(&s.cniConf, "cni-conf-dir", "", "`directory` with the configuration of CNI plug-ins, which then connect pods in place of the bridge; \"default\" means "+cni.DefaultConfDir)
@@ -124,7 +125,7 @@ func (s *settings) options(log *slog.Logger) (runtime.Options, error) {
 		flag, value string
 		to          *[]netip.Prefix
 		needed      bool
-	}{{"pod-cidr", s.podCIDR, &o.PodCIDRs, true}, {"service-cidr", s.serviceCIDR, &o.ServiceCIDRs, false}} {
+	}{{"pod-cidr", s.podCIDR, &o.PodCIDRs, true}, {"cluster-cidr", s.clusterCIDR, &o.ClusterCIDRs, false}, {"service-cidr", s.serviceCIDR, &o.ServiceCIDRs, false}} {
 		if c.value == "" && !c.needed {
 			continue
 		}

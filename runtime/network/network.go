@@ -29,6 +29,10 @@ type Options struct {
 	// for services.
 	ServiceCIDRs []netip.Prefix
 
+	// ClusterCIDRs are the networks of the pods of the whole cluster, of the same families. Packets to pods of other nodes
+	// keep the addresses of their pods. Empty means PodCIDRs.
+	ClusterCIDRs []netip.Prefix
+
 	// Alone is set if pods are connected in another way. The bridge has its addresses without their networks, which may belong to
 	// the bridge of a CNI plug-in, and there is no table.
 	Alone bool
@@ -57,6 +61,7 @@ type Network struct {
 // A family is what a network is in one IP family.
 type family struct {
 	pods     netip.Prefix
+	cluster  netip.Prefix // of all pods of the cluster; contains pods
 	services netip.Prefix // zero: there is no route for services
 	gateway  netip.Addr
 	cursor   netip.Addr // guarded by the network's mu; the address given last
@@ -116,11 +121,19 @@ func familiesOf(opts Options) ([]*family, error) {
 			fault("pod network %v: there is one of this IP family already", n)
 		default:
 			first := n.Masked().Addr().Next()
-			families = append(families, &family{pods: n.Masked(), gateway: first, cursor: first})
+			families = append(families, &family{pods: n.Masked(), cluster: n.Masked(), gateway: first, cursor: first})
 		}
 	}
 	if len(opts.PodCIDRs) == 0 {
 		fault("pod network is empty: want at least one")
+	}
+	for _, n := range opts.ClusterCIDRs {
+		f := find(n)
+		if !n.IsValid() || f == nil || n.Bits() > f.pods.Bits() || !n.Contains(f.pods.Addr()) {
+			fault("cluster network %v: want one that contains a pod network", n)
+			continue
+		}
+		f.cluster = n.Masked()
 	}
 	for _, n := range opts.ServiceCIDRs {
 		f := find(n)

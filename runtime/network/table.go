@@ -34,7 +34,7 @@ const (
 // The entries of maps and sets stay.
 //
 //   - Packets of pods to other links than the bridge get the address of the host, so that the network
-//     outside does not see theirs. Packets that stay on the host do not: they would get the address of
+//     outside does not see theirs, except packets to pods of other nodes. Packets that stay on the host do not: they would get the address of
 //     any link, and their connections would break when that link goes.
 //   - Packets to a host port get the address of its pod (N8). Services come first: their rules have
 //     the usual priority for that, and so have those of others who publish ports.
@@ -73,7 +73,7 @@ func (n *Network) addTable(c *nftables.Conn, f *family) {
 		rule(ports, f.findPort(set))
 	}
 	masquerade := []expr.Any{&expr.Masq{}}
-	rule(leave, f.within(f.sourceAt(), f.pods, expr.CmpOpEq), link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, n.opts.Bridge), link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo"), masquerade)
+	rule(leave, f.within(f.sourceAt(), f.pods, expr.CmpOpEq), link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, n.opts.Bridge), link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo"), f.within(f.destinationAt(), f.cluster, expr.CmpOpNeq), masquerade)
 	rule(leave, f.toItself(), masquerade)
 	if f.is6() {
 		return
