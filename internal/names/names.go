@@ -49,6 +49,7 @@ const (
 
 // Names of nodes, their containers and volumes.
 const (
+	Machine                = Prefix + "machine" // an annotation of Nodes that joined: which machine has the name
 	InitContainer          = Prefix + "init-container"
 	TerminationMessageFile = Prefix + "termination-message-file"
 	Cluster                = Prefix + "cluster" // a label of sandboxes in a container runtime that others use as well

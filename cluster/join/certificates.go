@@ -1,0 +1,279 @@
+package join
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/cluster/pki"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// Names of files in the directory of keys. A certificate and its key are in one file, as upstream's kubelet has them, so
+// that one rename replaces both.
+const (
+	caFile     = "ca.crt"
+	clientFile = "kubelet-client-current.pem"
+	serverFile = "kubelet-server-current.pem"
+)
+
+// Certificates are those of a node: the authority of its cluster, and its own as a client and as a server. They are kept
+// valid by Run. It is safe for concurrent use.
+type Certificates struct {
+	dir  string
+	node string
+
+	ca      atomic.Pointer[authority]
+	client  atomic.Pointer[tls.Certificate]
+	serving atomic.Pointer[tls.Certificate] // nil before the first was issued
+
+	mu      sync.Mutex
+	dialers []*connrotation.Dialer // guarded by mu; with connections that the client certificate was shown on
+}
+
+// An authority is one in PEM and as a pool.
+type authority struct {
+	pem  []byte
+	pool *x509.CertPool
+}
+
+// Open reads the certificates of a node from a directory. If there are none, the error is [fs.ErrNotExist].
+func Open(dir, node string) (*Certificates, error) {
+	c := &Certificates{dir: dir, node: node}
+	ca, err := os.ReadFile(filepath.Join(dir, caFile))
+	if err == nil {
+		err = c.trust(ca)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate authority of the cluster: %w", err)
+	}
+	for file, to := range map[string]*atomic.Pointer[tls.Certificate]{clientFile: &c.client, serverFile: &c.serving} {
+		path := filepath.Join(dir, file)
+		pair, err := tls.LoadX509KeyPair(path, path)
+		switch {
+		case err == nil:
+			to.Store(&pair)
+		case file == serverFile && errors.Is(err, fs.ErrNotExist): // it is requested when the node runs
+		default:
+			return nil, fmt.Errorf("reading the certificate of the node: %w", err)
+		}
+	}
+	if name := c.client.Load().Leaf.Subject.CommonName; name != "system:node:"+node {
+		return nil, fmt.Errorf("%s is the certificate of %s, not of node %s", filepath.Join(dir, clientFile), name, node)
+	}
+	return c, nil
+}
+
+// Request gets the first certificate of a node, as the user of a bootstrap token, and writes it with the authority to a
+// directory.
+func Request(ctx context.Context, api client.Interface, dir, node string, ca []byte) (*Certificates, error) {
+	cert, err := request(ctx, api, node, asClient())
+	if err != nil {
+		return nil, err
+	}
+	c := &Certificates{dir: dir, node: node}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := c.Trust(ca); err != nil {
+		return nil, err
+	}
+	return c, c.keep(clientFile, cert, &c.client)
+}
+
+// Trust replaces the authority of the cluster by the one in PEM.
+func (c *Certificates) Trust(ca []byte) error {
+	if now := c.ca.Load(); now != nil && string(now.pem) == string(ca) {
+		return nil
+	}
+	if err := c.trust(ca); err != nil {
+		return err
+	}
+	if err := replace(filepath.Join(c.dir, caFile), ca); err != nil {
+		return fmt.Errorf("saving the certificate authority of the cluster: %w", err)
+	}
+	return nil
+}
+
+func (c *Certificates) trust(ca []byte) error {
+	p, err := pool(ca)
+	if err != nil {
+		return err
+	}
+	c.ca.Store(&authority{ca, p})
+	return nil
+}
+
+// Pool returns the authority of the cluster.
+func (c *Certificates) Pool() *x509.CertPool { return c.ca.Load().pool }
+
+// Expires returns when the client certificate ends.
+func (c *Certificates) Expires() time.Time { return c.client.Load().Leaf.NotAfter }
+
+// Server returns the serving certificate, for [tls.Config].
+func (c *Certificates) Server(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if cert := c.serving.Load(); cert != nil {
+		return cert, nil
+	}
+	return nil, fmt.Errorf("node %s has no serving certificate yet", c.node)
+}
+
+// keep writes a certificate to its file and uses it.
+func (c *Certificates) keep(file string, cert *tls.Certificate, to *atomic.Pointer[tls.Certificate]) error {
+	certPEM, keyPEM, err := pki.PEM(cert)
+	if err != nil {
+		return err
+	}
+	if err := replace(filepath.Join(c.dir, file), append(certPEM, keyPEM...)); err != nil {
+		return fmt.Errorf("saving a certificate of the node: %w", err)
+	}
+	to.Store(cert)
+	return nil
+}
+
+// replace makes a file that a reader sees whole or not at all.
+func replace(file string, data []byte) error {
+	tmp := file + ".new"
+	err := os.WriteFile(tmp, data, 0o600)
+	if err == nil {
+		err = os.Rename(tmp, file)
+	}
+	return err
+}
+
+// Client returns a client of the API server as the node. It shows the newest certificate.
+func (c *Certificates) Client(server, agent string) (*client.REST, error) {
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
+	c.mu.Lock()
+	c.dialers = append(c.dialers, dialer)
+	c.mu.Unlock()
+	transport := utilnet.SetTransportDefaults(&http.Transport{
+		TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 25,
+		DialContext:         dialer.DialContext,
+		TLSClientConfig: &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies, by an authority that may change
+			VerifyConnection:   func(s tls.ConnectionState) error { return verify(s, c.Pool()) },
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				return c.client.Load(), nil
+			},
+			NextProtos: []string{"h2", "http/1.1"},
+		},
+	})
+	return client.NewREST(&rest.Config{Host: server, Transport: transport}, client.RESTOptions{UserAgent: agent})
+}
+
+// verify verifies a server as package tls does.
+func verify(s tls.ConnectionState, roots *x509.CertPool) error {
+	o := x509.VerifyOptions{Roots: roots, DNSName: s.ServerName, Intermediates: x509.NewCertPool()}
+	for _, c := range s.PeerCertificates[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	_, err := s.PeerCertificates[0].Verify(o)
+	if err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+	}
+	return nil
+}
+
+// retries are the pauses after a request that failed.
+func retries() run.Backoff { return run.Backoff{First: time.Second, Max: 5 * time.Minute} }
+
+// Run keeps the certificates valid until ctx is cancelled: it gets the serving certificate for the given addresses, unless it
+// has that, and new certificates in time (join-J3).
+func (c *Certificates) Run(ctx context.Context, api client.Interface, addresses []netip.Addr, log *slog.Logger) error {
+	g := run.NewGroup(ctx, 0)
+	defer g.Wait()
+	g.Go(func(ctx context.Context) {
+		c.renew(ctx, api, asClient(), clientFile, &c.client, log, c.Disconnect)
+	})
+	g.Go(func(ctx context.Context) {
+		c.renew(ctx, api, asServer(c.node, addresses), serverFile, &c.serving, log, func() {})
+	})
+	return nil
+}
+
+// Disconnect closes the connections of all clients, which make new ones with the newest certificate.
+func (c *Certificates) Disconnect() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range c.dialers {
+		d.CloseAll()
+	}
+}
+
+// renew gets a new certificate whenever the one that there is is due, until ctx is cancelled.
+func (c *Certificates) renew(ctx context.Context, api client.Interface, p purpose, file string, to *atomic.Pointer[tls.Certificate], log *slog.Logger, renewed func()) {
+	for failures := 0; ; {
+		if !pauseUntil(ctx, due(to.Load(), p)) {
+			return
+		}
+		cert, err := request(ctx, api, c.node, p)
+		if err == nil {
+			err = c.keep(file, cert, to)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			failures = 0
+			log.InfoContext(ctx, "the node has a new certificate", "signer", p.signer, "expires", cert.Leaf.NotAfter.UTC().Format(time.RFC3339))
+			renewed()
+			continue
+		}
+		failures++
+		log.WarnContext(ctx, "the node gets no new certificate, will try again", "signer", p.signer, "err", err)
+		if !run.Pause(ctx, retries().Pause(failures)) {
+			return
+		}
+	}
+}
+
+// pauseUntil returns at a time, or false when ctx is cancelled.
+func pauseUntil(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// due returns when a certificate is to be replaced: at once if there is none, or if it is not for this purpose.
+func due(cert *tls.Certificate, p purpose) time.Time {
+	if cert == nil {
+		return time.Time{}
+	}
+	for _, name := range p.names {
+		if cert.Leaf.VerifyHostname(name) != nil {
+			return time.Time{}
+		}
+	}
+	for _, a := range p.addresses {
+		if cert.Leaf.VerifyHostname(a.String()) != nil {
+			return time.Time{}
+		}
+	}
+	return pki.Renewable(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}))
+}
