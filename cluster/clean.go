@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/routes"
 	"github.com/sampan-io/sampan/proxy/announce"
 	"github.com/sampan-io/sampan/proxy/nft"
 	"github.com/sampan-io/sampan/proxy/userspace"
@@ -23,16 +25,20 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 	if i.Simulated {
 		return nil
 	}
-	err := errors.Join(nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), userspace.RemoveTransparent(p.RelayTable()), node.Clean(filepath.Join(p.DataDir, "pods")))
+	var all []netip.Prefix
+	if n, err := local.ParsePair(i.Runtime.PodNetwork); err == nil {
+		all = n.All()
+	}
+	err := errors.Join(routes.Remove(all), nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), userspace.RemoveTransparent(p.RelayTable()), node.Clean(filepath.Join(p.DataDir, "pods")))
 	if i.Runtime.Endpoint != "" {
 		return errors.Join(err, cleanForeign(ctx, p, i.Runtime.Endpoint))
 	}
 	if i.Runtime.Program == "" {
 		return err
 	}
-	pods := i.Runtime.PodNetwork
-	if n, parseErr := local.ParsePair(pods); parseErr == nil {
-		pods = nodeNetwork(n)
+	pods := i.Runtime.NodeNetwork
+	if n, parseErr := local.ParsePair(i.Runtime.PodNetwork); parseErr == nil && pods == "" { // an earlier version started it
+		pods = joined(nodeNetworks(n, 0))
 	}
 	args := append([]string{"clean"}, runtimeFlags(p, pods, i.Runtime.ServiceNetwork)...)
 	out, runErr := exec.CommandContext(ctx, i.Runtime.Program, args...).CombinedOutput()

@@ -54,6 +54,7 @@ type cluster struct {
 	frontProxy *pki.Authority  // of front proxies
 	tokenKeys  *pki.TokenKeys  // of service accounts; followed by the task "files of keys"
 	runtime    *runtimeProcess // nil with simulated nodes and with a runtime of others
+	networks   []netip.Prefix  // of the pods of this host's node, one of each IP family, the primary one first
 	bridge     []netip.Addr    // this host's addresses among the pods, the primary one first; none with simulated nodes
 	names      *nameSockets    // nil without cluster DNS
 	tracer     *probe.Tracer   // nil with simulated nodes
@@ -107,7 +108,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	caches := cache.NewShared(control.as(controllerManager), o.Log)
-	proxy, err := c.proxy(control, caches)
+	proxy, err := c.proxy(c.local(control), caches)
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,10 @@ func Run(ctx context.Context, o Options) error {
 	}
 	stages = append(stages, proxy...)
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
-		return c.announce(ctx, control.url(), nodes)
+		return c.announce(ctx, local.Instance{
+			Name: c.Profile.Name, Version: c.Version, Server: control.url(), Nodes: nodes, Simulated: !c.real(),
+			DataDir: c.Profile.DataDir, Started: c.started,
+		})
 	}}})
 	if err := c.measure(control); err != nil {
 		return err
@@ -184,8 +188,8 @@ func nodeNetworks(pods local.Pair, i int) []netip.Prefix {
 	return all
 }
 
-// nodeNetwork returns the pod networks of the node of this host, in the format of flags.
-func nodeNetwork(pods local.Pair) string { return strings.Join(texts(nodeNetworks(pods, 0)), ",") }
+// joined returns networks in the format of flags.
+func joined(networks []netip.Prefix) string { return strings.Join(texts(networks), ",") }
 
 // texts returns what things are called.
 func texts[T fmt.Stringer](all []T) []string {
@@ -203,29 +207,8 @@ const killedTimeout = 30 * time.Second
 // name, and the data directory. Until it has both locks it changes nothing. It waits
 // for the end of an earlier process that was killed and still holds ports and locks.
 func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
-	i, running, err := c.Profile.Instance()
+	self, err := c.claimName(ctx)
 	if err != nil {
-		return nil, err
-	}
-	self, err := local.Self()
-	if err != nil {
-		return nil, fmt.Errorf("reading the state of this process: %w", err)
-	}
-	if running && i.Process != self {
-		return nil, fmt.Errorf("cluster %s is already running as process %d; stop it with `sampan down --name=%s`", c.Profile.Name, i.Process.PID, c.Profile.Name)
-	}
-	if i.Process != self {
-		patience, cancel := context.WithTimeoutCause(ctx, killedTimeout, fmt.Errorf("process %d of cluster %s was killed but does not exit", i.Process.PID, c.Profile.Name))
-		err := i.Process.Wait(patience)
-		cancel()
-		if err != nil {
-			return nil, err
-		}
-	}
-	if other := c.Profile.At(i).DataDir; other != c.Profile.DataDir && i.Runtime.Alive() {
-		return nil, fmt.Errorf("pods of cluster %s are still running, with the data in %s; stop them with `sampan down --name=%s`", c.Profile.Name, other, c.Profile.Name)
-	}
-	if err := c.sameRuntime(i.Runtime); err != nil {
 		return nil, err
 	}
 	backend, err := disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{
@@ -255,6 +238,35 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	return backend, nil
 }
 
+// claimName makes sure that this is the only process with the cluster's name, and returns it.
+func (c *cluster) claimName(ctx context.Context) (self local.Process, err error) {
+	i, running, err := c.Profile.Instance()
+	if err != nil {
+		return self, err
+	}
+	if self, err = local.Self(); err != nil {
+		return self, fmt.Errorf("reading the state of this process: %w", err)
+	}
+	if running && i.Process != self {
+		return self, fmt.Errorf("cluster %s is already running as process %d; stop it with `sampan down --name=%s`", c.Profile.Name, i.Process.PID, c.Profile.Name)
+	}
+	if i.Process != self {
+		patience, cancel := context.WithTimeoutCause(ctx, killedTimeout, fmt.Errorf("process %d of cluster %s was killed but does not exit", i.Process.PID, c.Profile.Name))
+		err := i.Process.Wait(patience)
+		cancel()
+		if err != nil {
+			return self, err
+		}
+	}
+	if other := c.Profile.At(i).DataDir; other != c.Profile.DataDir && i.Runtime.Alive() {
+		return self, fmt.Errorf("pods of cluster %s are still running, with the data in %s; stop them with `sampan down --name=%s`", c.Profile.Name, other, c.Profile.Name)
+	}
+	if err := c.sameRuntime(i.Runtime); err != nil {
+		return self, err
+	}
+	return self, nil
+}
+
 // sameRuntime returns an error if an earlier run has left pods in another container runtime.
 func (c *cluster) sameRuntime(old local.Runtime) error {
 	if old.Endpoint == c.Settings.RuntimeEndpoint || !old.Alive() {
@@ -280,14 +292,7 @@ func (c *cluster) prepare() (err error) {
 		return err
 	}
 	if c.real() {
-		for _, n := range nodeNetworks(c.Settings.Pods, 0) {
-			c.bridge = append(c.bridge, n.Addr().Next())
-		}
-		if c.foreign() {
-			return errors.Join(c.loadKubeletConfig(), c.makeNodeLink())
-		}
-		c.runtime = c.newRuntime()
-		return c.loadKubeletConfig()
+		return c.prepareNode(nodeNetworks(c.Settings.Pods, 0))
 	}
 	return err
 }
@@ -298,25 +303,35 @@ func (c *cluster) slow(step string) {
 	c.Report.Step(step + " (log: " + c.Profile.Log() + ")")
 }
 
+// prepareNode makes what the parts of a real node are made from, whose pods have these networks.
+func (c *cluster) prepareNode(networks []netip.Prefix) error {
+	c.networks = networks
+	for _, n := range networks {
+		c.bridge = append(c.bridge, n.Addr().Next())
+	}
+	if c.foreign() {
+		return errors.Join(c.loadKubeletConfig(), c.makeNodeLink())
+	}
+	c.runtime = c.newRuntime()
+	return c.loadKubeletConfig()
+}
+
+// hostAddresses returns the addresses at which other parts of the cluster reach this host: the advertised addresses, if there
+// are any, because other machines reach them as well.
+func (c *cluster) hostAddresses() []netip.Addr {
+	if all := c.Settings.Advertised(); len(all) > 0 {
+		return all
+	}
+	return c.bridge
+}
+
 // announce writes the state file of the running cluster, reports readiness to the
 // process that started it, and returns when ctx is cancelled.
-func (c *cluster) announce(ctx context.Context, url string, nodes []string) error {
-	self, err := local.Self()
-	if err != nil {
+func (c *cluster) announce(ctx context.Context, i local.Instance) (err error) {
+	if i.Process, err = local.Self(); err != nil {
 		return fmt.Errorf("reading the state of this process: %w", err)
 	}
-	i := local.Instance{
-		Name:           c.Profile.Name,
-		Version:        c.Version,
-		Process:        self,
-		Server:         url,
-		Nodes:          nodes,
-		Simulated:      !c.real(),
-		ServiceNetwork: c.Settings.Services.String(),
-		DataDir:        c.Profile.DataDir,
-		Started:        c.started,
-		ReadyAfter:     time.Since(c.started),
-	}
+	i.ServiceNetwork, i.ReadyAfter = c.Settings.Services.String(), time.Since(c.started)
 	switch {
 	case c.runtime != nil:
 		i.Runtime = c.runtime.current()
@@ -326,7 +341,7 @@ func (c *cluster) announce(ctx context.Context, url string, nodes []string) erro
 	if err := c.Profile.Save(i); err != nil {
 		return err
 	}
-	c.Log.InfoContext(ctx, "cluster ready", "name", i.Name, "server", url, "after", i.ReadyAfter)
+	c.Log.InfoContext(ctx, "cluster ready", "name", i.Name, "server", i.Server, "after", i.ReadyAfter)
 	c.Report.Ready(i)
 	<-ctx.Done()
 	return nil

@@ -142,9 +142,10 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 		return nil, err
 	}
 	keep := bootstrap.Options{API: p.server.As(auth.User{Name: "system:apiserver", Groups: []string{"system:masters"}}).Unseen(), ServiceNetworks: c.Settings.Services.All(), Port: int32(port), Roles: p.roles, Log: c.Log}
-	if len(c.bridge) > 0 {
-		keep.Endpoints = c.bridge[:1]
+	if at := c.hostAddresses(); len(at) > 0 {
+		keep.Endpoints = at[:1]
 	}
+	keep.Published = c.forMembers(p)
 	keep.Authentication = func() map[string]string { return c.published(p.credentials) }
 	keep.DNS = c.names.endpoints(c.Settings.Services)
 	p.roles = nil // they are needed once
@@ -189,11 +190,13 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 	nodes, err := kubelet.New(kubelet.Options{
 		TLS:     &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.authority.Pool(), GetClientCertificate: toNodes.Client},
 		RootCAs: c.authority.Pool,
-		Objects: objects,
-		Local:   c.agents.dial,
-		Foreign: foreignKubelet,
-		Absent:  func(n *corev1.Node) bool { return c.hasFleet() && simulation.Simulated(n) },
-		Log:     c.Log,
+		// A node writes its address itself, and gets a certificate for its name only.
+		ServerName: func(n *corev1.Node) string { return n.Name },
+		Objects:    objects,
+		Local:      c.agents.dial,
+		Foreign:    foreignKubelet,
+		Absent:     func(n *corev1.Node) bool { return c.hasFleet() && simulation.Simulated(n) },
+		Log:        c.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -349,10 +352,11 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 
 // urlForPods returns the URL of the API server at an address that pods reach as well, if there is a real node.
 func (c *cluster) urlForPods(p *controlPlane) string {
-	if len(c.bridge) == 0 {
+	at := c.hostAddresses()
+	if len(at) == 0 {
 		return p.url()
 	}
-	return "https://" + netip.AddrPortFrom(c.bridge[0], uint16(p.port)).String()
+	return "https://" + netip.AddrPortFrom(at[0], uint16(p.port)).String()
 }
 
 // servingSubject is by what names and addresses clients reach the API server.
@@ -361,7 +365,7 @@ func (c *cluster) servingSubject() pki.Subject {
 	for _, n := range c.Settings.Services.All() {
 		ips = append(ips, n.Addr().Next().AsSlice())
 	}
-	for _, a := range c.bridge {
+	for _, a := range slices.Concat(c.bridge, c.Settings.Advertised()) {
 		ips = append(ips, a.AsSlice())
 	}
 	return pki.Subject{
@@ -374,8 +378,8 @@ func (c *cluster) servingSubject() pki.Subject {
 // defaultAPIPort is what clients of Kubernetes expect.
 const defaultAPIPort = 6443
 
-// listen opens the sockets of the API server: on loopback for this host, and on
-// the bridge for pods.
+// listen opens the sockets of the API server: on loopback for this host, on
+// the bridge for pods, and at the advertised addresses for other machines.
 func (c *cluster) listen(ctx context.Context) ([]net.Listener, int, error) {
 	first, err := c.listenLoopback(ctx)
 	if err != nil {
@@ -389,6 +393,17 @@ func (c *cluster) listen(ctx context.Context) ([]net.Listener, int, error) {
 		return nil, 0, fmt.Errorf("listening for pods: %w", err)
 	}
 	listeners = append(listeners, forPods...)
+	for _, a := range c.Settings.Advertised() {
+		var lc net.ListenConfig // not freebind: this host must have the address
+		l, err := lc.Listen(ctx, "tcp", netip.AddrPortFrom(a, uint16(port)).String())
+		if err != nil {
+			for _, l := range listeners {
+				_ = l.Close()
+			}
+			return nil, 0, fmt.Errorf("listening for other machines: %w; --advertise-address must be an address of this host", err)
+		}
+		listeners = append(listeners, l)
+	}
 	for _, l := range listeners {
 		c.Log.Info("API server listening", "address", l.Addr(), "for", "clients with a certificate or token of this cluster")
 	}

@@ -31,7 +31,7 @@ func (c *cluster) runtimeEndpoint() string {
 func (c *cluster) foreignRuntime() local.Runtime {
 	return local.Runtime{
 		Endpoint: c.Settings.RuntimeEndpoint, DataDir: c.Profile.DataDir,
-		PodNetwork: c.Settings.Pods.String(), ServiceNetwork: c.Settings.Services.String(),
+		PodNetwork: c.Settings.Pods.String(), NodeNetwork: joined(c.networks), ServiceNetwork: c.Settings.Services.String(),
 	}
 }
 

@@ -18,11 +18,11 @@ import (
 )
 
 // proxy returns the service proxy of a real node.
-func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, error) {
+func (c *cluster) proxy(api access, caches *cache.Shared) ([]run.Stage, error) {
 	if !c.real() {
 		return nil, nil
 	}
-	own := nodeNetworks(c.Settings.Pods, 0)
+	own := c.networks
 	relay := userspace.Options{
 		Mark: proxy.RelayMark, Table: c.Profile.RelayTable(), Log: c.Log,
 		Reachable: func(a netip.Addr) bool {
@@ -62,7 +62,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 	watch := rulesWatch{kernel.Watch, make(chan struct{}, 1)}
 	checks := health.NewServer(health.Options{Log: c.Log})
 	services, err := proxy.New(proxy.Options{
-		Client:    p.as("system:kube-proxy"),
+		Client:    api.proxy,
 		Caches:    caches,
 		Forwarder: forwarder,
 		Kernel:    kernel,
@@ -86,7 +86,7 @@ func (c *cluster) proxy(p *controlPlane, caches *cache.Shared) ([]run.Stage, err
 		return nil, err
 	}
 	for _, m := range append(forwarder.Collectors(), services.Metrics()...) {
-		if err := p.server.Measure(m); err != nil {
+		if err := api.measure(m); err != nil {
 			return nil, err
 		}
 	}

@@ -65,7 +65,7 @@ func (r *runtimeProcess) current() local.Runtime {
 // set notes which process it is, and writes it down: it is found by that after our
 // own death.
 func (r *runtimeProcess) set(p local.Process) error {
-	now := local.Runtime{Process: p, Program: r.program, DataDir: r.c.Profile.DataDir, PodNetwork: r.c.Settings.Pods.String(), ServiceNetwork: r.c.Settings.Services.String()}
+	now := local.Runtime{Process: p, Program: r.program, DataDir: r.c.Profile.DataDir, PodNetwork: r.c.Settings.Pods.String(), NodeNetwork: joined(r.c.networks), ServiceNetwork: r.c.Settings.Services.String()}
 	r.mu.Lock()
 	r.now = now
 	r.mu.Unlock()
@@ -172,8 +172,8 @@ func (r *runtimeProcess) start(ctx context.Context) (*exec.Cmd, error) {
 		return nil, err
 	}
 	defer told.Close()
-	args := append([]string{"serve", "--ready-fd=3", "--registries=" + r.c.Profile.RegistryDirs(r.c.Settings.Images)}, runtimeFlags(r.c.Profile, nodeNetwork(r.c.Settings.Pods), r.c.Settings.Services.String())...)
-	args = append(args, r.c.logFlags()...)
+	args := append([]string{"serve", "--ready-fd=3", "--registries=" + r.c.Profile.RegistryDirs(r.c.Settings.Images)}, runtimeFlags(r.c.Profile, joined(r.c.networks), r.c.Settings.Services.String())...)
+	args = append(append(args, "--cluster-cidr="+r.c.Settings.Pods.String()), r.c.logFlags()...)
 	if dir := r.c.Settings.CNIConfDir; dir != "" {
 		args = append(args, "--cni-conf-dir="+dir, "--cni-bin-dir="+cmp.Or(r.c.Settings.CNIBinDir, local.DefaultCNIBinDir))
 	}

@@ -94,6 +94,7 @@ func (c *cluster) controllers(p *controlPlane, caches *cache.Shared) (run.Stage,
 		Resources: stored, Served: customResources(p.catalog), Others: elsewhere{p.aggregator},
 		Raw: documents{p.server.HandlerAs(accountUser(manager.Autoscaler))}, Roots: c.authority,
 		Signer: p.credentials.tokens, Authority: c.authority, Pool: &pool,
+		PodNetworks: c.podPool(), Servers: c.servers(),
 	})
 	return slices.Concat(made.Stage, servicecidrs.RepairTasks(common)), nil
 }
@@ -125,7 +126,7 @@ func (c *cluster) scheduler(p *controlPlane, caches *cache.Shared) (*scheduler.S
 
 func (c *cluster) nodes(p *controlPlane, caches *cache.Shared) (run.Stage, []string, error) {
 	if c.real() {
-		n, err := c.realNode(p)
+		n, err := c.realNode(c.local(p))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -134,7 +135,7 @@ func (c *cluster) nodes(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 			c.Log.Info("the node will be Ready when a network add-on has written its configuration", "directory", dir)
 			task.Ready = nil // the add-on is a pod
 		}
-		return run.Stage{task}, []string{c.Settings.NodeName}, nil
+		return slices.Concat(run.Stage{task}, c.routes(caches)), []string{c.Settings.NodeName}, nil
 	}
 	if c.hasFleet() {
 		return c.fleet(p, caches)
@@ -216,21 +217,27 @@ func (c *cluster) fleet(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 	return run.Stage{{Name: "simulated nodes", Run: f.Run, Ready: f.Ready()}}, names, nil
 }
 
-func (c *cluster) nodeOptions(p *controlPlane, name string, listeners []net.Listener, addresses ...netip.Addr) node.Options {
+// servingCertificate returns the certificate with which a node of this process serves its API.
+func (c *cluster) servingCertificate(name string, addresses []netip.Addr) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	subject := pki.Subject{CommonName: "system:node:" + name, Organizations: []string{"system:nodes"}, DNSNames: []string{name}}
-	var told []corev1.NodeAddress
 	for _, a := range addresses {
 		subject.IPs = append(subject.IPs, a.AsSlice())
+	}
+	return c.authority.Renewed(subject).Server
+}
+
+func (c *cluster) nodeOptions(api access, name string, listeners []net.Listener, addresses ...netip.Addr) node.Options {
+	var told []corev1.NodeAddress
+	for _, a := range addresses {
 		told = append(told, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 	}
-	serving := c.authority.Renewed(subject)
 	return node.Options{
-		Client:    p.as("system:node:"+name, "system:nodes"),
+		Client:    api.node(name),
 		Name:      name,
 		Listeners: listeners,
 		Local:     c.agents.listen(name),
-		TLS:       &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: serving.Server},
-		ClientCAs: c.pool,
+		TLS:       &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: api.serving(name, addresses)},
+		ClientCAs: api.pool,
 		Addresses: append(told, corev1.NodeAddress{Type: corev1.NodeHostName, Address: name}),
 		Version:   KubernetesVersion + ownVersion,
 
@@ -263,22 +270,23 @@ func hasCNI(dir string) bool {
 // machine that asks for it.
 const kubeletPlugins = "/var/lib/kubelet/device-plugins"
 
-func (c *cluster) realNode(p *controlPlane) (*node.Node, error) {
+func (c *cluster) realNode(api access) (*node.Node, error) {
 	cri, err := node.Dial(c.runtimeEndpoint())
 	if err != nil {
 		return nil, err
 	}
-	listeners, err := listenOn(context.Background(), c.bridge, kubeletPort) //nolint:forbidigo // it blocks for nothing
+	at := c.hostAddresses()
+	listeners, err := listenOn(context.Background(), at, kubeletPort) //nolint:forbidigo // it blocks for nothing
 	if err != nil {
 		return nil, fmt.Errorf("listening for the node agent: %w", err)
 	}
 	for _, l := range listeners {
 		c.Log.Info("node agent listening", "address", l.Addr(), "for", "the API server")
 	}
-	o := c.nodeOptions(p, c.Settings.NodeName, listeners, c.bridge...)
+	o := c.nodeOptions(api, c.Settings.NodeName, listeners, at...)
 	o.Runtime = cri
-	o.OwnPorts = []int32{int32(p.port), kubeletPort}
-	o.PodCIDRs = texts(nodeNetworks(c.Settings.Pods, 0))
+	o.OwnPorts = append([]int32{kubeletPort}, api.ports...)
+	o.PodCIDRs = texts(c.networks)
 	o.RootDir = filepath.Join(c.Profile.DataDir, "pods")
 	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")
 	o.CgroupRoot = c.Profile.Cgroup()
@@ -325,7 +333,7 @@ func (c *cluster) simulatedNode(p *controlPlane, links *simulated.Links, name st
 	if err != nil {
 		return nil, fmt.Errorf("listening for a simulated node: %w", err)
 	}
-	o := c.nodeOptions(p, name, []net.Listener{l}, netip.MustParseAddr("127.0.0.1"))
+	o := c.nodeOptions(c.local(p), name, []net.Listener{l}, netip.MustParseAddr("127.0.0.1"))
 	o.Client = links.To(name, o.Client)
 	networks := nodeNetworks(c.Settings.Pods, i)
 	o.PodCIDRs = texts(networks)

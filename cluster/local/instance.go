@@ -24,6 +24,7 @@ type Instance struct {
 	Server         string        `json:"server"` // URL of the API server
 	Nodes          []string      `json:"nodes"`
 	Simulated      bool          `json:"simulated,omitempty"`
+	Member         bool          `json:"member,omitempty"` // a node of a cluster whose API server is on another machine
 	ServiceNetwork string        `json:"serviceNetwork"`
 	DataDir        string        `json:"dataDir"`
 	Started        time.Time     `json:"started"`
@@ -38,6 +39,7 @@ type Runtime struct {
 	Program        string `json:"program,omitempty"` // path
 	DataDir        string `json:"dataDir,omitempty"` // of the cluster
 	PodNetwork     string `json:"podNetwork,omitempty"`
+	NodeNetwork    string `json:"nodeNetwork,omitempty"` // the part of it that is this node's
 	ServiceNetwork string `json:"serviceNetwork,omitempty"`
 	Endpoint       string `json:"endpoint,omitempty"` // of a runtime that is not ours; then there is no process
 }

@@ -36,6 +36,10 @@ type Settings struct {
 	// first when APIPort is 0: there are clients that know it.
 	LastPort int `json:"lastPort,omitempty"`
 
+	// AdvertiseAddress is the address of this host at which other machines reach the API server and the node, or one of each
+	// IP family separated by a comma. Empty means that no other machine can join; NoAdvertiseAddress removes a stored one.
+	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
+
 	// SimulatedNodes is the number of nodes on which pods go through their life
 	// without containers; 0 means one real node or, with SimulatedNodeFile, what the
 	// file says.
@@ -186,6 +190,9 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return err
 }
 
+// NoAdvertiseAddress is the AdvertiseAddress that takes an earlier one back.
+const NoAdvertiseAddress = "none"
+
 // NoSchedulerConfig is the SchedulerConfig that takes an earlier one back.
 const NoSchedulerConfig = "none"
 
@@ -281,6 +288,7 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	if err := errors.Join(asked.Authentication.check(), asked.Images.check()); err != nil {
 		return Settings{}, err
 	}
+	asked.AdvertiseAddress = kept("", asked.AdvertiseAddress, NoAdvertiseAddress)
 	asked.SchedulerConfig = kept("", asked.SchedulerConfig, NoSchedulerConfig)
 	asked.RuntimeEndpoint = kept("", asked.RuntimeEndpoint, NoRuntimeEndpoint)
 	asked.CNIConfDir = kept("", asked.CNIConfDir, NoCNI)
@@ -416,6 +424,7 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	s.Authentication = s.Authentication.with(asked.Authentication)
 	s.Images = s.Images.with(asked.Images)
 	s.Profiling, s.RequestLog = cmp.Or(asked.Profiling, s.Profiling), cmp.Or(asked.RequestLog, s.RequestLog)
+	s.AdvertiseAddress = kept(s.AdvertiseAddress, asked.AdvertiseAddress, NoAdvertiseAddress)
 	s.SchedulerConfig = kept(s.SchedulerConfig, asked.SchedulerConfig, NoSchedulerConfig)
 	s.RuntimeEndpoint = kept(s.RuntimeEndpoint, asked.RuntimeEndpoint, NoRuntimeEndpoint)
 	s.CNIConfDir, s.CNIBinDir = kept(s.CNIConfDir, asked.CNIConfDir, NoCNI), cmp.Or(asked.CNIBinDir, s.CNIBinDir)
@@ -466,6 +475,8 @@ func (p Profile) Differ(asked Settings) error {
 	switch {
 	case wanted.APIPort != now.APIPort && wanted.APIPort != now.LastPort:
 		return refuse("--api-port", cmp.Or(now.LastPort, now.APIPort), wanted.APIPort)
+	case wanted.AdvertiseAddress != now.AdvertiseAddress:
+		return refuse("--advertise-address", cmp.Or(now.AdvertiseAddress, NoAdvertiseAddress), cmp.Or(wanted.AdvertiseAddress, NoAdvertiseAddress))
 	case wanted.SimulatedNodeFile != now.SimulatedNodeFile:
 		return refuse("--simulated-node-file", now.SimulatedNodeFile, wanted.SimulatedNodeFile)
 	case wanted.SimulatedNodes != now.SimulatedNodes:
@@ -506,6 +517,9 @@ func (p Profile) Differ(asked Settings) error {
 	return nil
 }
 
+// Check returns an error for each setting that has a value that it can't have.
+func (s Settings) Check() error { return s.check() }
+
 func (s Settings) check() error {
 	var errs []error
 	if s.APIPort < 0 || s.APIPort > 65535 {
@@ -527,7 +541,7 @@ func (s Settings) check() error {
 			errs = append(errs, errors.New("--container-runtime-endpoint: must not be set for simulated nodes, which run no containers"))
 		}
 	}
-	errs = append(errs, s.checkCNI())
+	errs = append(errs, s.checkCNI(), s.checkAdvertise())
 	if err := s.Controllers.check(); err != nil {
 		errs = append(errs, err)
 	}
@@ -585,7 +599,7 @@ func (p Profile) Holds() (bool, error) {
 	}
 	// A first start that failed may have got no further than the log, or the lock
 	// of the store.
-	ours := []string{p.settingsFile(), p.Log(), filepath.Join(p.DataDir, "store", "lock")}
+	ours := []string{p.settingsFile(), p.memberFile(), p.Log(), filepath.Join(p.DataDir, "store", "lock")}
 	for _, name := range ours {
 		if _, err := os.Lstat(name); err == nil {
 			return true, nil

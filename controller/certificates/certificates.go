@@ -44,10 +44,14 @@ type Options struct {
 	// is empty, there is no such bundle.
 	RootCA []byte
 
-	// Reserved are the names and addresses of the API server and of other servers of the cluster. No node gets a serving
-	// certificate for any of them, or for an address in a network of ReservedNetworks.
-	Reserved         []string
-	ReservedNetworks []netip.Prefix
+	// Servers are the API server and other servers of the cluster.
+	Servers Servers
+}
+
+// Servers are servers of a cluster that are no nodes. No node gets a serving certificate for one of their names or addresses.
+type Servers struct {
+	Names    []string // and addresses
+	Networks []netip.Prefix
 }
 
 // controllers are what the three loops have in common.
@@ -57,7 +61,7 @@ type controllers struct {
 	authority Authority
 	signers   map[string]rule
 	nodes     *cache.Cache[*corev1.Node]
-	reserved  reserved
+	servers   Servers
 	log       *slog.Logger
 }
 
@@ -72,7 +76,7 @@ func Tasks(opts Options) []run.Task {
 		authority: opts.Authority,
 		signers:   signers(),
 		nodes:     cache.Of(config.Caches, client.Nodes, nil),
-		reserved:  reserved{names: opts.Reserved, networks: opts.ReservedNetworks},
+		servers:   opts.Servers,
 		log:       config.Log,
 	}
 	roles := cache.Of(config.Caches, client.ClusterRoles, nil)

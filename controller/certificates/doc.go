@@ -15,7 +15,7 @@
 //	                 bindings change, one for a serving certificate when the addresses of a node change, and each request
 //	                 has a timer for its deletion.
 //	certificates-C4  A node gets a serving certificate only for its name and the addresses in its status, and for none that
-//	                 is reserved, that of a Service, or that of another node.
+//	                 may be that of a server, of a Service, or that of another node.
 //	certificates-C5  No client certificate is approved for the name of a node that is Ready, unless that node asks itself:
 //	                 the holder of a bootstrap token could take its place.
 package certificates

@@ -17,15 +17,9 @@ import (
 // servingApprover is part of the name of the loop that approves the serving certificates of nodes.
 const servingApprover = "serving-approving"
 
-// reserved are names and addresses that are no node's.
-type reserved struct {
-	names    []string
-	networks []netip.Prefix
-}
-
-// has reports whether a name or an address is reserved.
-func (r reserved) has(name string) bool {
-	if slices.ContainsFunc(r.names, func(other string) bool { return strings.EqualFold(other, name) }) {
+// has reports whether a name or an address may be that of a server.
+func (s Servers) has(name string) bool {
+	if slices.ContainsFunc(s.Names, func(other string) bool { return strings.EqualFold(other, name) }) {
 		return true
 	}
 	a, err := netip.ParseAddr(name)
@@ -36,7 +30,7 @@ func (r reserved) has(name string) bool {
 	}
 	a = a.Unmap()
 	return a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() ||
-		slices.ContainsFunc(r.networks, func(n netip.Prefix) bool { return n.Contains(a) })
+		slices.ContainsFunc(s.Networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
 // approveServing approves a node's request for its own serving certificate, if everything in it is that node's
@@ -78,12 +72,12 @@ func (c *controllers) refuseServing(r *signingRequest, request *x509.Certificate
 	if !ok {
 		return "there is no such Node"
 	}
-	return outside(node, request, c.reserved, c.nodes.List(""))
+	return outside(node, request, c.servers, c.nodes.List(""))
 }
 
 // outside returns what in a request is not the node's own, or "". The status of a Node is written by the node itself, so an
-// address there is the node's only if it is neither reserved nor that of another Node.
-func outside(node *corev1.Node, request *x509.CertificateRequest, taken reserved, all []*corev1.Node) string {
+// address there is the node's only if it is neither that of a server nor that of another Node.
+func outside(node *corev1.Node, request *x509.CertificateRequest, taken Servers, all []*corev1.Node) string {
 	var wanted []string
 	for _, name := range request.DNSNames {
 		if name != node.Name {

@@ -25,7 +25,7 @@ func machine(name string, addresses ...string) *corev1.Node {
 }
 
 func TestServingNamesAreTheNodesOwn(t *testing.T) {
-	taken := reserved{names: []string{"localhost", "192.0.2.1"}, networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}
+	taken := Servers{Names: []string{"localhost", "192.0.2.1"}, Networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}
 	for _, tt := range []struct{ request, refused string }{
 		{"dns=n2 ip=192.0.2.2", ""},
 		{"dns=n2 ip=fd00::2", ""},

@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/controller/certificates"
 	"github.com/sampan-io/sampan/controller/garbage"
 	"github.com/sampan-io/sampan/controller/namespaces"
+	"github.com/sampan-io/sampan/controller/nodeipam"
 	"github.com/sampan-io/sampan/controller/tokens"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -41,6 +42,9 @@ type Options struct {
 	Signer    tokens.Signer          // of tokens in Secrets
 	Authority certificates.Authority // issues the certificates for Kubernetes' own signers
 	Pool      *balancer.Pool         // addresses of load balancers
+
+	PodNetworks *nodeipam.Pool        // networks of which Nodes get parts
+	Servers     *certificates.Servers // that are no nodes; then serving certificates of nodes are approved
 }
 
 // Controllers are controllers that have not started.

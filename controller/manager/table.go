@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/controller/garbage"
 	"github.com/sampan-io/sampan/controller/migration"
 	"github.com/sampan-io/sampan/controller/namespaces"
+	"github.com/sampan-io/sampan/controller/nodeipam"
 	"github.com/sampan-io/sampan/controller/nodelifecycle"
 	"github.com/sampan-io/sampan/controller/quota"
 	"github.com/sampan-io/sampan/controller/roles"
@@ -181,6 +182,15 @@ func groups() []group {
 			},
 		},
 		{
+			parts: []part{{
+				name: "node-ipam-controller", alias: "nodeipam", loops: []string{nodeipam.Loop},
+				lacks: without("networks for pods are not configured", func(o Options) bool { return o.PodNetworks != nil }),
+			}},
+			tasks: func(o Options, _ *cache.Dynamic) []run.Task {
+				return nodeipam.Tasks(nodeipam.Options{Config: o.Config, Pool: *o.PodNetworks})
+			},
+		},
+		{
 			parts: []part{
 				{name: NodeLifecycle, alias: "nodelifecycle", loops: []string{"nodes"}},
 				{name: "pod-garbage-collector-controller", alias: "podgc", loops: []string{"finished-pods"}},
@@ -200,6 +210,11 @@ func groups() []group {
 		{
 			parts: []part{
 				{name: "certificatesigningrequest-approving-controller", alias: "csrapproving", loops: []string{"certificatesigningrequest-approving-controller"}},
+				{ // upstream leaves these requests to administrators
+					name: "certificatesigningrequest-serving-approving-controller", alias: "csrservingapproving",
+					loops: []string{"certificatesigningrequest-serving-approving-controller"},
+					lacks: without("the names and addresses of the cluster's servers are not configured", func(o Options) bool { return o.Servers != nil }),
+				},
 				{name: "certificatesigningrequest-cleaner-controller", alias: "csrcleaner", loops: []string{"certificatesigningrequest-cleaner-controller"}},
 				{
 					name: "certificatesigningrequest-signing-controller", alias: "csrsigning", loops: []string{"certificatesigningrequest-signing-controller"},
@@ -215,7 +230,11 @@ func groups() []group {
 				},
 			},
 			tasks: func(o Options, _ *cache.Dynamic) []run.Task {
-				return certificates.Tasks(certificates.Options{Config: o.Config, Authority: o.Authority, RootCA: o.Roots.CertificatePEM()})
+				c := certificates.Options{Config: o.Config, Authority: o.Authority, RootCA: o.Roots.CertificatePEM()}
+				if o.Servers != nil {
+					c.Servers = *o.Servers
+				}
+				return certificates.Tasks(c)
 			},
 		},
 	}

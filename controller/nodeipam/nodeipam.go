@@ -23,7 +23,11 @@ const Loop = "node-ipam-controller"
 // Options configures the controller. Client and Networks are required.
 type Options struct {
 	controller.Config
+	Pool
+}
 
+// A Pool is what Nodes get their networks from.
+type Pool struct {
 	// Networks are the pod networks of the cluster, at most one of each IP family, the primary one first.
 	Networks []Network
 

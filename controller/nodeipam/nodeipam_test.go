@@ -38,7 +38,7 @@ func node(name string, cidrs ...string) *corev1.Node {
 
 func controlling(t *testing.T, networks []Network, f func(t *testing.T, s *clienttest.Server), objs ...client.Object) {
 	controllertest.Controlling(t, func(c client.Interface, caches *cache.Shared) []run.Task {
-		return Tasks(Options{Config: controllertest.Config(c, caches), Networks: networks, Reserved: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}})
+		return Tasks(Options{Config: controllertest.Config(c, caches), Pool: Pool{Networks: networks, Reserved: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}}})
 	}, f, objs...)
 }
 

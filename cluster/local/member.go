@@ -1,0 +1,80 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+)
+
+// A Member is this machine as a node of a cluster whose API server is on another machine.
+type Member struct {
+	Server string `json:"server"` // URL of the API server
+
+	// ID is a random text by which this machine differs from another one that claims the same name.
+	ID string `json:"id"`
+
+	// NodeIP are the addresses of this machine at which the others reach it, see [ParseAddresses]. Empty means the
+	// address from which this machine reaches the server.
+	NodeIP string `json:"nodeIP,omitempty"`
+
+	// Settings are the flags that the node was joined with, and the settings of the cluster that it needs.
+	Settings Settings `json:"settings"`
+
+	// Networks are those of the pods of this node; empty until the cluster gives them.
+	Networks []netip.Prefix `json:"networks,omitempty"`
+}
+
+func (p Profile) memberFile() string { return filepath.Join(p.DataDir, "member.json") }
+
+// PKI returns the directory of keys and certificates.
+func (p Profile) PKI() string { return filepath.Join(p.DataDir, "pki") }
+
+// Member returns how this machine is a node of another cluster, and whether it is.
+func (p Profile) Member() (m Member, found bool, err error) {
+	data, err := os.ReadFile(p.memberFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &m)
+	}
+	if err != nil {
+		return m, false, fmt.Errorf("reading how this machine is a node of a cluster, in %s: %w", p.memberFile(), err)
+	}
+	return m, true, nil
+}
+
+// KeepMember saves how this machine is a node of another cluster.
+func (p Profile) KeepMember(m Member) error {
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err == nil {
+		if err = os.MkdirAll(p.DataDir, 0o700); err == nil {
+			err = replace(p.memberFile(), data)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("saving how this machine is a node of a cluster: %w", err)
+	}
+	return nil
+}
+
+// HasCluster reports whether the data directory is that of a cluster that runs on this machine.
+func (p Profile) HasCluster() bool {
+	_, err := os.Lstat(p.settingsFile())
+	return err == nil
+}
+
+// CheckNodeIP returns an error if addresses cannot be those of a node.
+func CheckNodeIP(text string) error {
+	if _, err := ParseAddresses(text); err != nil {
+		return fmt.Errorf("--node-ip: %w", err)
+	}
+	return nil
+}
+
+// HostName returns the name that the node of this machine has by default.
+func HostName() (string, error) { return hostName() }
