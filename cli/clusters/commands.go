@@ -24,6 +24,9 @@ type Options struct {
 	// Serve runs a cluster until ctx is cancelled, and reports to s when it is ready.
 	Serve func(ctx context.Context, s Service) error
 
+	// Join runs a node of a cluster of another machine until ctx is cancelled, and reports when it is Ready.
+	Join func(ctx context.Context, j Joined) error
+
 	// Clean removes what a cluster of this machine left in the kernel when its
 	// processes died: links, rules, mounts, cgroups. It is idempotent.
 	Clean func(ctx context.Context, p local.Profile, i local.Instance) error
@@ -45,7 +48,7 @@ type Service struct {
 // Commands returns the verbs. They read the global flags --name, --data-dir and
 // --kubeconfig of the root that they are added to.
 func Commands(o Options) []*cobra.Command {
-	return []*cobra.Command{upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), certsCommand(), demoCommand(o), encryptionCommand()}
+	return []*cobra.Command{upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), certsCommand(), demoCommand(o), encryptionCommand(), joinCommand(o), agentCommand(o), leaveCommand(o)}
 }
 
 // profileOf returns the cluster that the global flags name. One that was started
@@ -109,6 +112,7 @@ func hint(cmd *cobra.Command, verb string) string {
 func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f := cmd.Flags()
 	f.IntVar(&s.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (default 6443, or a free port if it is in use)")
+	f.StringVar(&s.AdvertiseAddress, "advertise-address", "", "address of this host at which other machines reach the API server and this node, so that they can join, or one of each IP family separated by a comma; \"none\" takes it back (default: none)")
 	f.IntVar(&s.SimulatedNodes, "simulated-nodes", 0, "number of simulated nodes, without containers, to run instead of a real node; needs no root")
 	f.Var(pathFlag{to: &s.SimulatedNodeFile}, "simulated-node-file", "file with a SimulatedNodes object, which describes the simulated nodes and the lives of their pods; read at each start")
 	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default: the name of this host)")
@@ -199,7 +203,7 @@ func settingsArgs(s local.Settings) []string {
 	if s.Services.IsValid() {
 		add("service-network", s.Services)
 	}
-	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms, "container-runtime-endpoint": s.RuntimeEndpoint, "cni-conf-dir": s.CNIConfDir, "cni-bin-dir": s.CNIBinDir, "kubelet-config": s.KubeletConfig} {
+	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms, "container-runtime-endpoint": s.RuntimeEndpoint, "cni-conf-dir": s.CNIConfDir, "cni-bin-dir": s.CNIBinDir, "kubelet-config": s.KubeletConfig, "advertise-address": s.AdvertiseAddress} {
 		if value != "" {
 			add(name, value)
 		}

@@ -59,7 +59,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 		return err
 	}
 	if !brief { // then it must not even be empty
-		if err := checkDataDir(p); err != nil {
+		if err := errors.Join(checkDataDir(p), checkNoMember(p)); err != nil {
 			return err
 		}
 	}

@@ -45,6 +45,15 @@ func checkDataDir(p local.Profile) error {
 	return err
 }
 
+// checkNoMember says that the data directory is that of a node of another cluster.
+func checkNoMember(p local.Profile) error {
+	m, member, err := p.Member()
+	if member {
+		err = fmt.Errorf("this machine is the node %s of the cluster at %s, with its data in %s; pass another name with --name, or remove the node with `sampan leave --name=%s`", m.Settings.NodeName, m.Server, p.DataDir, p.Name)
+	}
+	return err
+}
+
 // checkKubeletConfig reads the configuration of the node, and prints what has no effect of it.
 func checkKubeletConfig(cmd *cobra.Command, s local.Settings) error {
 	if s.KubeletConfig == "" || s.Simulated() {

@@ -15,6 +15,7 @@ func sampan(ctx context.Context, release func(), in io.Reader, out, errOut io.Wr
 	verbs := clusters.Options{
 		Version: version,
 		Serve:   serve,
+		Join:    joined,
 		Clean:   cluster.Clean,
 		Verb: func(ctx context.Context, in io.Reader, args ...string) int {
 			return sampan(ctx, release, in, out, errOut, args...)
@@ -39,5 +40,17 @@ func serve(ctx context.Context, s clusters.Service) error {
 		Runtime:  runtimeProgram,
 		Report:   s.Report,
 		Log:      s.Log,
+	})
+}
+
+func joined(ctx context.Context, j clusters.Joined) error {
+	return cluster.RunMember(ctx, cluster.MemberOptions{
+		Profile: j.Profile,
+		Member:  j.Member,
+		Flags:   j.Flags,
+		Version: version,
+		Runtime: runtimeProgram,
+		Report:  j.Report,
+		Log:     j.Log,
 	})
 }

@@ -1,0 +1,337 @@
+package clusters
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/cluster/join"
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+// A Joined is what `agent` shall run: this machine as a node of a cluster.
+type Joined struct {
+	Profile local.Profile
+	Member  local.Member
+	Report  local.Reporter
+	Log     *slog.Logger
+	Flags   map[string]string // of the command line, with their values
+}
+
+// joining are the flags of join.
+type joining struct {
+	token    string
+	hashes   []string
+	settings local.Settings
+	nodeIP   string
+}
+
+func joinCommand(o Options) *cobra.Command {
+	var j joining
+	cmd := &cobra.Command{
+		Use:   "join [HOST:PORT]",
+		Short: "Make this machine a node of a cluster that runs on another machine",
+		Long: "Make this machine a node of the cluster whose API server listens at HOST:PORT, and wait until the node is Ready. The\n" +
+			"cluster must have been started with --advertise-address; there, `sampan token create --print-join-command` prints the\n" +
+			"command for this machine. The machines must share a link: pods reach each other by routes over it.\n\n" +
+			"A node that was stopped is started again without a token, and with HOST:PORT only if that has changed. `sampan down` stops the node and its pods, and `sampan leave`\n" +
+			"removes everything that this command has made.",
+		Example: "  sampan join 192.0.2.1:6443 --token=abcdef.0123456789abcdef --ca-cert-hash=sha256:1234…",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o := flag(cmd, "output"); o != "" {
+				return fmt.Errorf("-o %s: this command prints no objects", o)
+			}
+			return j.run(cmd, o, args)
+		},
+	}
+	f := cmd.Flags()
+	// The global flag of this name is a bearer token of clients; a bootstrap token is one, too.
+	f.StringVar(&j.token, "token", "", "bootstrap token, as `sampan token create` prints it")
+	f.StringSliceVar(&j.hashes, "ca-cert-hash", nil, "hash of the cluster's certificate authority, sha256:HEX; may be repeated")
+	f.StringVar(&j.settings.NodeName, "node-name", "", "name of the node (default: the name of this host)")
+	f.StringVar(&j.nodeIP, "node-ip", "", "address of this machine at which the others reach it, or one of each IP family separated by a comma (default: the one that leads to HOST)")
+	f.Var(pathFlag{to: &j.settings.KubeletConfig}, "kubelet-config", "file with a KubeletConfiguration for the node, read at each start")
+	f.StringVar((*string)(&j.settings.ProxyMode), "proxy-mode", "", "default proxy mode of Services: kernel or userspace (default kernel)")
+	f.StringVar(&j.settings.DNSUpstream, "cluster-dns-upstream", "", "comma-separated name servers for names outside the cluster, or none (default: those of this host)")
+	return cmd
+}
+
+func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
+	p, i, running, err := found(cmd)
+	if err != nil {
+		return err
+	}
+	if p.HasCluster() {
+		return fmt.Errorf("%s has the data of the cluster %s, which runs on this machine; pass another name with --name, or remove that cluster with %s", p.DataDir, p.Name, hint(cmd, "down --purge"))
+	}
+	m, member, err := p.Member()
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	switch {
+	case running:
+		_, _ = fmt.Fprintf(out, "node %s is already running\n", m.Settings.NodeName)
+		return nil
+	case member && len(args) > 0 && j.token == "":
+		address, err := join.ParseAddress(args[0])
+		if err != nil {
+			return fmt.Errorf("HOST:PORT: %w", err)
+		}
+		m.Server = "https://" + address // which its certificate has to prove
+		if err := p.KeepMember(m); err != nil {
+			return err
+		}
+	case member && len(args) > 0:
+		return fmt.Errorf("this machine is already the node %s of the cluster at %s; %s starts it again, without a token also with another address of its API server, and %s removes it", m.Settings.NodeName, m.Server, hint(cmd, "join"), hint(cmd, "leave"))
+	case !member && len(args) == 0:
+		return errors.New("this machine is not a node of a cluster yet: pass HOST:PORT of its API server, --token and --ca-cert-hash")
+	}
+	if err := checkSurroundings(local.Settings{}); err != nil {
+		return err
+	}
+	if err := checkDataDir(p); err != nil {
+		return err
+	}
+	if !member {
+		if m, err = j.join(cmd, p, args[0]); err != nil {
+			return err
+		}
+	}
+	if i, err = startMember(cmd, o, p); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "node %s is Ready after %v\ncluster %s\n", m.Settings.NodeName, i.ReadyAfter.Round(time.Millisecond), m.Server)
+	return nil
+}
+
+// joinLimit is how long the cluster may take to issue a certificate.
+const joinLimit = 2 * time.Minute
+
+// join finds the cluster and gets the credentials of the node, and saves them.
+func (j *joining) join(cmd *cobra.Command, p local.Profile, text string) (m local.Member, err error) {
+	address, err := join.ParseAddress(text)
+	if err != nil {
+		return m, fmt.Errorf("HOST:PORT: %w", err)
+	}
+	token, err := join.ParseToken(j.token)
+	if err != nil {
+		return m, fmt.Errorf("--token: %w", err)
+	}
+	var hashes [][sha256.Size]byte
+	for _, h := range j.hashes {
+		sum, err := join.ParseHash(h)
+		if err != nil {
+			return m, fmt.Errorf("--ca-cert-hash: %w", err)
+		}
+		hashes = append(hashes, sum)
+	}
+	if len(hashes) == 0 {
+		return m, errors.New("--ca-cert-hash is required: without it any server that knows the token could claim to be the cluster")
+	}
+	s := j.settings
+	if s.NodeName == "" {
+		if s.NodeName, err = local.HostName(); err != nil {
+			return m, err
+		}
+	}
+	if errs := validation.IsDNS1123Subdomain(s.NodeName); len(errs) > 0 || net.ParseIP(s.NodeName) != nil {
+		return m, fmt.Errorf("--node-name: must be a DNS-1123 subdomain (lower-case letters, digits, dots and hyphens) and no IP address, got %q", s.NodeName)
+	}
+	if err := errors.Join(local.CheckNodeIP(j.nodeIP), s.Check()); err != nil {
+		return m, err
+	}
+	say := func(step string) { _, _ = fmt.Fprintln(cmd.ErrOrStderr(), step) }
+	ctx, cancel := context.WithTimeout(cmd.Context(), joinLimit)
+	defer cancel()
+	say("looking for the cluster at " + address)
+	place, err := join.Discover(ctx, address, token, hashes)
+	if err != nil {
+		return m, err
+	}
+	m = local.Member{Server: place.Server, ID: join.NewToken().Secret, NodeIP: j.nodeIP}
+	user, err := client.NewREST(&rest.Config{
+		Host: place.Server, BearerToken: token.String(), TLSClientConfig: rest.TLSClientConfig{CAData: place.CA},
+	}, client.RESTOptions{})
+	if err != nil {
+		return m, err
+	}
+	node, err := client.Nodes.Get(ctx, user, "", s.NodeName)
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return m, fmt.Errorf("the cluster at %s does not accept token %s for authentication: it has expired, or has no usage for that; %w", address, token.ID, err)
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return m, err
+	default:
+		if err := join.Taken(node, m.ID); err != nil {
+			return m, err
+		}
+	}
+	say("requesting a certificate for node " + s.NodeName)
+	certificates, err := join.Request(ctx, user, p.PKI(), s.NodeName, place.CA)
+	if err != nil {
+		return m, j.undo(p, err)
+	}
+	api, err := certificates.Client(place.Server, "sampan")
+	if err != nil {
+		return m, j.undo(p, err)
+	}
+	config, err := client.ConfigMaps.Get(ctx, api, "kube-system", join.SettingsName)
+	if err != nil {
+		return m, j.undo(p, fmt.Errorf("reading the settings of the cluster: %w", err))
+	}
+	of, err := join.ParseSettings(config.Data)
+	if err != nil {
+		return m, j.undo(p, err)
+	}
+	m.Settings = of.Join(s)
+	return m, j.undo(p, p.KeepMember(m))
+}
+
+// undo removes the credentials of a node that did not join, if there is an error.
+func (*joining) undo(p local.Profile, err error) error {
+	if err == nil {
+		return nil
+	}
+	gone := os.RemoveAll(p.PKI())
+	if removeErr := os.Remove(p.DataDir); removeErr != nil && !errors.Is(removeErr, syscall.ENOTEMPTY) && !errors.Is(removeErr, fs.ErrNotExist) {
+		gone = errors.Join(gone, removeErr)
+	}
+	return errors.Join(err, gone)
+}
+
+// startMember runs the node in the background and waits until it is Ready. If the start fails or is interrupted, it removes
+// the kernel objects that it made, unless pods were running before.
+func startMember(cmd *cobra.Command, o Options, p local.Profile) (local.Instance, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return local.Instance{}, err
+	}
+	before, _, err := p.Instance()
+	if err != nil {
+		return local.Instance{}, err
+	}
+	i, err := local.Start(cmd.Context(), p, program, []string{"agent", "--report", "--name=" + p.Name, "--data-dir=" + p.DataDir}, func(step string) {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), step)
+	})
+	if err == nil {
+		return i, nil
+	}
+	if ctx := cmd.Context(); ctx.Err() != nil {
+		err = context.Cause(ctx)
+	} else {
+		err = fmt.Errorf("the node did not start: %w%s", err, seeAlso(p.Log()))
+	}
+	after, running, lookErr := p.Instance()
+	if lookErr != nil || running || before.Runtime.Alive() || !after.Exists() {
+		return i, errors.Join(err, lookErr)
+	}
+	return i, errors.Join(err, end(context.WithoutCancel(cmd.Context()), o, p, after))
+}
+
+func agentCommand(o Options) *cobra.Command {
+	var report bool
+	var level slog.Level
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run a node that has joined a cluster in the foreground, logging to standard error",
+		Long: "Run this machine's node of a cluster in the foreground until SIGINT or SIGTERM, for use with an init system.\n" +
+			"`sampan join` must have made this machine a node before. The containers keep running after the program has ended and\n" +
+			"are adopted at the next start; `sampan down` stops them.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // as for serve
+			var r local.Reporter
+			if report {
+				r = local.NewReporter()
+			}
+			err := runAgent(cmd, o, r, level)
+			if err != nil {
+				r.Fail(err)
+			}
+			return err
+		},
+	}
+	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
+	cmd.Flags().BoolVar(&report, "report", false, "report readiness on file descriptor 3")
+	_ = cmd.Flags().MarkHidden("report") // it exists: the line above made it
+	return cmd
+}
+
+func runAgent(cmd *cobra.Command, o Options, r local.Reporter, level slog.Level) error {
+	p, err := profileOf(cmd)
+	if err != nil {
+		return err
+	}
+	m, found, err := p.Member()
+	if err != nil {
+		return err
+	}
+	if !found {
+		return fmt.Errorf("this machine is not a node of a cluster: %s has no member.json; `sampan join` makes it one", p.DataDir)
+	}
+	if err := checkSurroundings(m.Settings); err != nil {
+		return err
+	}
+	return o.Join(cmd.Context(), Joined{
+		Profile: p, Member: m, Report: r, Flags: flagValues(cmd, m.Settings),
+		Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})),
+	})
+}
+
+func leaveCommand(o Options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "leave",
+		Short: "Stop this machine's node of a cluster, and remove everything that join has made",
+		Long: "Stop this machine's node of a cluster with all of its pods, and remove everything that `sampan join` has made: processes,\n" +
+			"containers, mounts, links, routes, rules, cgroups and data, local volumes included. A node may not delete its Node\n" +
+			"object: an administrator does, after or before, with the command that this one prints. To end the pods in an orderly\n" +
+			"way, `sampan drain NODE` first.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, i, _, err := found(cmd)
+			if err != nil {
+				return err
+			}
+			m, member, err := p.Member()
+			if err != nil {
+				return err
+			}
+			if !member {
+				return fmt.Errorf("this machine is not a node of a cluster of another machine: %s has no member.json; %s ends a cluster of this machine", p.DataDir, hint(cmd, "down --purge"))
+			}
+			if _, err := endStarters(cmd.Context(), p); err != nil {
+				return err
+			}
+			if p, i, _, err = found(cmd); err != nil {
+				return err
+			}
+			if i.Exists() {
+				if err := end(cmd.Context(), o, p, i); err != nil {
+					return err
+				}
+			}
+			if _, err := p.Remove(cmd.Context()); err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "this machine is no longer a node of the cluster at %s\nto remove the Node object: kubectl delete node %s\n", m.Server, m.Settings.NodeName)
+			return nil
+		},
+	}
+}
