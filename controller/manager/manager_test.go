@@ -137,7 +137,7 @@ func TestOneControllerRunsAlone(t *testing.T) {
 
 func TestControllersThatLackSomethingAreLeftOut(t *testing.T) {
 	o := full(t, "*,-device-taint-eviction-controller")
-	o.Signer, o.Authority, o.Pool, o.Roots = nil, nil, nil, roots("")
+	o.Signer, o.Authority, o.Pool, o.Roots, o.PodNetworks, o.Servers = nil, nil, nil, roots(""), nil, nil
 	o.Resources = slices.DeleteFunc(o.Resources, func(r client.Resource[client.Object]) bool { return r.Resource == "devicetaintrules" })
 	made := New(o)
 	var left []string
@@ -148,8 +148,10 @@ func TestControllersThatLackSomethingAreLeftOut(t *testing.T) {
 		}
 	}
 	want := []string{
+		"certificatesigningrequest-serving-approving-controller: the names and addresses of the cluster's servers are not configured",
 		"certificatesigningrequest-signing-controller: a certificate and a key to sign with are not configured",
 		"kube-apiserver-serving-clustertrustbundle-publisher-controller: the authority of the API server is not configured",
+		"node-ipam-controller: networks for pods are not configured",
 		"resourceclaim-controller: the server does not serve devicetaintrules.resource.k8s.io in version v1",
 		"root-ca-certificate-publisher-controller: the authority of the API server is not configured",
 		"service-lb-controller: addresses for load balancers are not configured",
