@@ -46,18 +46,20 @@ type Certificates struct {
 	serving atomic.Pointer[tls.Certificate] // nil before the first was issued
 
 	mu      sync.Mutex
+	changed chan struct{}          // guarded by mu; closed when the authority changes
 	dialers []*connrotation.Dialer // guarded by mu; with connections that the client certificate was shown on
 }
 
-// An authority is one in PEM and as a pool.
+// An authority is one in PEM and as a pool. The first certificate is the one that signs.
 type authority struct {
-	pem  []byte
-	pool *x509.CertPool
+	pem    []byte
+	pool   *x509.CertPool
+	signer *x509.Certificate
 }
 
 // Open reads the certificates of a node from a directory. If there are none, the error is [fs.ErrNotExist].
 func Open(dir, node string) (*Certificates, error) {
-	c := &Certificates{dir: dir, node: node}
+	c := &Certificates{dir: dir, node: node, changed: make(chan struct{})}
 	ca, err := os.ReadFile(filepath.Join(dir, caFile))
 	if err == nil {
 		err = c.trust(ca)
@@ -89,7 +91,7 @@ func Request(ctx context.Context, api client.Interface, dir, node string, ca []b
 	if err != nil {
 		return nil, err
 	}
-	c := &Certificates{dir: dir, node: node}
+	c := &Certificates{dir: dir, node: node, changed: make(chan struct{})}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -110,6 +112,10 @@ func (c *Certificates) Trust(ca []byte) error {
 	if err := replace(filepath.Join(c.dir, caFile), ca); err != nil {
 		return fmt.Errorf("saving the certificate authority of the cluster: %w", err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.changed)
+	c.changed = make(chan struct{})
 	return nil
 }
 
@@ -118,7 +124,11 @@ func (c *Certificates) trust(ca []byte) error {
 	if err != nil {
 		return err
 	}
-	c.ca.Store(&authority{ca, p})
+	signer, err := pki.ParseCertificate(ca)
+	if err != nil {
+		return err
+	}
+	c.ca.Store(&authority{ca, p, signer})
 	return nil
 }
 
@@ -224,8 +234,17 @@ func (c *Certificates) Disconnect() {
 // renew gets a new certificate whenever the one that there is is due, until ctx is cancelled.
 func (c *Certificates) renew(ctx context.Context, api client.Interface, p purpose, file string, to *atomic.Pointer[tls.Certificate], log *slog.Logger, renewed func()) {
 	for failures := 0; ; {
-		if !pauseUntil(ctx, due(to.Load(), p)) {
-			return
+		c.mu.Lock()
+		changed := c.changed
+		c.mu.Unlock()
+		at := due(to.Load(), p, c.ca.Load().signer)
+		if failures == 0 || at.After(time.Now()) {
+			switch pauseUntil(ctx, at, changed) {
+			case over:
+				return
+			case interrupted:
+				continue
+			}
 		}
 		cert, err := request(ctx, api, c.node, p)
 		if err == nil {
@@ -235,34 +254,52 @@ func (c *Certificates) renew(ctx context.Context, api client.Interface, p purpos
 			return
 		}
 		if err == nil {
-			failures = 0
+			if !due(cert, p, c.ca.Load().signer).Before(time.Now()) {
+				failures = 0
+			} else {
+				failures++ // the cluster has another authority than this machine has read so far
+			}
 			log.InfoContext(ctx, "the node has a new certificate", "signer", p.signer, "expires", cert.Leaf.NotAfter.UTC().Format(time.RFC3339))
-			renewed()
-			continue
+			if renewed(); failures == 0 {
+				continue
+			}
+		} else {
+			failures++
+			log.WarnContext(ctx, "the node gets no new certificate, will try again", "signer", p.signer, "err", err)
 		}
-		failures++
-		log.WarnContext(ctx, "the node gets no new certificate, will try again", "signer", p.signer, "err", err)
 		if !run.Pause(ctx, retries().Pause(failures)) {
 			return
 		}
 	}
 }
 
-// pauseUntil returns at a time, or false when ctx is cancelled.
-func pauseUntil(ctx context.Context, at time.Time) bool {
+// Why a pause has ended.
+const (
+	reached     = iota // its time
+	interrupted        // something has changed
+	over               // the context is cancelled
+)
+
+// pauseUntil pauses until a time, until a channel is closed, or until ctx is cancelled.
+func pauseUntil(ctx context.Context, at time.Time, changed <-chan struct{}) int {
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return ctx.Err() == nil
+		if ctx.Err() == nil {
+			return reached
+		}
+	case <-changed:
+		return interrupted
 	case <-ctx.Done():
-		return false
 	}
+	return over
 }
 
-// due returns when a certificate is to be replaced: at once if there is none, or if it is not for this purpose.
-func due(cert *tls.Certificate, p purpose) time.Time {
-	if cert == nil {
+// due returns when a certificate is to be replaced: at once if there is none, if it is not for this purpose, or if it was not
+// signed by the certificate of the authority that signs now, because the former one may be dropped.
+func due(cert *tls.Certificate, p purpose, signer *x509.Certificate) time.Time {
+	if cert == nil || cert.Leaf.CheckSignatureFrom(signer) != nil {
 		return time.Time{}
 	}
 	for _, name := range p.names {

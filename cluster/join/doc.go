@@ -6,6 +6,7 @@
 //	         which has the authority, is read anonymously over a connection that is not verified, must be signed with the
 //	         token, and its authority must have one of the given hashes. It is read again over a verified connection.
 //	join-J2  Private keys are made here and never leave this machine.
-//	join-J3  A certificate is replaced by a new one with a new key when a fifth of its time is left. Connections with the
+//	join-J3  A certificate is replaced by a new one with a new key when a fifth of its time is left, and when another
+//	         certificate of the authority signs. Connections with the
 //	         former client certificate are closed then.
 package join

@@ -19,6 +19,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -216,7 +217,7 @@ func TestSettingsAreReadAsWritten(t *testing.T) {
 }
 
 // signing answers the requests for certificates on a server like the controllers of the cluster, for so long.
-func signing(t *testing.T, s *clienttest.Server, a *pki.Authority, life time.Duration, answer func(*certificatesv1.CertificateSigningRequest)) func(context.Context) {
+func signing(t *testing.T, s *clienttest.Server, a *atomic.Pointer[pki.Authority], life time.Duration, answer func(*certificatesv1.CertificateSigningRequest)) func(context.Context) {
 	return func(ctx context.Context) {
 		for event, err := range s.Watch(ctx, client.CertificateSigningRequests.GroupVersionResource, "", metav1.ListOptions{}) {
 			if err != nil {
@@ -237,7 +238,7 @@ func signing(t *testing.T, s *clienttest.Server, a *pki.Authority, life time.Dur
 					return
 				}
 				now := time.Now()
-				der, err := a.Sign(&x509.Certificate{
+				der, err := a.Load().Sign(&x509.Certificate{
 					Subject:  pkix.Name{CommonName: asked.Subject.CommonName, Organization: asked.Subject.Organization},
 					DNSNames: asked.DNSNames, IPAddresses: asked.IPAddresses, NotBefore: now, NotAfter: now.Add(life),
 				}, asked.PublicKey)
@@ -263,7 +264,9 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 		s := clienttest.New(t)
 		g := run.NewGroup(t.Context(), 0)
 		defer g.Stop()
-		g.Go(signing(t, s, a, 10*time.Hour, nil))
+		var signer atomic.Pointer[pki.Authority]
+		signer.Store(a)
+		g.Go(signing(t, s, &signer, 10*time.Hour, nil))
 		synctest.Wait()
 		node := filepath.Join(dir, "node")
 		if _, err := Open(node, "two"); !errors.Is(err, fs.ErrNotExist) {
@@ -293,6 +296,20 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 		synctest.Wait()
 		if now, _ := c.Server(nil); !c.Expires().After(end) || now == serving {
 			t.Error("certificates are not renewed when a fifth of their time is left")
+		}
+		other, err := pki.Open(filepath.Join(dir, "other"), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		end = c.Expires()
+		signer.Store(other)
+		if err := c.Trust(append(other.CertificatePEM(), a.CertificatePEM()...)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !c.Expires().After(end) || c.client.Load().Leaf.CheckSignatureFrom(c.ca.Load().signer) != nil {
+			t.Error("the certificate of the former authority is not replaced")
 		}
 		again, err := Open(node, "two")
 		if err != nil || !again.Expires().Equal(c.Expires()) {
