@@ -15,6 +15,8 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/balancer"
+	"github.com/sampan-io/sampan/controller/certificates"
+	"github.com/sampan-io/sampan/controller/nodeipam"
 )
 
 func TestSelectionIsThatOfUpstream(t *testing.T) {
@@ -80,6 +82,7 @@ func full(t *testing.T, selection string) Options {
 	return Options{
 		Config: controller.Config{Client: s, Caches: cache.NewShared(s, nil)}, Selection: Parse(selection),
 		Resources: resources, Roots: roots("PEM"), Signer: signer{}, Authority: authority{}, Pool: &balancer.Pool{},
+		PodNetworks: &nodeipam.Pool{}, Servers: &certificates.Servers{},
 	}
 }
 
