@@ -20,6 +20,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/dra"
 	"github.com/sampan-io/sampan/node/pluginregistry"
@@ -133,6 +134,27 @@ func (n *Node) uninstallDriver(ctx context.Context, name string) error {
 		delete(ids, name)
 		return nil, nil
 	})
+}
+
+// registerCSINode makes the CSINode object of the node, which every node has, also without drivers.
+func (n *Node) registerCSINode(ctx context.Context) error {
+	select {
+	case <-n.ready: // the Node object exists, which owns it
+	case <-ctx.Done():
+		return nil
+	}
+	for failures := 1; ctx.Err() == nil; failures++ {
+		err := n.editCSINode(ctx, "", nil)
+		if err == nil {
+			<-ctx.Done()
+			return nil
+		}
+		if failures == 1 && ctx.Err() == nil {
+			n.log.Warn("CSINode object not made, will try again", "err", err)
+		}
+		run.Pause(ctx, pauseAfter(failures))
+	}
+	return nil
 }
 
 // editNode changes the names that drivers have for the node, and adds labels.

@@ -348,7 +348,7 @@ func (n *Node) Run(ctx context.Context) error {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
 	}
 	if n.csi != nil {
-		last = append(last, run.Task{Name: "CSI drivers", Run: n.csi.Run}, run.Task{Name: "resource claims", Run: n.claims.Run}, run.Task{Name: "plug-ins", Run: n.registry.Run})
+		last = append(last, run.Task{Name: "CSI drivers", Run: n.csi.Run}, run.Task{Name: "CSINode", Run: n.registerCSINode}, run.Task{Name: "resource claims", Run: n.claims.Run}, run.Task{Name: "plug-ins", Run: n.registry.Run})
 	}
 	if n.opts.RootDir != "" {
 		last = append(last, run.Task{Name: "eviction", Run: n.watchPressure})
