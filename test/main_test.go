@@ -147,6 +147,13 @@ func isolate() error {
 			return fmt.Errorf("mounting an empty %s: %w", home, err)
 		}
 	}
+	// Drivers of devices write files for the container runtime here.
+	if err := os.MkdirAll("/run/cdi", 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", "/run/cdi", "tmpfs", 0, ""); err != nil {
+		return fmt.Errorf("mounting an empty /run/cdi: %w", err)
+	}
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
