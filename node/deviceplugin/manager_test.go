@@ -166,7 +166,7 @@ func TestDevicesBelongToOneContainer(t *testing.T) {
 		t.Errorf("devices %s", got)
 	}
 
-	// The health of the devices of a container is for its status, and monitors are told which it has.
+	// The health of the devices of a container is for its status, and monitors can read which it has.
 	r.report(api.Unhealthy, api.Unhealthy, api.Healthy, api.Healthy)
 	if got := fmt.Sprint(r.manager.Status("p", "c")); got != "[{example.com/gpu [{a Unhealthy <nil>} {c Healthy <nil>}]}]" {
 		t.Errorf("the status of the devices is %s", got)
