@@ -34,6 +34,7 @@ import (
 //	ROOT/pods/UID/last/...       termination messages
 //	ROOT/pods/UID/parts/...      bind mounts of parts of volumes
 //	ROOT/memory/UID/NAME         volumes with secrets in them; a tmpfs
+//	ROOT/memory/UID/.certificates   keys and certificates of podCertificate sources, and their requests
 type files struct {
 	n    *Node
 	root string // empty: nothing is written
@@ -245,7 +246,7 @@ func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		return time.Time{}, p.AddFields(v.DownwardAPI.Items, pod, facts, mode(v.DownwardAPI.DefaultMode))
 	}
 	var next time.Time
-	for _, s := range v.Projected.Sources {
+	for i, s := range v.Projected.Sources {
 		m := mode(v.Projected.DefaultMode)
 		var err error
 		switch {
@@ -262,6 +263,10 @@ func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		case s.ServiceAccountToken != nil:
 			var refresh time.Time
 			refresh, err = f.token(ctx, pod, filepath.Join(f.path(pod, v), s.ServiceAccountToken.Path), s.ServiceAccountToken, m, p)
+			next = earliest(next, refresh)
+		case s.PodCertificate != nil:
+			var refresh time.Time
+			refresh, err = f.certificate(ctx, pod, v, i, m, p)
 			next = earliest(next, refresh)
 		default:
 			err = errors.New("unsupported source of a projected volume")

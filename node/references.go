@@ -13,12 +13,66 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
+	certificatesv1 "k8s.io/api/certificates/v1"
 )
 
 // A reference names a config map or a secret.
 type reference struct {
 	secret bool
 	types.NamespacedName
+}
+
+// shared is a cache that runs while a pod of the node needs it.
+type shared[T client.Object] struct {
+	cache  *cache.Cache[T]
+	users  []types.UID // pods; guarded by references.mu
+	cancel context.CancelFunc
+}
+
+// hold counts a pod of the node, and starts a cache for the first one. The caller holds r.mu.
+func (s *shared[T]) hold(r *references, pod *corev1.Pod, of func(node string) *cache.Cache[T]) *shared[T] {
+	if s == nil {
+		s = &shared[T]{cache: of(pod.Spec.NodeName), cancel: func() {}}
+		s.cache.Subscribe(func(_, _ T) {
+			r.mu.Lock()
+			users := slices.Clone(s.users)
+			r.mu.Unlock()
+			r.changed(users)
+		})
+		if r.start != nil {
+			s.cancel = r.start(s.cache.Run)
+		}
+	}
+	if !slices.Contains(s.users, pod.UID) {
+		s.users = append(s.users, pod.UID)
+	}
+	return s
+}
+
+// release ends the count of a pod, and returns nil after the last one. The caller holds references.mu.
+func (s *shared[T]) release(pod types.UID) *shared[T] {
+	if s == nil {
+		return nil
+	}
+	s.users = slices.DeleteFunc(s.users, func(uid types.UID) bool { return uid == pod })
+	if len(s.users) > 0 {
+		return s
+	}
+	s.cancel()
+	return nil
+}
+
+// complete returns the cache when it has all objects.
+func (s *shared[T]) complete(ctx context.Context, kinds string) (*cache.Cache[T], error) {
+	if s == nil {
+		return nil, fmt.Errorf("%s are not followed", kinds)
+	}
+	select {
+	case <-s.cache.Ready():
+		return s.cache, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s: %w", kinds, context.Cause(ctx))
+	}
 }
 
 // references watches the ConfigMaps and Secrets that the node's pods name, each with a
@@ -32,7 +86,10 @@ type references struct {
 	mu    sync.Mutex
 	start func(work func(ctx context.Context) error) context.CancelFunc // guarded by mu; nil outside of Run
 	held  map[reference]*follow                                         // guarded by mu
-	trust *trust                                                        // guarded by mu; nil while no pod needs it
+
+	// These are nil while no pod needs them.
+	trust    *shared[*certificatesv1.ClusterTrustBundle]    // guarded by mu
+	requests *shared[*certificatesv1.PodCertificateRequest] // guarded by mu; those of the node
 }
 
 // follow is one object that is being followed.
@@ -83,14 +140,19 @@ func (r *references) hold(pod *corev1.Pod) {
 			f.users = append(f.users, pod.UID)
 		}
 	}
-	r.holdTrust(pod)
+	if trusts(pod) {
+		r.trust = r.trust.hold(r, pod, r.bundles)
+	}
+	if certified(pod) {
+		r.requests = r.requests.hold(r, pod, r.requestsOf)
+	}
 }
 
 // release ends watching the objects that no other pod names.
 func (r *references) release(pod types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.releaseTrust(pod)
+	r.trust, r.requests = r.trust.release(pod), r.requests.release(pod)
 	for ref, f := range r.held {
 		f.users = slices.DeleteFunc(f.users, func(uid types.UID) bool { return uid == pod })
 		if len(f.users) == 0 {

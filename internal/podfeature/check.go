@@ -149,13 +149,6 @@ func (w *walk) container(list string, index int, c container) {
 func (w *walk) volume(index int, v *corev1.Volume) {
 	w.enter("volumes", index)
 	apply(w, volumeRules, v)
-	if v.Projected != nil {
-		for i := range v.Projected.Sources {
-			w.enter("projected.sources", i)
-			apply(w, sourceRules, &v.Projected.Sources[i])
-			w.leave()
-		}
-	}
 	w.leave()
 }
 

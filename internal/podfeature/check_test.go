@@ -100,7 +100,7 @@ func TestCheckFindsClassifiedFields(t *testing.T) {
 		}
 		hit[found[0].Because+found[0].Field] = true
 	}
-	rules := len(podRules) + len(containerRules) + len(variableRules) + len(volumeRules) + len(sourceRules)
+	rules := len(podRules) + len(containerRules) + len(variableRules) + len(volumeRules)
 	if want := rules; len(hit) != want {
 		t.Errorf("testdata/fields.txt has samples for %d rules of %d", len(hit), want)
 	}

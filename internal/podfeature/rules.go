@@ -66,19 +66,11 @@ var volumeRules = []rule[corev1.Volume]{ //nolint:gochecknoglobals // a constant
 	foreign("vsphereVolume", func(v *corev1.Volume) bool { return v.VsphereVolume != nil }),
 }
 
-var sourceRules = []rule[corev1.VolumeProjection]{ //nolint:gochecknoglobals // a constant
-	{
-		field: "podCertificate", effect: Rejected, because: knownSources,
-		asked: func(s *corev1.VolumeProjection) (any, bool) { return nil, s.PodCertificate != nil },
-	},
-}
-
 const (
 	noSELinux = "SELinux labels are not set"
 	noWindows = "the node runs linux"
 
 	knownVolumes = "volumes are emptyDir, configMap, secret, projected, downwardAPI, hostPath, image, nfs, csi, persistentVolumeClaim or ephemeral"
-	knownSources = "projected sources are configMap, secret, downwardAPI, clusterTrustBundle or serviceAccountToken"
 )
 
 // foreign is the rule about volumes that the node agent cannot mount.

@@ -1,0 +1,268 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	cryptorand "crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/node/volume"
+)
+
+// refreshJitter spreads the renewals of certificates that were issued together, as kubelet does.
+const refreshJitter = 5 * time.Minute
+
+// A credential is the state of one podCertificate source of a volume (KEP-4317). It is kept in memory beside the volumes, so
+// that a restart of the agent needs no new certificate.
+type credential struct {
+	Key, Chain []byte    // in PEM; empty until a certificate is issued
+	Refresh    time.Time // when a new one is requested
+
+	Request    string // name of the request that waits for its signer; empty if there is none
+	RequestKey []byte // in PEM
+
+	Refused string // why there will be no certificate; empty if no signer has refused one
+}
+
+// certified reports whether a volume of the pod has a certificate in it.
+func certified(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Projected != nil &&
+			slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.PodCertificate != nil })
+	})
+}
+
+// requestsOf returns a cache of the certificate requests of a node.
+func (r *references) requestsOf(node string) *cache.Cache[*certificatesv1.PodCertificateRequest] {
+	return cache.New(r.client, client.PodCertificateRequests, cache.Options[*certificatesv1.PodCertificateRequest]{
+		FieldSelector: "spec.nodeName=" + node, Log: r.log,
+	})
+}
+
+// certificateRequests returns the cache of the node's certificate requests when it is complete.
+func (r *references) certificateRequests(ctx context.Context) (*cache.Cache[*certificatesv1.PodCertificateRequest], error) {
+	r.mu.Lock()
+	s := r.requests
+	r.mu.Unlock()
+	return s.complete(ctx, "PodCertificateRequests")
+}
+
+// certificate puts a key and its certificates into p, and returns when they have to be replaced. It requests a certificate
+// if there is none, or if it is time for a new one. While the first request waits for its signer, that is an error.
+func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, index int, mode int32, p volume.Payload) (time.Time, error) {
+	if f.root == "" {
+		return time.Time{}, nil // no process would read it
+	}
+	s := v.Projected.Sources[index].PodCertificate
+	// No volume has a name with a dot.
+	file := filepath.Join(f.memory(pod.UID), ".certificates", fmt.Sprintf("%s-%d", v.Name, index))
+	c, err := readCredential(file)
+	if err != nil {
+		return time.Time{}, err
+	}
+	before := c
+	err = f.renew(ctx, pod, s, &c, time.Now())
+	if c.Request != before.Request || c.Refused != before.Refused {
+		err = errors.Join(err, writeCredential(file, &c))
+	}
+	if err != nil && (len(c.Chain) == 0 || c.Refused != "") {
+		return time.Time{}, err
+	}
+	for path, data := range map[string][]byte{
+		s.CredentialBundlePath: slices.Concat(c.Key, c.Chain), s.KeyPath: c.Key, s.CertificateChainPath: c.Chain,
+	} {
+		if path != "" {
+			p[path] = volume.File{Data: data, Mode: mode}
+		}
+	}
+	switch {
+	case err != nil: // the pod has a certificate, and keeps it until there is a new one
+		f.n.log.Warn("renewing the certificate of a pod failed, will try again", "pod", pod.Namespace+"/"+pod.Name, "volume", v.Name, "err", err)
+		return time.Now().Add(retryPause), nil
+	case c.Request != "":
+		return time.Time{}, nil // the answer to the request comes first
+	}
+	return c.Refresh, nil
+}
+
+// renew brings a credential up to date: it makes a request if one is due, and takes the answer to it.
+func (f *files) renew(ctx context.Context, pod *corev1.Pod, s *corev1.PodCertificateProjection, c *credential, now time.Time) error {
+	if c.Refused != "" {
+		return errors.New(c.Refused)
+	}
+	if c.Request == "" && now.Before(c.Refresh) {
+		return nil
+	}
+	requests, err := f.n.objects.certificateRequests(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Request == "" {
+		made, key, err := f.requestCertificate(ctx, pod, s)
+		if err != nil {
+			return err
+		}
+		c.Request, c.RequestKey = made.Name, key
+		if err := requests.Await(ctx, made.ResourceVersion); err != nil {
+			return err
+		}
+	}
+	name := pod.Namespace + "/" + c.Request
+	request, ok := requests.Get(pod.Namespace, c.Request)
+	if !ok {
+		c.Request, c.RequestKey = "", nil
+		return fmt.Errorf("PodCertificateRequest %q appears to have been deleted", name)
+	}
+	c.answer(request)
+	switch {
+	case c.Refused != "":
+		return errors.New(c.Refused)
+	case len(c.Chain) == 0:
+		return fmt.Errorf("PodCertificateRequest %q is not issued yet", name)
+	}
+	return nil
+}
+
+// answer takes the answer of the signer, if there is one. A certificate that is refused is not requested again.
+func (c *credential) answer(r *certificatesv1.PodCertificateRequest) {
+	refuse := func(verb string, condition *metav1.Condition) {
+		c.Refused = fmt.Sprintf("PodCertificateRequest %s/%s %s, reason=%q, message=%q", r.Namespace, r.Name, verb, condition.Reason, condition.Message)
+		c.Request, c.RequestKey = "", nil
+	}
+	for i := range r.Status.Conditions {
+		condition := &r.Status.Conditions[i]
+		if condition.Status != metav1.ConditionTrue {
+			continue
+		}
+		switch condition.Type {
+		case certificatesv1.PodCertificateRequestConditionTypeDenied:
+			refuse("was denied", condition)
+		case certificatesv1.PodCertificateRequestConditionTypeFailed:
+			refuse("failed", condition)
+		case certificatesv1.PodCertificateRequestConditionTypeIssued:
+			if r.Status.BeginRefreshAt == nil {
+				continue // the server requires it
+			}
+			*c = credential{Key: c.RequestKey, Chain: inPEM(certificatesIn(r.Status.CertificateChain)), Refresh: r.Status.BeginRefreshAt.Add(rand.N(refreshJitter))}
+		default:
+			continue
+		}
+		return
+	}
+}
+
+// requestCertificate makes a key and requests a certificate for it. It returns the key in PEM.
+func (f *files) requestCertificate(ctx context.Context, pod *corev1.Pod, s *corev1.PodCertificateProjection) (*certificatesv1.PodCertificateRequest, []byte, error) {
+	account, err := client.ServiceAccounts.Get(ctx, f.n.opts.Client, pod.Namespace, cmp.Or(pod.Spec.ServiceAccountName, "default"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("while fetching service account: %w", err)
+	}
+	node, err := client.Nodes.Get(ctx, f.n.opts.Client, "", f.n.opts.Name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("while getting node object: %w", err)
+	}
+	key, err := newKey(s.KeyType)
+	if err != nil {
+		return nil, nil, err
+	}
+	proof, err := x509.CreateCertificateRequest(cryptorand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("while generating stub PKCS#10 request: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("while marshaling key to PKCS#8: %w", err)
+	}
+	made, err := client.PodCertificateRequests.Create(ctx, f.n.opts.Client, &certificatesv1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, GenerateName: "req-",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+		},
+		Spec: certificatesv1.PodCertificateRequestSpec{
+			SignerName: s.SignerName,
+			PodName:    pod.Name, PodUID: pod.UID,
+			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
+			NodeName: types.NodeName(f.n.opts.Name), NodeUID: node.UID,
+			MaxExpirationSeconds:      s.MaxExpirationSeconds,
+			StubPKCS10Request:         proof,
+			UnverifiedUserAnnotations: s.UserAnnotations,
+		},
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("while creating PodCertificateRequest: %w", err)
+	}
+	return made, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// newKey returns a new private key of a type of podCertificate sources.
+func newKey(keyType string) (crypto.Signer, error) {
+	switch keyType {
+	case "RSA3072":
+		return rsa.GenerateKey(cryptorand.Reader, 3072)
+	case "RSA4096":
+		return rsa.GenerateKey(cryptorand.Reader, 4096)
+	case "ECDSAP256":
+		return ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
+	case "ECDSAP384":
+		return ecdsa.GenerateKey(elliptic.P384(), cryptorand.Reader)
+	case "ECDSAP521":
+		return ecdsa.GenerateKey(elliptic.P521(), cryptorand.Reader)
+	case "ED25519":
+		_, key, err := ed25519.GenerateKey(cryptorand.Reader)
+		return key, err
+	}
+	return nil, fmt.Errorf("unknown key type %q", keyType)
+}
+
+// readCredential reads a credential; without a file it is empty.
+func readCredential(file string) (credential, error) {
+	var c credential
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	if err := json.Unmarshal(b, &c); err != nil {
+		return credential{}, nil //nolint:nilerr // the agent ended while it wrote the file: a new certificate replaces it
+	}
+	return c, nil
+}
+
+// writeCredential writes a credential for the agent alone.
+func writeCredential(file string, c *credential) error {
+	b, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(filepath.Dir(file)), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(file, b, 0o600)
+}
