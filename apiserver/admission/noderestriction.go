@@ -58,6 +58,8 @@ func (p *NodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 		return lease(node, a)
 	case a.Kind.Group == certificatesv1.GroupName && a.Kind.Resource == "certificatesigningrequests" && a.Subresource == "":
 		return nodeCertificate(node, a)
+	case a.Kind.Group == certificatesv1.GroupName && a.Kind.Resource == "podcertificaterequests" && a.Subresource == "":
+		return p.podCertificate(ctx, node, a)
 	case a.Kind.Group == "storage.k8s.io" && a.Kind.Resource == "csinodes":
 		if nameOf(a) != node {
 			return refuse(a, "can only access CSINode with the same name as the requesting node")
@@ -98,6 +100,35 @@ func nodeCertificate(node string, a *Attributes) error {
 	}
 	if request.Subject.CommonName != "system:node:"+node {
 		return refuse(a, "can only create a node CSR with CN=system:node:%s", node)
+	}
+	return nil
+}
+
+// podCertificate lets a node request certificates only for pods that run on it.
+func (p *NodeRestriction) podCertificate(ctx context.Context, node string, a *Attributes) error {
+	r, ok := a.Object.(*certificatesv1.PodCertificateRequest)
+	if !ok || a.Operation != Create {
+		return refuse(a, "unexpected operation %q, node %q can only create PodCertificateRequests", a.Operation, node)
+	}
+	if string(r.Spec.NodeName) != node {
+		return refuse(a, "PodCertificateRequest.Spec.NodeName=%q, which is not the requesting node %q", r.Spec.NodeName, node)
+	}
+	o, err := p.reader.Get(ctx, core("pods"), a.Namespace, r.Spec.PodName)
+	if err != nil {
+		return err
+	}
+	pod, ok := o.(*corev1.Pod)
+	switch {
+	case !ok:
+		return refuse(a, "unexpected type %T", o)
+	case pod.UID != r.Spec.PodUID:
+		return refuse(a, "PodCertificateRequest for pod %q contains pod UID (%q) which differs from running pod %q", r.Spec.PodName, r.Spec.PodUID, pod.UID)
+	case pod.Spec.NodeName != node:
+		return refuse(a, "pod %q is not running on node %q", r.Spec.PodName, node)
+	case pod.Spec.ServiceAccountName != r.Spec.ServiceAccountName:
+		return refuse(a, "PodCertificateRequest for pod %q contains serviceAccountName (%q) that differs from running pod (%q)", r.Spec.PodName, r.Spec.ServiceAccountName, pod.Spec.ServiceAccountName)
+	case pod.Annotations[mirrorAnnotation] != "":
+		return refuse(a, "pod %q is a mirror pod", r.Spec.PodName)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -189,5 +190,34 @@ func TestFinishRunsBackwardsAndOnce(t *testing.T) {
 	a.Finish(true)
 	if got := strings.Join(told, " "); got != "second first" {
 		t.Errorf("told %q", got)
+	}
+}
+
+func TestNodeRequestsCertificatesForItsPods(t *testing.T) {
+	mine := &corev1.Pod{ObjectMeta: meta("ship", "mine"), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "cook"}}
+	theirs := &corev1.Pod{ObjectMeta: meta("ship", "theirs"), Spec: corev1.PodSpec{NodeName: "n2", ServiceAccountName: "cook"}}
+	m := newMemory(map[string]catalog.Object{"pods/ship/mine": mine, "pods/ship/theirs": theirs})
+	requests := kind("certificates.k8s.io", "podcertificaterequests", "PodCertificateRequest", true)
+	for name, test := range map[string]struct {
+		of     *corev1.Pod
+		change func(*certificatesv1.PodCertificateRequestSpec)
+		want   string
+	}{
+		"its pod":            {mine, func(*certificatesv1.PodCertificateRequestSpec) {}, ""},
+		"another node":       {mine, func(s *certificatesv1.PodCertificateRequestSpec) { s.NodeName = "n2" }, "not the requesting node"},
+		"another's pod":      {theirs, func(*certificatesv1.PodCertificateRequestSpec) {}, "is not running on node"},
+		"a pod made anew":    {mine, func(s *certificatesv1.PodCertificateRequestSpec) { s.PodUID = "x" }, "differs from running pod"},
+		"another's account":  {mine, func(s *certificatesv1.PodCertificateRequestSpec) { s.ServiceAccountName = "captain" }, "serviceAccountName"},
+		"a pod that is gone": {mine, func(s *certificatesv1.PodCertificateRequestSpec) { s.PodName = "gone" }, "not found"},
+	} {
+		r := &certificatesv1.PodCertificateRequest{ObjectMeta: meta("ship", "req-1")}
+		r.Spec = certificatesv1.PodCertificateRequestSpec{NodeName: "n1", PodName: test.of.Name, PodUID: test.of.UID, ServiceAccountName: test.of.Spec.ServiceAccountName}
+		test.change(&r.Spec)
+		a := creating(requests, r)
+		a.User = &auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}
+		err := admission.NewNodeRestriction(m).Admit(t.Context(), a)
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: got %v, want %q", name, err, test.want)
+		}
 	}
 }

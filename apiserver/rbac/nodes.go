@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -44,6 +45,8 @@ func (n nodes) decide(ctx context.Context, node string, a *Attributes) Decision 
 		return n.decideResourceSlice(ctx, node, a)
 	case schema.GroupResource{Resource: "serviceaccounts"}:
 		return n.decideServiceAccount(ctx, node, a)
+	case schema.GroupResource{Group: "certificates.k8s.io", Resource: "podcertificaterequests"}:
+		return n.decideCertificateRequest(ctx, node, a)
 	}
 	return Decision{Allowed: Allow(nodeRules, a)}
 }
@@ -61,6 +64,33 @@ var nodeRules = []rbacv1.PolicyRule{
 	{Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews", "localsubjectaccessreviews"}},
 	{Verbs: []string{"create", "get", "list", "watch"}, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}},
 	{Verbs: read, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"clustertrustbundles"}},
+}
+
+// decideCertificateRequest lets a node request certificates for its pods, and read these requests.
+func (n nodes) decideCertificateRequest(ctx context.Context, node string, a *Attributes) Decision {
+	if a.Subresource != "" {
+		return no("nodes may not access the status subresource of PodCertificateRequests")
+	}
+	switch a.Verb {
+	case "create": // for which pods: NodeRestriction
+		return yes()
+	case "get":
+		if n.objects != nil {
+			o, err := n.objects.Get(ctx, certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests"), a.Namespace, a.Name)
+			if r, ok := o.(*certificatesv1.PodCertificateRequest); err == nil && ok && string(r.Spec.NodeName) == node {
+				return yes()
+			}
+		}
+		return unrelated(node)
+	case "list", "watch":
+		if a.Fields != nil {
+			if of, ok := a.Fields.RequiresExactMatch("spec.nodeName"); ok && of == node {
+				return yes()
+			}
+		}
+		return no("can only list/watch podcertificaterequests with nodeName field selector")
+	}
+	return no("nodes may not %s podcertificaterequests", a.Verb)
 }
 
 func yes() Decision { return Decision{Allowed: true} }

@@ -174,6 +174,10 @@ func TestWhoMayDoWhat(t *testing.T) {
 
 		{node, "create certificatesigningrequests.certificates.k8s.io/selfnodeclient *", true},
 		{node, "create certificatesigningrequests.certificates.k8s.io/nodeclient *", false},
+		{node, "create podcertificaterequests.certificates.k8s.io a/*", true},
+		{node, "update podcertificaterequests.certificates.k8s.io/status a/x", false},
+		{node, "list podcertificaterequests.certificates.k8s.io *", false},
+		{node, "delete podcertificaterequests.certificates.k8s.io a/x", false},
 		{scheduler, "update pods a/mine", false},
 		{scheduler, "create pods a/*", false},
 		{scheduler, "list secrets *", false},
