@@ -84,7 +84,7 @@ func anchors(bundles ...*certificatesv1.ClusterTrustBundle) []byte {
 	return inPEM(all)
 }
 
-// certificatesIn returns the certificates in a text in PEM, without headers and what stands between them.
+// certificatesIn returns the certificates in a text in PEM, without headers and the text between them.
 func certificatesIn(text string) []string {
 	var all []string
 	rest := []byte(text)
