@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
 // defaultContainer is the annotation that names the container for requests that name none.
@@ -25,7 +26,7 @@ const longestRefusal = 64 << 10
 
 // ServeLogs answers a GET of pods/log, with the options in the query as in
 // PodLogOptions. The log of a pod that is on no node yet is empty (204). With follow the
-// answer goes on until the container ends or the client goes.
+// answer goes on until the container ends or the client goes. A client that asks for a WebSocket gets the log in messages.
 func (c *Client) ServeLogs(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
 	query, err := logQuery(r.URL.Query(), pod)
 	if err != nil {
@@ -78,6 +79,10 @@ func (c *Client) ServeLogs(w http.ResponseWriter, r *http.Request, pod *corev1.P
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		refuse(w, nodeRefusal(resp, pod.Name))
+		return
+	}
+	if wsstream.IsWebSocketRequest(r) {
+		serveMessages(w, r, resp.Body)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain")
