@@ -362,7 +362,18 @@ func (s *Store) publish(items ...queued) {
 		for _, r := range s.resources {
 			r.history.trim(now.Add(-s.opts.Keep))
 		}
+		s.ages = append(s.ages, age{s.last, now})
+		for now.Sub(s.ages[0].at) > s.opts.Keep {
+			s.oldest = s.ages[0].revision
+			s.ages = s.ages[1:]
+		}
 	}
+}
+
+// An age is when a revision was the newest one.
+type age struct {
+	revision Revision
+	at       time.Time
 }
 
 // Run commits writes until ctx is cancelled, and deletes the records whose time to live has passed.

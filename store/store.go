@@ -142,7 +142,8 @@ type Options struct {
 
 	// Keep is how long an event stays in the history. Without it a quiet
 	// resource would hold the old values of its last History writes for ever. 0
-	// means five minutes, after which upstream's API server compacts etcd.
+	// means five minutes, after which upstream's API server compacts etcd. No list at a revision that was not the newest one
+	// for longer than that, and a sixteenth more, is given: clients rely on the end of such lists.
 	Keep time.Duration
 
 	// Progress is how long after a write a waiting watch with Query.Progress yields the newest
@@ -192,6 +193,8 @@ type Store struct {
 	resources map[string]*resource // guarded by mu
 	last      Revision             // guarded by mu; newest published revision
 	base      Revision             // guarded by mu; history floor of resources not met yet
+	ages      []age                // guarded by mu; of revisions, oldest first
+	oldest    Revision             // guarded by mu; that can be listed
 	trimmed   time.Time            // guarded by mu; when the histories were last trimmed
 	deadlines deadlines            // guarded by mu, but for its channel
 	readers   []*reader            // guarded by mu; that wait for a revision
@@ -378,6 +381,7 @@ func (s *Store) prepare(name string, c *collector) (img *image, done bool, err e
 	if r != nil {
 		floor = r.history.floor
 	}
+	floor = max(floor, s.oldest)
 	switch {
 	case at > s.last:
 		return nil, false, fmt.Errorf("list of %s at revision %d, newest is %d: %w", c.q.Prefix, at, s.last, ErrFuture)

@@ -72,6 +72,51 @@ func TestAQuietHistoryIsLetGo(t *testing.T) {
 	})
 }
 
+// A revision can be listed for a while after it was the newest one, also of a resource that has not changed since.
+func TestOldRevisionsCannotBeListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := store.Open(t.Context(), nil, store.Options{Keep: 10 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		g := run.NewGroup(ctx, 0)
+		g.Go(func(ctx context.Context) { _ = s.Run(ctx) })
+		defer func() { cancel(); g.Wait() }()
+		<-s.Ready()
+		put := func(key string) {
+			t.Helper()
+			if _, err := s.Commit(t.Context(), store.Write{Key: key, Value: &storetest.Text{Text: "x"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("quiet/a")
+		l, err := s.List(store.Query{Prefix: "quiet/"}, store.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := func() error {
+			_, err := s.List(store.Query{Prefix: "quiet/"}, store.Page{At: l.Revision})
+			return err
+		}
+		time.Sleep(time.Hour)
+		if err := list(); err != nil {
+			t.Errorf("the newest revision gives %v after an hour", err)
+		}
+		put("busy/a")
+		time.Sleep(9 * time.Minute)
+		put("busy/b")
+		if err := list(); err != nil {
+			t.Errorf("nine minutes after another one came the revision gives %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		put("busy/c")
+		if err := list(); !errors.Is(err, store.ErrExpired) {
+			t.Errorf("eleven minutes after another one came the revision gives %v, want ErrExpired", err)
+		}
+	})
+}
+
 // A waiting watch that asks for progress is woken once after a write that it has no event for, and never
 // without one. Other watches are not woken at all.
 func TestOnlyWritesCauseProgress(t *testing.T) {
