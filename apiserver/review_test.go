@@ -33,7 +33,8 @@ func TestQuestionsAboutOneself(t *testing.T) {
 		{"mate", &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/version"}, true},
 		{"mate", &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/metrics"}, false},
 		{"system:node:a", &authorizationv1.ResourceAttributes{Verb: "get", Resource: "nodes", Name: "a"}, true},
-		{"system:node:a", &authorizationv1.ResourceAttributes{Verb: "get", Resource: "nodes", Name: "b"}, false},
+		{"system:node:a", &authorizationv1.ResourceAttributes{Verb: "get", Resource: "nodes", Name: "b"}, true}, // its service proxy needs them
+		{"system:node:a", &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "pods", Namespace: "default", Name: "p"}, false},
 		{"system:node:a", &authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"}, false},
 		{"system:node:a", &authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods", FieldSelector: &authorizationv1.FieldSelectorAttributes{
 			Requirements: []metav1.FieldSelectorRequirement{{Key: "spec.nodeName", Operator: metav1.FieldSelectorOpIn, Values: []string{"a"}}},

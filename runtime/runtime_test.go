@@ -17,7 +17,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/nstest"
@@ -209,7 +211,11 @@ func (n *node) connect() {
 		case <-ctx.Done():
 		}
 	}()
-	if _, err := n.runtime.Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
+	_, err := n.runtime.Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true))
+	for status.Code(err) == codes.Unavailable && ctx.Err() == nil { // it was sent to the former process, which had just ended
+		_, err = n.runtime.Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true))
+	}
+	if err != nil {
 		n.t.Fatalf("the runtime doesn't answer: %v (%v)\n%s", err, context.Cause(ctx), n.log)
 	}
 }
