@@ -194,7 +194,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		ServerName: func(n *corev1.Node) string { return n.Name },
 		Objects:    objects,
 		Local:      c.agents.dial,
-		Foreign:    foreignKubelet,
+		Foreign:    unverified,
 		Absent:     func(n *corev1.Node) bool { return c.hasFleet() && simulation.Simulated(n) },
 		Log:        c.Log,
 	})

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +28,7 @@ import (
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/manager"
 	"github.com/sampan-io/sampan/controller/servicecidrs"
+	"github.com/sampan-io/sampan/internal/names"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node"
 	imagecredentials "github.com/sampan-io/sampan/node/credentials"
@@ -252,10 +252,11 @@ func (c *cluster) nodeOptions(api access, name string, listeners []net.Listener,
 // the status of each node that it serves.
 const ownVersion = "+sampan"
 
-// foreignKubelet reports whether the kubelet of a node is another program. Only the node itself and administrators write
-// the status that says so.
-func foreignKubelet(node *corev1.Node) bool {
-	return !strings.HasSuffix(node.Status.NodeInfo.KubeletVersion, ownVersion)
+// unverified reports whether the certificate of a node's kubelet is not verified. Only administrators set the label: a node
+// that could would also choose the address that the API server connects to.
+func unverified(node *corev1.Node) bool {
+	_, ok := node.Labels[names.UnverifiedKubelet]
+	return ok
 }
 
 // hasCNI reports whether a directory has a configuration of CNI plug-ins.

@@ -17,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 func TestNodeRestriction(t *testing.T) {
@@ -122,6 +123,7 @@ func TestNodeRestriction(t *testing.T) {
 		{"a label that nodes set", node("n1", func(n *corev1.Node) { n.Labels["node.kubernetes.io/instance-type"] = "boat" }), ""},
 		{"a role", node("n1", func(n *corev1.Node) { n.Labels["node-role.kubernetes.io/control-plane"] = "" }), "is not allowed to modify labels: node-role.kubernetes.io/control-plane"},
 		{"a label that restricts it", node("n1", func(n *corev1.Node) { n.Labels["node-restriction.kubernetes.io/x"] = "" }), "is not allowed to modify labels"},
+		{"an unverified kubelet", node("n1", func(n *corev1.Node) { n.Labels[names.UnverifiedKubelet] = "" }), "is not allowed to modify labels"},
 		{"taking a label of the admin's away", node("n1", func(n *corev1.Node) { delete(n.Labels, "example.kubernetes.io/x") }), "is not allowed to modify labels: example.kubernetes.io/x"},
 		{"a free pod network", node("n1", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} }), ""},
 		{"another's pod network", node("n1", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.244.2.128/25"} }), `is not allowed to set the pod network 10.244.2.128/25, which overlaps 10.244.2.0/24 of node "n2"`},

@@ -37,8 +37,8 @@ type Options struct {
 	// RootCAs returns the authority that nodes are known by, if it may change. Nil means that of TLS.
 	RootCAs func() *x509.CertPool
 
-	// Foreign reports whether the kubelet of a node is not one whose certificate the authority issues. Such a
-	// kubelet is not verified, see docs/decisions/0023. Nil means that there are none.
+	// Foreign reports whether an administrator has said that the certificate of a node's kubelet is not verified, see
+	// docs/decisions/0023. Nil means that all are.
 	Foreign func(*corev1.Node) bool
 
 	// ServerName returns the name that the certificate of a node's kubelet must be for. Nil means the address of the node, which

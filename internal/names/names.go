@@ -47,6 +47,10 @@ const (
 	AnnouncesAddresses = Prefix + "announces-addresses"
 )
 
+// UnverifiedKubelet is a label of Nodes that only administrators may set (NodeRestriction): the certificate of its kubelet is not
+// verified.
+const UnverifiedKubelet = "sampan.dev.node-restriction.kubernetes.io/unverified-kubelet"
+
 // Names of nodes, their containers and volumes.
 const (
 	Machine                = Prefix + "machine" // an annotation of Nodes that joined: which machine has the name
