@@ -194,7 +194,7 @@ func (m *member) run(ctx context.Context) error {
 // it reaches the API server.
 func (m *member) addresses() ([]netip.Addr, error) {
 	if m.NodeIP != "" {
-		return local.ParseAddresses(m.NodeIP)
+		return local.OwnAddresses(m.NodeIP)
 	}
 	server, err := url.Parse(m.Server)
 	if err != nil {

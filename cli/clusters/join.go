@@ -85,6 +85,8 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 	}
 	out := cmd.OutOrStdout()
 	switch {
+	case running && len(args)+cmd.Flags().NFlag() > countFlags(cmd, "name", "data-dir"):
+		return fmt.Errorf("node %s is running, so nothing of this command would be applied; stop it first, with its pods: %s", m.Settings.NodeName, hint(cmd, "down"))
 	case running:
 		_, _ = fmt.Fprintf(out, "node %s is already running\n", m.Settings.NodeName)
 		return nil
@@ -118,6 +120,16 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 	}
 	_, _ = fmt.Fprintf(out, "node %s is Ready after %v\ncluster %s\n", m.Settings.NodeName, i.ReadyAfter.Round(time.Millisecond), m.Server)
 	return nil
+}
+
+// countFlags returns how many of some flags were given.
+func countFlags(cmd *cobra.Command, names ...string) (n int) {
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			n++
+		}
+	}
+	return n
 }
 
 // joinLimit is how long the cluster may take to issue a certificate.
@@ -182,6 +194,12 @@ func (j *joining) join(cmd *cobra.Command, p local.Profile, text string) (m loca
 		if err := join.Taken(node, m.ID); err != nil {
 			return m, err
 		}
+	}
+	switch other, err := p.OtherNode(place.Server); {
+	case err != nil:
+		return m, err
+	case other != "":
+		return m, fmt.Errorf("this machine is a node of that cluster already, as --name=%s: two nodes cannot share the routes of one machine", other)
 	}
 	say("requesting a certificate for node " + s.NodeName)
 	certificates, err := join.Request(ctx, user, p.PKI(), s.NodeName, place.CA)

@@ -139,7 +139,7 @@ func getInfo(ctx context.Context, address string, config *tls.Config) (*corev1.C
 	}
 	r.Header.Set("Accept", "application/json")
 	transport := &http.Transport{TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: discoverLimit}).DialContext, DisableKeepAlives: true}
-	resp, err := (&http.Client{Transport: transport}).Do(r)
+	resp, err := (&http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(r)
 	if err != nil {
 		return fail(err)
 	}
@@ -175,6 +175,9 @@ func pool(ca []byte) (*x509.CertPool, error) {
 // ParseAddress checks where an API server listens: HOST:PORT, or a host with the usual port.
 func ParseAddress(text string) (string, error) {
 	const usual = "6443"
+	if strings.Contains(text, "://") {
+		return "", fmt.Errorf("must be HOST:PORT, got %q", text)
+	}
 	if _, _, err := net.SplitHostPort(text); err != nil {
 		text = net.JoinHostPort(strings.Trim(text, "[]"), usual)
 	}

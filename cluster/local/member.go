@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // A Member is this machine as a node of a cluster whose API server is on another machine.
@@ -68,12 +70,55 @@ func (p Profile) HasCluster() bool {
 	return err == nil
 }
 
-// CheckNodeIP returns an error if addresses cannot be those of a node.
+// CheckNodeIP returns an error if addresses are not those of this machine, at which others reach it.
 func CheckNodeIP(text string) error {
-	if _, err := ParseAddresses(text); err != nil {
+	if _, err := OwnAddresses(text); err != nil {
 		return fmt.Errorf("--node-ip: %w", err)
 	}
 	return nil
+}
+
+// OwnAddresses reads addresses as [ParseAddresses] does. It is an error if this machine does not have one of them.
+func OwnAddresses(text string) ([]netip.Addr, error) {
+	all, err := ParseAddresses(text)
+	if err != nil {
+		return nil, err
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("reading the addresses of this machine: %w", err)
+	}
+	for _, a := range all {
+		if !slices.ContainsFunc(own, func(o net.Addr) bool {
+			n, ok := o.(*net.IPNet)
+			return ok && n.IP.Equal(a.AsSlice())
+		}) {
+			return nil, fmt.Errorf("this machine does not have the address %s", a)
+		}
+	}
+	return all, nil
+}
+
+// OtherNode returns the name of the profile under which this machine is a node of the same cluster already, or "". Machines in
+// other network namespaces are other machines.
+func (p Profile) OtherNode(server string) (string, error) {
+	running, err := p.Instances()
+	if err != nil {
+		return "", err
+	}
+	here, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return "", err
+	}
+	for _, i := range running {
+		if i.Name == p.Name || !i.Member || i.Server != server {
+			continue
+		}
+		if there, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", i.Process.PID)); err == nil && there == here {
+			return i.Name, nil
+		}
+	}
+	return "", nil
 }
 
 // HostName returns the name that the node of this machine has by default.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller"
@@ -51,8 +53,10 @@ func (c *controllers) approve(ctx context.Context, key controller.Key) (controll
 		if !allowed {
 			continue
 		}
-		if r.Spec.Username != request.Subject.CommonName && c.alive(request.Subject.CommonName) {
-			return controller.Result{}, c.deny(ctx, r, request.Subject.CommonName)
+		if r.Spec.Username != request.Subject.CommonName {
+			if reason, why := c.refuseName(strings.TrimPrefix(request.Subject.CommonName, nodePrefix)); why != "" {
+				return controller.Result{}, c.deny(ctx, r, reason, why)
+			}
 		}
 		approved := r.DeepCopy()
 		approved.Status.Conditions = append(approved.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -63,20 +67,29 @@ func (c *controllers) approve(ctx context.Context, key controller.Key) (controll
 	return controller.Result{}, nil // changes of roles wake it
 }
 
-// alive reports whether the node with this user name exists and is Ready.
-func (c *controllers) alive(user string) bool {
-	node, ok := c.nodes.Get("", strings.TrimPrefix(user, nodePrefix))
-	return ok && slices.ContainsFunc(node.Status.Conditions, func(n corev1.NodeCondition) bool {
+// refuseName returns why no bootstrap token gets the client certificate of a node with a name, or "": it is not a name of a Node,
+// could be that of a server, or is that of a node that is alive (certificates-C5).
+func (c *controllers) refuseName(name string) (reason, why string) {
+	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+		return "InvalidName", fmt.Sprintf("the name of the node is %q, which a Node cannot have: %s", name, errs[0])
+	}
+	if _, err := netip.ParseAddr(name); err == nil || c.servers.has(name) {
+		return "InvalidName", fmt.Sprintf("the name of the node is %q, which could be that of a server", name)
+	}
+	node, ok := c.nodes.Get("", name)
+	if ok && slices.ContainsFunc(node.Status.Conditions, func(n corev1.NodeCondition) bool {
 		return n.Type == corev1.NodeReady && n.Status == corev1.ConditionTrue
-	})
+	}) {
+		return "NodeExists", fmt.Sprintf("a Node with name %q and status %q already exists in the cluster; delete the existing Node or change the name of the new one", name, corev1.NodeReady)
+	}
+	return "", ""
 }
 
-// deny denies a request for the client certificate of a node that is alive (certificates-C5).
-func (c *controllers) deny(ctx context.Context, r *signingRequest, user string) error {
+// deny denies a request.
+func (c *controllers) deny(ctx context.Context, r *signingRequest, reason, why string) error {
 	denied := r.DeepCopy()
 	denied.Status.Conditions = append(denied.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "NodeExists",
-		Message: fmt.Sprintf("a Node with name %q and status %q already exists in the cluster; delete the existing Node or change the name of the new one", strings.TrimPrefix(user, nodePrefix), corev1.NodeReady),
+		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: reason, Message: why,
 	})
 	return c.update(ctx, denied, "approval", "error updating approval for csr")
 }

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/client/clienttest"
 )
 
@@ -110,5 +112,20 @@ func TestLivingNodeIsNotReplaced(t *testing.T) {
 				}
 			}, bootstrap, node)
 		})
+	}
+}
+
+func TestNamesThatNoNodeGets(t *testing.T) {
+	c := &controllers{
+		servers: Servers{Names: []string{"kubernetes", "localhost"}},
+		nodes:   cache.Of(cache.NewShared(clienttest.New(t), nil), client.Nodes, nil),
+	}
+	for name, refused := range map[string]bool{
+		"n2": false, "n2.example": false,
+		"": true, "ONE": true, "../x": true, "192.0.2.1": true, "kubernetes": true, "localhost": true, "web.default.svc": true,
+	} {
+		if reason, why := c.refuseName(name); (why != "") != refused || (reason == "InvalidName") != refused {
+			t.Errorf("the name %q is refused: %q (%s), want %t", name, why, reason, refused)
+		}
 	}
 }

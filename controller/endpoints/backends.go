@@ -118,14 +118,15 @@ func families(svc *corev1.Service) []discoveryv1.AddressType {
 	return types
 }
 
-// addressOf returns the pod's address of a family, or "".
+// addressOf returns the pod's address of a family, or "" if it has none that an EndpointSlice may have: nodes write these
+// addresses, and a slice with a wrong one would be refused as a whole.
 func addressOf(pod *corev1.Pod, family discoveryv1.AddressType) string {
 	all := []string{pod.Status.PodIP}
 	for _, ip := range pod.Status.PodIPs {
 		all = append(all, ip.IP)
 	}
 	for _, text := range all {
-		if a, err := netip.ParseAddr(text); err == nil && a.Is6() == (family == discoveryv1.AddressTypeIPv6) {
+		if a, err := netip.ParseAddr(text); err == nil && a.IsGlobalUnicast() && a.Is6() == (family == discoveryv1.AddressTypeIPv6) {
 			return text
 		}
 	}
