@@ -22,25 +22,31 @@ func TestMemory(t *testing.T)         { storetest.Run(t, memory) }
 func TestMemoryIsAMap(t *testing.T)   { storetest.Model(t, memory) }
 func TestMemoryIsLinear(t *testing.T) { storetest.Linear(t, memory) }
 
+// keeping runs a store in memory that keeps its history for a time, until the test ends. It returns a function that stores a record.
+func keeping(t *testing.T, keep time.Duration) (s *store.Store, put func(key string)) {
+	t.Helper()
+	s, err := store.Open(t.Context(), nil, store.Options{Keep: keep})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	g := run.NewGroup(ctx, 0)
+	g.Go(func(ctx context.Context) { _ = s.Run(ctx) })
+	t.Cleanup(func() { cancel(); g.Wait() })
+	<-s.Ready()
+	return s, func(key string) {
+		t.Helper()
+		if _, err := s.Commit(t.Context(), store.Write{Key: key, Value: &storetest.Text{Text: "x"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // The history of a resource that is no longer written to is dropped when its time has passed, by
 // writes to other resources, and a watch that has received all of it goes on.
 func TestAQuietHistoryIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := store.Open(t.Context(), nil, store.Options{Keep: 10 * time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		g := run.NewGroup(ctx, 0)
-		g.Go(func(ctx context.Context) { _ = s.Run(ctx) })
-		defer func() { cancel(); g.Wait() }()
-		<-s.Ready()
-		put := func(key string) {
-			t.Helper()
-			if _, err := s.Commit(t.Context(), store.Write{Key: key, Value: &storetest.Text{Text: "x"}}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s, put := keeping(t, 10*time.Minute)
 		// first returns the first error of a watch from the beginning.
 		first := func() (err error) {
 			for _, err = range s.Watch(t.Context(), store.Query{Prefix: "quiet/"}, 0) {
@@ -75,21 +81,7 @@ func TestAQuietHistoryIsLetGo(t *testing.T) {
 // A revision can be listed for a while after it was the newest one, also of a resource that has not changed since.
 func TestOldRevisionsCannotBeListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := store.Open(t.Context(), nil, store.Options{Keep: 10 * time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		g := run.NewGroup(ctx, 0)
-		g.Go(func(ctx context.Context) { _ = s.Run(ctx) })
-		defer func() { cancel(); g.Wait() }()
-		<-s.Ready()
-		put := func(key string) {
-			t.Helper()
-			if _, err := s.Commit(t.Context(), store.Write{Key: key, Value: &storetest.Text{Text: "x"}}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		s, put := keeping(t, 10*time.Minute)
 		put("quiet/a")
 		l, err := s.List(store.Query{Prefix: "quiet/"}, store.Page{})
 		if err != nil {
