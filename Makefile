@@ -9,6 +9,8 @@ LDFLAGS := -s -w
 # gRPC's tracing uses text/template, which calls methods by name. With it the linker keeps every
 # method of every type, and the program is a seventh larger.
 LEAN    := grpcnotrace
+# Go aligns functions to 32 bytes. There are so many small ones that 16 make the program 0.6 MB smaller.
+SMALL   := -funcalign=16
 EMBED   := cmd/sampan/sampan-runtime.zst
 DEMO    := runtime/image/demo/demo.bin
 GO_FILES := Makefile $(wildcard $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null))
@@ -19,7 +21,7 @@ GO_FILES := Makefile $(wildcard $(shell git ls-files -co --exclude-standard '*.g
 build: bin/sampan
 
 bin/sampan: $(EMBED) $(GO_FILES)
-	CGO_ENABLED=0 go build -trimpath -tags 'embed $(LEAN)' -ldflags '$(LDFLAGS) -X main.version=$(VERSION)' -o $@ ./cmd/sampan
+	CGO_ENABLED=0 go build -trimpath -tags 'embed $(LEAN)' -ldflags '$(LDFLAGS) $(SMALL) -X main.version=$(VERSION)' -o $@ ./cmd/sampan
 
 bin/sampan-runtime: $(DEMO) $(GO_FILES) | tools
 	CGO_ENABLED=1 go build -trimpath -tags 'seccomp netgo osusergo embed $(LEAN)' -ldflags "$(LDFLAGS) -extldflags -static -X main.version=$(VERSION)" -o $@ ./cmd/sampan-runtime
@@ -28,7 +30,7 @@ $(EMBED): bin/sampan-runtime
 	zstd -q --ultra -22 -f $< -o $@
 
 $(DEMO): $(wildcard cmd/sampan-demo/*.go)
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/sampan-demo
+	CGO_ENABLED=0 go build -trimpath -tags nethttpomithttp2 -ldflags '$(LDFLAGS)' -o $@ ./cmd/sampan-demo # it needs no HTTP/2
 
 ## tools: checks for the system packages that the build needs, and installs them on Debian
 tools:

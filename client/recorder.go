@@ -45,10 +45,11 @@ type Recorder struct {
 	client Interface
 	source corev1.EventSource
 	log    *slog.Logger
-	queue  chan *corev1.Event
-	lost   atomic.Int64 // events dropped because the queue was full
+	wake   chan struct{} // filled when an event is put into the queue
+	lost   atomic.Int64  // events dropped because the queue was full
 
 	mu      sync.Mutex
+	queue   []*corev1.Event     // guarded by mu; grows as needed: most recorders write nothing for days
 	offset  time.Duration       // of the times in names, so that two recorders do not choose one name at one time
 	clock   int64               // guarded by mu; makes names unique
 	written map[string]*written // of Run alone
@@ -85,7 +86,7 @@ func NewRecorder(c Interface, component, host string, log *slog.Logger) *Recorde
 	return &Recorder{
 		client: c, source: corev1.EventSource{Component: component, Host: host}, log: log,
 		offset:  rand.N(time.Millisecond),
-		queue:   make(chan *corev1.Event, eventQueue),
+		wake:    make(chan struct{}, 1),
 		written: map[string]*written{},
 		similar: map[string]*similar{},
 		budgets: map[string]*budget{},
@@ -142,13 +143,33 @@ func (r *Recorder) EventFor(ref corev1.ObjectReference, kind, reason, format str
 		FirstTimestamp:      metav1.NewTime(now).Rfc3339Copy(),
 		LastTimestamp:       metav1.NewTime(now).Rfc3339Copy(),
 	}
-	select {
-	case r.queue <- e:
-	default:
-		if r.lost.Add(1) == 1 {
-			r.log.Warn("events are dropped: the queue is full", "component", r.source.Component)
-		}
+	if !r.enqueue(e) && r.lost.Add(1) == 1 {
+		r.log.Warn("events are dropped: the queue is full", "component", r.source.Component)
 	}
+}
+
+// enqueue adds e to the queue, and returns false if that is full.
+func (r *Recorder) enqueue(e *corev1.Event) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) >= eventQueue {
+		return false
+	}
+	r.queue = append(r.queue, e)
+	select {
+	case r.wake <- struct{}{}:
+	default: // Run has yet to see the last one
+	}
+	return true
+}
+
+// dequeue takes the events that are in the queue.
+func (r *Recorder) dequeue() []*corev1.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events := r.queue
+	r.queue = nil
+	return events
 }
 
 // Run writes recorded events until ctx is cancelled, and then those still in the
@@ -157,31 +178,32 @@ func (r *Recorder) EventFor(ref corev1.ObjectReference, kind, reason, format str
 func (r *Recorder) Run(ctx context.Context) error {
 	for {
 		select {
-		case e := <-r.queue:
-			if c := r.correlate(e); c != "" && !r.write(ctx, c, *e, eventTries) {
-				r.flush(ctx, func(last context.Context) { r.write(last, c, *e, 1) })
-				return nil
+		case <-r.wake:
+			events := r.dequeue()
+			for i, e := range events {
+				if c := r.correlate(e); c != "" && !r.write(ctx, c, *e, eventTries) {
+					r.flush(ctx, func(last context.Context) { r.write(last, c, *e, 1) }, events[i+1:])
+					return nil
+				}
 			}
 		case <-ctx.Done():
-			r.flush(ctx, func(context.Context) {})
+			r.flush(ctx, func(context.Context) {}, nil)
 			return nil
 		}
 	}
 }
 
-// flush does what the end of ctx interrupted and writes what is in the queue.
-func (r *Recorder) flush(ctx context.Context, interrupted func(context.Context)) {
+// flush does what the end of ctx interrupted, and writes the events that were taken and those in the queue.
+func (r *Recorder) flush(ctx context.Context, interrupted func(context.Context), taken []*corev1.Event) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	interrupted(last)
-	for last.Err() == nil {
-		select {
-		case e := <-r.queue:
-			if c := r.correlate(e); c != "" {
-				r.write(last, c, *e, 1)
-			}
-		default:
+	for _, e := range append(taken, r.dequeue()...) {
+		if last.Err() != nil {
 			return
+		}
+		if c := r.correlate(e); c != "" {
+			r.write(last, c, *e, 1)
 		}
 	}
 }

@@ -275,6 +275,7 @@ func agentCommand(o Options) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // as for serve
+			forgetOthers(cmd)
 			var r local.Reporter
 			if report {
 				r = local.NewReporter()

@@ -34,6 +34,7 @@ func serveCommand(o Options) *cobra.Command {
 			// A closed log pipe must not end the cluster. Subscribing to the signal is enough,
 			// and, unlike ignoring it, is not inherited by child processes.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+			forgetOthers(cmd)
 			var r local.Reporter
 			if report {
 				r = local.NewReporter()
@@ -52,6 +53,9 @@ func serveCommand(o Options) *cobra.Command {
 	_ = cmd.Flags().MarkHidden("report") // it exists: the line above made it
 	return cmd
 }
+
+// forgetOthers lets go of all other verbs. A server runs for long, and a tenth of the memory of an idle one was theirs.
+func forgetOthers(cmd *cobra.Command) { cmd.Root().ResetCommands() }
 
 func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter, level slog.Level, brief bool) error {
 	p, err := profileOf(cmd)
