@@ -18,7 +18,8 @@
 //	K4  A [Shared] follows each resource once. To each of its readers a cache of it is
 //	    like a separate one: from the beginning, with their type and their indexes.
 //	    The subscribers of all of them receive a difference, in the order in which
-//	    they subscribed, before the next one.
+//	    they subscribed, before the next one. If all of them read metadata alone
+//	    ([MetadataOf]), it holds no more.
 //	K5  A cache that is optional is ready without a server that serves its resource: it
 //	    holds what it knew last, which at the start is nothing.
 //

@@ -34,15 +34,25 @@ func NewShared(c client.Interface, log *slog.Logger) *Shared {
 // Of returns the cache of a resource, with indexes that no other reader sees. It panics once s
 // runs, because the new cache would have missed the beginning.
 func Of[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T]) *Cache[T] {
-	return of(s, r, indexes, false)
+	return of(s, r, indexes, wanted{whole: true})
 }
 
 // OptionalOf is [Of] for a caller that can work without the objects (K5). The cache is optional if it is for all callers.
 func OptionalOf[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T]) *Cache[T] {
-	return of(s, r, indexes, true)
+	return of(s, r, indexes, wanted{whole: true, optional: true})
 }
 
-func of[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T], optional bool) *Cache[T] {
+// MetadataOf is [Of] for a caller that reads metadata alone: names, UIDs, versions, deletion, finalizers and owners. If no
+// other caller reads more, the cache holds no more. That is worth it for objects that the server of this process does not
+// hold in decoded form either.
+func MetadataOf(s *Shared, r client.Resource[client.Object], indexes Indexes[client.Object]) *Cache[client.Object] {
+	return of(s, r, indexes, wanted{})
+}
+
+// wanted is what a caller of a Shared wants of a cache.
+type wanted struct{ whole, optional bool }
+
+func of[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T], want wanted) *Cache[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running {
@@ -51,11 +61,14 @@ func of[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T], op
 	f := s.followers[r.GroupVersionResource]
 	if f == nil {
 		f = newFollower(s.client, untyped(r), chosen{}, s.log)
-		f.optional = optional
+		f.optional, f.keep = want.optional, metadata
 		s.followers[r.GroupVersionResource] = f
 		s.stage = append(s.stage, run.Task{Name: r.GroupResource().String(), Run: f.run, Ready: f.ready})
 	}
-	f.optional = f.optional && optional
+	f.optional = f.optional && want.optional
+	if want.whole {
+		f.keep = nil
+	}
 	c := view(f, indexes)
 	c.shared = true
 	return c

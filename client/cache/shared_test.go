@@ -86,6 +86,32 @@ func TestSharedCachesFollowOnce(t *testing.T) {
 	})
 }
 
+// TestSharedHoldsMetadataIfNobodyReadsMore has a reader of metadata, alone and beside one of whole objects.
+func TestSharedHoldsMetadataIfNobodyReadsMore(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			shared := cache.NewShared(clienttest.New(t, config("a", "sweet")), nil)
+			c := cache.MetadataOf(shared, anyConfigMaps(), cache.Indexes[client.Object]{
+				"name": func(o client.Object) []string { return []string{o.GetName()} },
+			})
+			if whole {
+				cache.Of(shared, client.ConfigMaps, nil)
+			}
+			g := run.NewGroup(t.Context(), 0)
+			defer g.Stop()
+			g.Go(func(ctx context.Context) { _ = shared.Run(ctx) })
+			<-shared.Ready()
+			found := c.ByIndex("name", "a")
+			if len(found) != 1 || found[0].GetUID() == "" || found[0].GetResourceVersion() == "" || client.KindOf(found[0]).Kind != "ConfigMap" && !whole {
+				t.Fatalf("the cache has %v", found)
+			}
+			if _, is := found[0].(*corev1.ConfigMap); is != whole {
+				t.Errorf("with a reader of whole objects: %v, the cache holds a %T", whole, found[0])
+			}
+		})
+	}
+}
+
 // TestCachesOfOthersAreNotRunTwice is about parts that are given caches, or are not.
 func TestCachesOfOthersAreNotRunTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

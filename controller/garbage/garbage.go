@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
@@ -22,10 +21,11 @@ import (
 
 // collector deletes objects whose owners do not exist any more, and the dependents of owners that are being deleted.
 type collector struct {
-	client client.Interface
-	all    *objects
-	events *client.Recorder
-	loop   *controller.Loop
+	client  client.Interface
+	all     *objects
+	foreign *foreign
+	events  *client.Recorder
+	loop    *controller.Loop
 }
 
 // Options configures the controller. Client is required.
@@ -46,7 +46,7 @@ func Tasks(opts Options) []run.Task {
 	opts.Config, caches = opts.WithDefaults()
 	opts.Config = opts.For("generic-garbage-collector")
 	all := newObjects(opts)
-	g := &collector{client: opts.Client, all: all, events: client.NewRecorder(opts.Client, "garbage-collector", "", opts.Log)}
+	g := &collector{client: opts.Client, all: all, foreign: newForeign(opts.Resources), events: client.NewRecorder(opts.Client, "garbage-collector", "", opts.Log)}
 	g.loop = controller.New(controller.Options{
 		Name: "garbage-collector", Reconcile: g.reconcile, Workers: max(opts.Workers, 8), Log: opts.Log, Needs: all.ready(),
 	})
@@ -67,23 +67,14 @@ func Tasks(opts Options) []run.Task {
 // moved queues the dependents of a kind that came or went: their owners can be looked for now, or are gone.
 func (g *collector) moved(r client.Resource[client.Object], served bool) {
 	g.all.moved(r, served)
-	gk := r.GVK().GroupKind()
-	for _, k := range g.all.all() {
-		if k.Cache == nil {
-			continue
-		}
-		for _, obj := range k.List("") {
-			for _, ref := range obj.GetOwnerReferences() {
-				if gv, err := schema.ParseGroupVersion(ref.APIVersion); err == nil && gv.Group == gk.Group && ref.Kind == gk.Kind {
-					g.loop.Add(item{k, obj}.key())
-				}
-			}
-		}
+	for _, key := range g.foreign.of(r.GVK().GroupKind()) {
+		g.loop.Add(key)
 	}
 }
 
 // changed queues the objects that a change of an object may affect: itself, its owners and its dependents.
 func (g *collector) changed(k *kindCache, before, after client.Object) {
+	g.foreign.changed(k, before, after)
 	switch {
 	case after == nil:
 		for _, d := range g.all.dependents(string(before.GetUID())) {

@@ -107,7 +107,11 @@ func newObjects(opts Options) *objects {
 	o := &objects{custom: opts.Custom, gone: map[schema.GroupKind]bool{}}
 	for _, r := range opts.Resources {
 		k := &kindCache{res: r}
-		if r.Resource != client.Events.Resource {
+		switch r.GroupResource() {
+		case client.Events.GroupResource():
+		case definitions:
+			k.Cache = cache.MetadataOf(opts.Caches, r, Indexes())
+		default:
 			k.Cache = cache.Of(opts.Caches, r, Indexes())
 		}
 		o.kinds = append(o.kinds, k)
@@ -123,6 +127,10 @@ func (o *objects) ready() (needs []<-chan struct{}) {
 	}
 	return needs
 }
+
+// definitions are of custom resources. The server decodes one when it is read: a cache of decoded ones takes most of their
+// memory.
+var definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"} //nolint:gochecknoglobals // a constant
 
 // name is "pods" or "jobs.batch".
 func (k *kindCache) name() string { return k.res.GroupResource().String() }
