@@ -44,7 +44,7 @@ func Encode(m Media, obj runtime.Object) ([]byte, error) {
 
 func marshal(obj runtime.Object) ([]byte, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		return json.Marshal(u.Object)
+		return typedjson.MarshalContent(u.Object)
 	}
 	return typedjson.Marshal(obj)
 }

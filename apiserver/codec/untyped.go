@@ -20,6 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/typedjson"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -75,7 +76,7 @@ func record(obj *unstructured.Unstructured) ([]byte, error) {
 		return nil, errors.New("the object has no metadata")
 	}
 	unstructured.RemoveNestedField(obj.Object, "metadata", "resourceVersion")
-	return json.Marshal(obj.Object)
+	return typedjson.MarshalContent(obj.Object)
 }
 
 // loadUntyped is [LoadItem] for a kind that may not be known yet.
@@ -90,9 +91,12 @@ func loadUntyped(data []byte) (*Item, error) {
 func isUntyped(data []byte) bool { return len(data) > 0 && data[0] == '{' }
 
 func decodeUntyped(text []byte) (*unstructured.Unstructured, error) {
-	var content map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
-		return nil, err
+	content, ok := typedjson.UnmarshalContent(text)
+	if !ok {
+		content = nil
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
+			return nil, err
+		}
 	}
 	obj := &unstructured.Unstructured{Object: content}
 	if _, ok := content["metadata"].(map[string]any); !ok || obj.GetAPIVersion() == "" || obj.GetKind() == "" {
@@ -338,8 +342,10 @@ func (e Encoding) decodeBody(body []byte, obj *unstructured.Unstructured, want s
 	if err := checkDepth(body, deepestUntyped); err != nil {
 		return nil, cannotBeHandled(want, want, err)
 	}
-	var content map[string]any
-	if v == Ignore {
+	content, ok := typedjson.UnmarshalContent(body)
+	if ok {
+		// The content is complete.
+	} else if content = nil; v == Ignore {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(body, &content)
 	} else {
 		var more []error
@@ -413,11 +419,15 @@ func UnknownFields(paths []string, gvk schema.GroupVersionKind, v Validation) (w
 // normalized returns a copy of an object without a Go type as it comes out of its JSON. The caller may have given it values
 // that no decoder makes.
 func normalized(obj *unstructured.Unstructured) (map[string]any, error) {
-	b, err := json.Marshal(obj.Object)
+	b, err := typedjson.MarshalContent(obj.Object)
 	if err != nil {
 		return nil, err
 	}
-	var content map[string]any
+	content, ok := typedjson.UnmarshalContent(b)
+	if ok {
+		return content, nil
+	}
+	content = nil
 	err = kjson.UnmarshalCaseSensitivePreserveInts(b, &content)
 	return content, err
 }

@@ -15,6 +15,7 @@
 //	J4  A normalized object ([Normalize]) is the same after it was written in any encoding
 //	    of the API and read back; the kinds and versions of objects within it and the
 //	    location of times apart.
+//	J5  [UnmarshalContent] and [MarshalContent] do the same for objects without a Go type.
 //
 // Unusual are, for a reader: unknown and repeated fields, escapes in field names, bytes that are
 // not UTF-8, numbers with a fraction or an exponent, values of any type; for a writer: values of

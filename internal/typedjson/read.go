@@ -293,28 +293,9 @@ func (r *reader) list(p *plan, to unsafe.Pointer) bool {
 
 // number reads a whole number of at most 18 digits.
 func (r *reader) number(p *plan, to unsafe.Pointer) bool {
-	negative := r.peek() == '-'
-	if negative {
-		r.at++
-	}
-	from := r.at
-	var n int64
-	for r.at < len(r.data) && '0' <= r.data[r.at] && r.data[r.at] <= '9' {
-		n = n*10 + int64(r.data[r.at]-'0')
-		if r.at++; r.at-from > 18 {
-			return false
-		}
-	}
-	digits := r.at - from
-	if digits == 0 || digits > 1 && r.data[from] == '0' {
+	n, negative, ok := r.whole()
+	if !ok {
 		return false
-	}
-	switch r.peek() {
-	case '.', 'e', 'E':
-		return false
-	}
-	if negative {
-		n = -n
 	}
 	v := reflect.NewAt(p.typ, to).Elem()
 	if p.read == cardinal {
@@ -329,6 +310,32 @@ func (r *reader) number(p *plan, to unsafe.Pointer) bool {
 	}
 	v.SetInt(n)
 	return true
+}
+
+// whole takes a number without a fraction or an exponent.
+func (r *reader) whole() (n int64, negative, ok bool) {
+	if negative = r.peek() == '-'; negative {
+		r.at++
+	}
+	from := r.at
+	for r.at < len(r.data) && '0' <= r.data[r.at] && r.data[r.at] <= '9' {
+		n = n*10 + int64(r.data[r.at]-'0')
+		if r.at++; r.at-from > 18 {
+			return 0, false, false
+		}
+	}
+	digits := r.at - from
+	if digits == 0 || digits > 1 && r.data[from] == '0' {
+		return 0, false, false
+	}
+	switch r.peek() {
+	case '.', 'e', 'E':
+		return 0, false, false
+	}
+	if negative {
+		n = -n
+	}
+	return n, negative, true
 }
 
 func (r *reader) blob(to unsafe.Pointer) bool {
