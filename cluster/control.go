@@ -126,7 +126,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 	if err != nil {
 		return nil, err
 	}
-	if err := c.loadDefinitions(ctx, p); err != nil {
+	if err := c.loadDefinitions(p); err != nil {
 		return nil, err
 	}
 	loader.Report(ctx, p.catalog, c.Log)

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -16,7 +15,7 @@ import (
 
 // loadDefinitions makes the follower of definitions of custom resources, and serves the established ones: their objects
 // are stored, and must be served from the first request on.
-func (c *cluster) loadDefinitions(ctx context.Context, p *controlPlane) error {
+func (c *cluster) loadDefinitions(p *controlPlane) error {
 	objects := apiserver.NewReader(p.catalog, p.store)
 	p.definitions = definitions.New(definitions.Options{
 		Catalog: p.catalog, Log: c.Log,
@@ -24,17 +23,11 @@ func (c *cluster) loadDefinitions(ctx context.Context, p *controlPlane) error {
 			return webhook.New(hookConfig(config), webhook.Options{Services: webhook.Services{Objects: objects}})
 		},
 	})
-	stored, err := objects.List(ctx, apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"), "", nil)
+	stored, err := apiserver.StoredDefinitions(p.catalog, p.store)
 	if err != nil {
 		return fmt.Errorf("reading the definitions of custom resources: %w", err)
 	}
-	all := make([]*apiextensionsv1.CustomResourceDefinition, 0, len(stored))
-	for _, obj := range stored {
-		if d, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
-			all = append(all, d)
-		}
-	}
-	p.definitions.Load(all)
+	p.definitions.Load(stored)
 	return nil
 }
 

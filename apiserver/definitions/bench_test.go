@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +110,6 @@ func BenchmarkLoad(b *testing.B) {
 		defs = append(defs, d)
 	}
 	for b.Loop() {
-		definitions.New(definitions.Options{Catalog: apiservertest.Kinds(b)}).Load(defs)
+		definitions.New(definitions.Options{Catalog: apiservertest.Kinds(b)}).Load(slices.Values(defs))
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,7 +64,8 @@ type Follower struct {
 	ready chan struct{}
 
 	// Of the goroutine that runs, after Load.
-	known map[string]*entry // by the name of the definition
+	known  map[string]*entry            // by the name of the definition
+	groups map[string]map[string]*entry // the same, by the group and the name
 
 	mu     sync.Mutex
 	ending map[types.UID]bool  // guarded by mu; definitions whose objects are being deleted
@@ -96,7 +99,7 @@ func New(o Options) *Follower {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Follower{opts: o, ready: make(chan struct{}), known: map[string]*entry{}, ending: map[types.UID]bool{}, judged: map[types.UID]int64{}, next: make(chan struct{})}
+	return &Follower{opts: o, ready: make(chan struct{}), known: map[string]*entry{}, groups: map[string]map[string]*entry{}, ending: map[types.UID]bool{}, judged: map[types.UID]int64{}, next: make(chan struct{})}
 }
 
 // Use completes the options, before Run.
@@ -106,12 +109,12 @@ func (f *Follower) Use(api API, instances Instances) { f.opts.API, f.opts.Instan
 func (f *Follower) Ready() <-chan struct{} { return f.ready }
 
 // Load serves the kinds of definitions that were established before, so that their objects are served from the first
-// request on. The definitions are shared.
-func (f *Follower) Load(defs []*definition) {
-	add := make([]*catalog.Kind, 0, len(defs))
-	for _, d := range defs {
+// request on. The definitions are shared, and none is kept.
+func (f *Follower) Load(defs iter.Seq[*definition]) {
+	var add []*catalog.Kind
+	for d := range defs {
 		e := &entry{stored: summary(d), names: d.Status.AcceptedNames}
-		f.known[d.Name] = e
+		f.remember(d.Name, e)
 		if !established(d) {
 			continue
 		}
@@ -132,6 +135,22 @@ func (f *Follower) Load(defs []*definition) {
 			e.drop()
 		}
 	}
+}
+
+// remember makes e the entry of a definition. A definition never changes its group.
+func (f *Follower) remember(name string, e *entry) {
+	f.known[name] = e
+	group := groupOf(name)
+	if f.groups[group] == nil {
+		f.groups[group] = map[string]*entry{}
+	}
+	f.groups[group][name] = e
+}
+
+// groupOf returns the group in the name of a definition, which is PLURAL.GROUP.
+func groupOf(name string) string {
+	_, group, _ := strings.Cut(name, ".")
+	return group
 }
 
 // drop forgets the kind.
@@ -167,31 +186,16 @@ func (f *Follower) Run(ctx context.Context) error {
 
 // once judges all definitions and then each that changes, until the watch ends. It reports whether it has come so far.
 func (f *Follower) once(ctx context.Context, g *run.Group) (began bool, err error) {
-	objs, meta, err := f.opts.API.List(ctx, resource, "", metav1.ListOptions{})
+	revision, err := f.catchUp(ctx, g)
 	if err != nil {
 		return false, err
-	}
-	stored := make(map[string]bool, len(objs))
-	for _, obj := range objs {
-		d := obj.(*definition)
-		stored[d.Name] = true
-	}
-	for name := range f.known {
-		if !stored[name] {
-			f.forget(name)
-		}
-	}
-	for _, obj := range objs {
-		if err := f.changed(ctx, g, obj.(*definition)); err != nil {
-			return false, err
-		}
 	}
 	select {
 	case <-f.ready:
 	default:
 		close(f.ready)
 	}
-	for ev, err := range f.opts.API.Watch(ctx, resource, "", metav1.ListOptions{ResourceVersion: meta.ResourceVersion}) {
+	for ev, err := range f.opts.API.Watch(ctx, resource, "", metav1.ListOptions{ResourceVersion: revision}) {
 		if err != nil {
 			if apierrors.IsTimeout(err) || apierrors.IsResourceExpired(err) {
 				err = nil // list again
@@ -217,6 +221,42 @@ func (f *Follower) once(ctx context.Context, g *run.Group) (began bool, err erro
 	return true, nil
 }
 
+// page is how many definitions are decoded at the same time. A decoded one takes ten times the memory of its record.
+const page = 50
+
+// catchUp judges all stored definitions, and returns the revision of the list.
+func (f *Follower) catchUp(ctx context.Context, g *run.Group) (revision string, err error) {
+	stored := map[string]bool{}
+	opts := metav1.ListOptions{Limit: page}
+	for {
+		objs, meta, err := f.opts.API.List(ctx, resource, "", opts)
+		if err != nil {
+			return "", err
+		}
+		for _, obj := range objs {
+			d := obj.(*definition)
+			stored[d.Name] = true
+			if err := f.changed(ctx, g, d); err != nil {
+				return "", err
+			}
+		}
+		revision, opts.Continue = meta.ResourceVersion, meta.Continue
+		if opts.Continue == "" {
+			break
+		}
+	}
+	for name, e := range maps.Clone(f.known) {
+		if stored[name] {
+			continue
+		}
+		f.forget(name)
+		if err := f.reconsider(ctx, g, e.stored); err != nil {
+			return "", err
+		}
+	}
+	return revision, nil
+}
+
 // forget stops serving what a definition that is gone has defined.
 func (f *Follower) forget(name string) {
 	if e := f.known[name]; e != nil {
@@ -226,12 +266,16 @@ func (f *Follower) forget(name string) {
 		f.mu.Unlock()
 	}
 	delete(f.known, name)
+	group := groupOf(name)
+	if delete(f.groups[group], name); len(f.groups[group]) == 0 {
+		delete(f.groups, group)
+	}
 }
 
 // reconsider judges again the definitions in the group of one that has given back names.
 func (f *Follower) reconsider(ctx context.Context, g *run.Group, freed *definition) error {
-	for name, e := range f.known {
-		if name == freed.Name || e.stored.Spec.Group != freed.Spec.Group || apihelpers.IsCRDConditionTrue(e.stored, apiextensionsv1.NamesAccepted) {
+	for name, e := range maps.Clone(f.groups[groupOf(freed.Name)]) {
+		if name == freed.Name || apihelpers.IsCRDConditionTrue(e.stored, apiextensionsv1.NamesAccepted) {
 			continue
 		}
 		d, err := f.read(ctx, name)
@@ -273,7 +317,7 @@ func (f *Follower) judge(ctx context.Context, g *run.Group, d *definition) error
 	first := e == nil
 	if first {
 		e = &entry{names: d.Status.AcceptedNames}
-		f.known[d.Name] = e
+		f.remember(d.Name, e)
 	}
 	before := e.stored
 	e.stored = summary(d)
@@ -341,14 +385,20 @@ func (f *Follower) write(ctx context.Context, d *definition) error {
 // othersOf returns the names that others have in the group of a definition.
 func (f *Follower) othersOf(d *definition) taken {
 	t := newTaken()
-	for name, e := range f.known {
-		if name != d.Name && e.stored != nil && e.stored.Spec.Group == d.Spec.Group {
+	for name, e := range f.groups[groupOf(d.Name)] {
+		if name != d.Name && e.stored != nil {
 			t.add(&e.names)
 		}
 	}
-	for _, k := range f.opts.Catalog.Kinds() {
-		if k.Group == d.Spec.Group && !k.Untyped() {
-			t.add(&names{Plural: k.Resource, Singular: k.Singular, ShortNames: k.ShortNames, Kind: k.Kind, ListKind: k.Kind + "List"})
+	kinds := f.opts.Catalog.Snapshot()
+	for _, gv := range kinds.GroupVersions() {
+		if gv.Group != d.Spec.Group {
+			continue
+		}
+		for _, k := range kinds.In(gv) {
+			if !k.Untyped() {
+				t.add(&names{Plural: k.Resource, Singular: k.Singular, ShortNames: k.ShortNames, Kind: k.Kind, ListKind: k.Kind + "List"})
+			}
 		}
 	}
 	delete(t.resources, "")
