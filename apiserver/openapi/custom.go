@@ -1,9 +1,6 @@
 package openapi
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -202,24 +199,4 @@ func (m *model) MarshalJSON() ([]byte, error) {
 	}
 	type plain model
 	return json.Marshal((*plain)(m))
-}
-
-// fingerprint returns what names the document of a group version whose kinds have no Go types: it differs if the document
-// does. The document itself is made when a client reads it.
-func fingerprint(version string, kinds []*catalog.Kind) (string, error) {
-	h := sha256.New()
-	e := json.NewEncoder(h)
-	kinds = slices.Clone(kinds)
-	slices.SortFunc(kinds, func(a, b *catalog.Kind) int { return cmp.Compare(a.Resource, b.Resource) })
-	for _, k := range kinds {
-		var subs []string
-		for _, s := range k.Subresources {
-			subs = append(subs, s.Name)
-		}
-		err := e.Encode([]any{version, k.GroupVersionKind, k.Resource, k.NewList().GetObjectKind().GroupVersionKind().Kind, k.Namespaced, k.Verbs, subs, k.SchemaDigest})
-		if err != nil {
-			return "", err
-		}
-	}
-	return strings.ToUpper(hex.EncodeToString(h.Sum(nil))), nil
 }

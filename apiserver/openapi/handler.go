@@ -31,12 +31,13 @@ func New(c *catalog.Catalog, version string) http.Handler {
 // NewAggregated returns a handler as New does, whose index names the documents of other servers, too. It does not serve these.
 // A may be nil.
 func NewAggregated(c *catalog.Catalog, version string, a *aggregation.Aggregator) http.Handler {
-	return &handler{catalog: c, version: version, others: a, olders: map[string]*olderParts{}}
+	return &handler{catalog: c, version: version, build: sync.OnceValue(buildID), others: a, olders: map[string]*olderParts{}}
 }
 
 type handler struct {
 	catalog *catalog.Catalog
 	version string
+	build   func() string // names this build of the program
 	others  *aggregation.Aggregator
 
 	mu   sync.Mutex
@@ -49,6 +50,7 @@ type handler struct {
 type documents struct {
 	kinds   *catalog.Snapshot
 	version string
+	build   string             // names this build of the program
 	built   map[string]*packed // by the path of the group version; nil until asked for
 	before  map[string]*packed // of the snapshot before; those of which the kinds are the same stay
 	older   map[string]*packed // the document of OpenAPI v2, by form
@@ -57,7 +59,7 @@ type documents struct {
 // current returns the documents of the newest snapshot. The caller holds mu.
 func (h *handler) current() *documents {
 	if kinds := h.catalog.Snapshot(); h.docs == nil || h.docs.kinds != kinds {
-		docs := &documents{kinds: kinds, version: h.version, older: map[string]*packed{}}
+		docs := &documents{kinds: kinds, version: h.version, build: h.build(), older: map[string]*packed{}}
 		if h.docs != nil {
 			if docs.before = h.docs.built; docs.before == nil {
 				docs.before = h.docs.before
@@ -74,9 +76,9 @@ type packed struct {
 	kinds  []*catalog.Kind // in it
 	proto  *packed         // the same in protobuf; nil until asked for. Guarded by the mutex of the handler
 	form   string          // media type
-	zipped []byte          // gzip of the encoded document; nil until asked for, if no kind has a Go type. Guarded by the mutex of the handler
+	zipped []byte          // gzip of the encoded document; nil until asked for. Guarded by the mutex of the handler
 	size   int             // of the encoded document
-	hash   string          // of the JSON form, by which the index names all forms
+	hash   string          // its fingerprint, by which the index names all forms
 }
 
 // The forms of a document. Clients ask for protobuf under an older name, too.
@@ -231,8 +233,8 @@ func (d *packed) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// documents returns all documents. Those of kinds with Go types are made on the first request, because the index names them
-// by their content.
+// documents returns the places of all documents. A document is made when a client reads it: there may be a thousand, of which
+// few are read.
 func (h *handler) documents() (map[string]*packed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -250,34 +252,15 @@ func (d *documents) all() (map[string]*packed, error) {
 			built[root(gv)] = same
 			continue
 		}
-		doc, err := d.document(gv, kinds)
+		hash, err := d.fingerprint(kinds)
 		if err != nil {
 			return nil, fmt.Errorf("openapi of %s: %w", gv, err)
 		}
-		built[root(gv)] = doc
+		built[root(gv)] = &packed{gv: gv, kinds: kinds, form: inJSON, hash: hash}
 	}
 	d.before = nil
 	d.built = built
 	return built, nil
-}
-
-// document returns the document of a group version, or of kinds without Go types the place of one: there may be a thousand,
-// of which few are read.
-func (d *documents) document(gv schema.GroupVersion, kinds []*catalog.Kind) (*packed, error) {
-	if !slices.ContainsFunc(kinds, func(k *catalog.Kind) bool { return !k.Untyped() }) {
-		hash, err := fingerprint(d.version, kinds)
-		return &packed{gv: gv, kinds: kinds, form: inJSON, hash: hash}, err
-	}
-	data, err := json.Marshal(build(gv, kinds, d.version))
-	if err != nil {
-		return nil, err
-	}
-	doc, err := pack(data)
-	if err != nil {
-		return nil, err
-	}
-	doc.gv, doc.kinds, doc.form, doc.hash = gv, kinds, inJSON, hashOf(data)
-	return doc, nil
 }
 
 func hashOf(data []byte) string {

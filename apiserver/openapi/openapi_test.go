@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -564,5 +565,26 @@ func TestAliasHasPath(t *testing.T) {
 	item := document(t, "").Paths.Paths["/api/v1/namespaces/{namespace}/bindings"]
 	if item == nil || item.Post == nil || kindOf(t, item.Post.Extensions).Kind != "Binding" || len(item.Parameters) != 2 {
 		t.Errorf("the path of bindings is %+v, want a POST of a Binding", item)
+	}
+}
+
+// TestIndexIsEqualOnEachServer checks that hashes do not depend on the process, and differ between versions of the program.
+func TestIndexIsEqualOnEachServer(t *testing.T) {
+	index := func(version string) string {
+		kinds := apiservertest.Kinds(t)
+		define(t, kinds, "a.example.com")
+		w := httptest.NewRecorder()
+		openapi.New(kinds, version).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi/v3", nil))
+		return w.Body.String()
+	}
+	one, two, other := index("v1.37.0"), index("v1.37.0"), index("v1.37.1")
+	if one != two {
+		t.Errorf("two servers have the indexes\n%s\n%s", one, two)
+	}
+	for _, path := range []string{"api/v1", "apis/apps/v1", "apis/a.example.com/v1"} {
+		hash := regexp.MustCompile(`/openapi/v3/` + path + `\?hash=[0-9A-F]{64}`).FindString(one)
+		if hash == "" || strings.Contains(other, hash) {
+			t.Errorf("%s: the hash %q is that of another version of the program", path, hash)
+		}
 	}
 }
