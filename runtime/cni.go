@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sampan-io/sampan/runtime/cni"
+	"github.com/sampan-io/sampan/runtime/network"
 )
 
 // cniPod returns what plug-ins learn about a pod.
@@ -19,6 +20,9 @@ func cniPod(r *podRecord, p *pod) cni.Pod {
 				HostPort: port.GetHostPort(), ContainerPort: port.GetContainerPort(), Protocol: strings.ToLower(port.GetProtocol().String()), HostIP: port.GetHostIp(),
 			})
 		}
+	}
+	if b, err := network.BandwidthOf(out.Annotations); err == nil { // checked when the pod was made
+		out.Bandwidth = cni.Bandwidth{IngressRate: b.Ingress, EgressRate: b.Egress}
 	}
 	return out
 }

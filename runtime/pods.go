@@ -299,12 +299,17 @@ func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) er
 	var at network.Attachment
 	if spec.Net {
 		ports, err := hostPorts(p.config)
+		var bandwidth network.Bandwidth
+		if err == nil {
+			bandwidth, err = network.BandwidthOf(p.config.GetAnnotations())
+		}
 		if err == nil && s.cni == nil {
 			at, err = s.network.Reservation(id, ports)
 		}
 		if err != nil {
 			return s.named(err)
 		}
+		at.Bandwidth = bandwidth
 		spec.Inside = func() error {
 			// A pod with a separate address may listen on ports below 1024.
 			const lowest = "/proc/sys/net/ipv4/ip_unprivileged_port_start"

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	cnitypes "github.com/containernetworking/cni/pkg/types"
 	types "github.com/containernetworking/cni/pkg/types/100"
 	"golang.org/x/sys/unix"
 )
@@ -22,17 +24,18 @@ const (
 	DefaultBinDir  = "/opt/cni/bin"
 )
 
-// limit is how long the plug-ins of one configuration may take together (C2).
-const limit = 2 * time.Minute
+// defaultLimit is how long the plug-ins of one configuration may take together (C2).
+const defaultLimit = 2 * time.Minute
 
 // podInterface is the name of the interface in pods.
 const podInterface = "eth0"
 
-// Options configures a [Network]. All but Log are required.
+// Options configures a [Network]. All but Limit and Log are required.
 type Options struct {
 	ConfDir string
-	BinDirs []string // in which plug-ins are searched, in this order
-	Cache   string   // directory for what pods were attached with; it must survive a restart of the machine
+	BinDirs []string      // in which plug-ins are searched, in this order
+	Cache   string        // directory for what pods were attached with; it must survive a restart of the machine
+	Limit   time.Duration // for the plug-ins of one configuration together; 0 means two minutes
 	Log     *slog.Logger
 }
 
@@ -44,8 +47,8 @@ type Network struct {
 
 // New returns a network. It reads and changes nothing.
 func New(opts Options) *Network {
-	opts.Log = cmp.Or(opts.Log, slog.Default())
-	return &Network{opts, libcni.NewCNIConfigWithCacheDir(opts.BinDirs, opts.Cache, nil)}
+	opts.Log, opts.Limit = cmp.Or(opts.Log, slog.Default()), cmp.Or(opts.Limit, defaultLimit)
+	return &Network{opts, libcni.NewCNIConfigWithCacheDir(opts.BinDirs, opts.Cache, &programs{})}
 }
 
 // A Pod says what plug-ins learn about a pod.
@@ -54,6 +57,16 @@ type Pod struct {
 	NetNS                    string // path of its network namespace
 	Annotations              map[string]string
 	Ports                    []Port
+	Bandwidth                Bandwidth
+}
+
+// A Bandwidth limits the traffic of a pod, in the form of the capability bandwidth: bits a second, and bits that may pass at
+// once. A rate of 0 is no limit.
+type Bandwidth struct {
+	IngressRate  uint64 `json:"ingressRate,omitempty"`
+	IngressBurst uint64 `json:"ingressBurst,omitempty"`
+	EgressRate   uint64 `json:"egressRate,omitempty"`
+	EgressBurst  uint64 `json:"egressBurst,omitempty"`
 }
 
 // A Port is a port of the host that is to lead to the pod, in the form of the capability portMappings.
@@ -106,7 +119,7 @@ func (n *Network) Status(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, n.opts.Limit)
 	defer cancel()
 	return n.cni.GetStatusNetworkList(ctx, list)
 }
@@ -126,8 +139,20 @@ func (p Pod) config() *libcni.RuntimeConf {
 	if len(p.Ports) > 0 {
 		c.CapabilityArgs["portMappings"] = p.Ports
 	}
+	if b := p.Bandwidth; b.IngressRate > 0 || b.EgressRate > 0 {
+		if b.IngressRate > 0 {
+			b.IngressBurst = maxBurst
+		}
+		if b.EgressRate > 0 {
+			b.EgressBurst = maxBurst
+		}
+		c.CapabilityArgs["bandwidth"] = b
+	}
 	return c
 }
+
+// maxBurst is what other container runtimes pass as well: a burst is required, and pods do not say one.
+const maxBurst = math.MaxUint32
 
 // Attach attaches a pod and returns its addresses, the primary one first. After an error the caller detaches it (C1).
 func (n *Network) Attach(ctx context.Context, p Pod) ([]netip.Addr, error) {
@@ -135,7 +160,7 @@ func (n *Network) Attach(ctx context.Context, p Pod) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, n.opts.Limit)
 	defer cancel()
 	r, err := n.cni.AddNetworkList(ctx, list, p.config())
 	if err != nil {
@@ -180,7 +205,7 @@ func (n *Network) Check(ctx context.Context, p Pod) error {
 	if err != nil || list == nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, n.opts.Limit)
 	defer cancel()
 	return n.cni.CheckNetworkList(ctx, list, conf)
 }
@@ -229,7 +254,7 @@ func (n *Network) delete(ctx context.Context, list *libcni.NetworkConfigList, co
 	if !isNamespace(conf.NetNS) {
 		conf.NetNS = "" // plug-ins release what they keep outside of it
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, n.opts.Limit)
 	defer cancel()
 	return n.cni.DelNetworkList(ctx, list, conf)
 }
@@ -263,5 +288,26 @@ func (n *Network) Settle(ctx context.Context, exists func(id string) bool) {
 		if err != nil {
 			n.opts.Log.Warn("an earlier pod can't be detached from its network", "pod", a.ContainerID, "err", err)
 		}
+	}
+	n.collect(ctx, all, exists)
+}
+
+// collect has the plug-ins of the current configuration release everything but what belongs to the pods that are there. Plug-ins of
+// version 1.1 and later can.
+func (n *Network) collect(ctx context.Context, all []*libcni.NetworkAttachment, exists func(id string) bool) {
+	list, err := n.load()
+	if err != nil {
+		return
+	}
+	keep := &libcni.GCArgs{}
+	for _, a := range all {
+		if a.Network == list.Name && exists(a.ContainerID) {
+			keep.ValidAttachments = append(keep.ValidAttachments, cnitypes.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName})
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.opts.Limit)
+	defer cancel()
+	if err := n.cni.GCNetworkList(ctx, list, keep); err != nil {
+		n.opts.Log.Warn("the network plug-ins can't release what earlier pods left", "network", list.Name, "err", err)
 	}
 }

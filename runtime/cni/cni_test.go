@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sampan-io/sampan/runtime/cni"
 )
@@ -18,10 +19,12 @@ const plugin = `#!/bin/sh
 dir=$(dirname "$0")
 echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME $CNI_NETNS $CNI_ARGS" >>"$dir/calls"
 cat >"$dir/stdin-$CNI_COMMAND"
+[ ! -e "$dir/hang" ] || sleep 1000
 case $CNI_COMMAND in
 "$(cat "$dir/fail" 2>/dev/null)") echo '{"cniVersion": "1.0.0", "code": 11, "msg": "out of luck"}'; exit 1 ;;
 ADD) cat "$dir/result" ;;
-VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}' ;;
+STATUS) [ ! -e "$dir/down" ] || { echo '{"cniVersion": "1.1.0", "code": 50, "msg": "no route"}'; exit 1; } ;;
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0", "1.1.0"]}' ;;
 esac
 `
 
@@ -67,13 +70,13 @@ func (r *rig) calls() []string {
 
 var pod = cni.Pod{
 	ID: "id1", Namespace: "ns", Name: "web", UID: "u1", NetNS: "/no/namespace", Annotations: map[string]string{"a": "b"},
-	Ports: []cni.Port{{HostPort: 8080, ContainerPort: 80, Protocol: "tcp"}},
+	Ports: []cni.Port{{HostPort: 8080, ContainerPort: 80, Protocol: "tcp"}}, Bandwidth: cni.Bandwidth{EgressRate: 1000},
 }
 
 const args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=id1;K8S_POD_UID=u1"
 
 func list(name string) string {
-	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": %q, "plugins": [{"type": "fake", "capabilities": {"portMappings": true}}]}`, name)
+	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": %q, "plugins": [{"type": "fake", "capabilities": {"portMappings": true, "bandwidth": true}}]}`, name)
 }
 
 func TestPodIsDetachedWithWhatAttachedIt(t *testing.T) {
@@ -88,7 +91,7 @@ func TestPodIsDetachedWithWhatAttachedIt(t *testing.T) {
 	if got, want := r.calls(), "ADD id1 eth0 /no/namespace "+args; len(got) != 1 || got[0] != want {
 		t.Errorf("calls %q, want %q", got, want)
 	}
-	for _, part := range []string{`"name":"first"`, `"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp","hostIP":""}]`} {
+	for _, part := range []string{`"name":"first"`, `"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp","hostIP":""}]`, `"bandwidth":{"egressRate":1000,"egressBurst":4294967295}`} {
 		if in := r.read("stdin-ADD"); !strings.Contains(in, part) {
 			t.Errorf("the plug-in reads %s, want %s in it", in, part)
 		}
@@ -174,5 +177,52 @@ func TestLostPodsAreDetached(t *testing.T) {
 	r.n.Settle(t.Context(), exists)
 	if got := r.calls(); got[0] != "" {
 		t.Errorf("calls %q, want none", got)
+	}
+}
+
+// A plug-in that hangs is ended although its child keeps its output open.
+func TestPluginThatHangsIsEnded(t *testing.T) {
+	r := newRig(t)
+	r.write(filepath.Join(r.conf, "10.conflist"), list("first"))
+	r.write(filepath.Join(r.bin, "hang"), "")
+	r.n = cni.New(cni.Options{ConfDir: r.conf, BinDirs: []string{r.bin}, Cache: r.cache, Limit: 100 * time.Millisecond})
+	_, err := r.n.Attach(t.Context(), pod)
+	if err == nil || !strings.Contains(err.Error(), `plugin type="fake" failed (add): the plug-in did not end in time: context deadline exceeded`) {
+		t.Errorf("%v", err)
+	}
+	if err := os.Remove(filepath.Join(r.bin, "hang")); err != nil {
+		t.Fatal(err)
+	}
+	r.n = cni.New(cni.Options{ConfDir: r.conf, BinDirs: []string{r.bin}, Cache: r.cache})
+	if err := r.n.Detach(t.Context(), pod); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPluginsOfVersion11ReportAndCollect(t *testing.T) {
+	r := newRig(t)
+	r.write(filepath.Join(r.conf, "10.conflist"), strings.Replace(list("first"), "1.0.0", "1.1.0", 1))
+	if err := r.n.Status(t.Context()); err != nil {
+		t.Error(err)
+	}
+	r.write(filepath.Join(r.bin, "down"), "")
+	if err := r.n.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "no route") {
+		t.Errorf("the status of a plug-in that is down: %v", err)
+	}
+	other := pod
+	other.ID = "id2"
+	for _, p := range []cni.Pod{pod, other} {
+		if _, err := r.n.Attach(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.calls()
+	r.n.Settle(t.Context(), func(id string) bool { return id == "id2" })
+	calls := r.calls()
+	if len(calls) < 2 || !strings.HasPrefix(calls[0], "DEL id1") || !strings.HasPrefix(calls[len(calls)-1], "GC") {
+		t.Errorf("calls %q, want DEL of the lost pod and GC", calls)
+	}
+	if in := r.read("stdin-GC"); !strings.Contains(in, `"cni.dev/valid-attachments":[{"containerID":"id2","ifname":"eth0"}]`) {
+		t.Errorf("the plug-in reads %s", in)
 	}
 }

@@ -73,6 +73,7 @@ func (f *family) is6() bool { return f.gateway.Is6() }
 type Attachment struct {
 	Addresses []netip.Addr // one of each of [Options.PodCIDRs], in that order
 	Link      string       // the host's end of the veth pair
+	Bandwidth Bandwidth    // of its traffic, for [Network.Attach]
 	Ports     []HostPort   // what leads to the pod from [Network.Publish] to [Network.Detach]
 }
 
@@ -426,6 +427,9 @@ func (n *Network) Attach(a Attachment) error {
 		if err := inside.AddrAdd(eth0, f.address(a.Addresses[i])); err != nil {
 			return fmt.Errorf("address %v of eth0: %w", a.Addresses[i], err)
 		}
+	}
+	if err := n.shape(a, inside, eth0); err != nil {
+		return err
 	}
 	if err := inside.LinkSetUp(eth0); err != nil {
 		return fmt.Errorf("eth0: %w", err)
