@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -308,6 +309,7 @@ func (c *cluster) realNode(api access) (*node.Node, error) {
 	if c.foreign() {
 		o.Owner, o.CgroupRoot = c.Profile.Name, c.Profile.Cgroup()
 	}
+	o.SystemBus = cmp.Or(os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"), node.DefaultSystemBus)
 	o.StaticPodPath, o.ReadPod = c.Settings.StaticPodPath, readPod
 	return node.New(o)
 }

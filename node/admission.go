@@ -95,6 +95,9 @@ func (n *Node) admit(pod *corev1.Pod, node *corev1.Node) (rejection *lifecycle.R
 }
 
 func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
+	if n.closing {
+		return &lifecycle.Rejection{Reason: "NodeShutdown", Message: "Pod was rejected as the node is shutting down."}
+	}
 	if n.opts.RootDir != "" { // a simulated runtime has none
 		if rejection := lifecycle.Supported(pod); rejection != nil {
 			return rejection
@@ -112,6 +115,9 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 		return rejection
 	}
 	rejection := lifecycle.Admit(counted, n.taken.Snapshot.Node(n.opts.Name))
+	if rejection != nil {
+		rejection = n.makeRoom(counted, rejection)
+	}
 	if rejection == nil {
 		n.taken.Place(counted, n.opts.Name)
 	}
@@ -152,6 +158,7 @@ func (w *worker) decide(ctx context.Context, rejection *lifecycle.Rejection) {
 	if rejection != nil && rejection.Outdated() {
 		rejection = w.n.reconsider(ctx, w)
 	}
+	w.awaitRoom(ctx)
 	if rejection == nil || ctx.Err() != nil {
 		return
 	}

@@ -24,6 +24,8 @@ type metrics struct {
 	podStart, podStartTotal, workerStart prometheus.Histogram
 	work                                 *prometheus.HistogramVec
 	started, startErrors                 *prometheus.CounterVec
+	shutdownStart, shutdownEnd           prometheus.Gauge
+	preemptions                          *prometheus.CounterVec
 
 	requests *prometheus.CounterVec
 	took     *prometheus.HistogramVec
@@ -43,6 +45,10 @@ func counter(name, help string) prometheus.Counter {
 
 func counterVec(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help}, labels)
+}
+
+func gauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help})
 }
 
 func histogram(name, help string, buckets []float64) prometheus.Histogram {
@@ -68,6 +74,9 @@ func newMetrics() *metrics {
 		work:          histogramVec("pod_worker_duration_seconds", "Time that the worker of a pod took to look at it and to decide.", prometheus.DefBuckets, "operation_type"),
 		started:       counterVec("started_containers_total", "Containers that were started.", "container_type"),
 		startErrors:   counterVec("started_containers_errors_total", "Containers that could not be started.", "container_type", "code"),
+		preemptions:   counterVec("preemptions", "Pods that ended to make room for a critical pod, by the resource that it lacked.", "preemption_signal"),
+		shutdownStart: gauge("graceful_shutdown_start_time_seconds", "When the last shutdown of the machine began, in seconds since 1970; 0: never."),
+		shutdownEnd:   gauge("graceful_shutdown_end_time_seconds", "When the pods had ended at the last shutdown of the machine, in seconds since 1970; 0: never."),
 		requests:      counterVec("http_requests_total", "Requests to the node's API.", "method", "path", "server_type", "long_running"),
 		took:          histogramVec("http_requests_duration_seconds", "How long requests to the node's API took.", prometheus.DefBuckets, "method", "path", "server_type", "long_running"),
 		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -82,7 +91,7 @@ func newMetrics() *metrics {
 		}, []string{"probe_type", "container", "pod", "namespace"}),
 	}
 	m.registry.MustRegister(
-		m.podStart, m.podStartTotal, m.workerStart, m.work, m.started, m.startErrors, m.requests, m.took, m.inflight,
+		m.podStart, m.podStartTotal, m.workerStart, m.work, m.started, m.startErrors, m.shutdownStart, m.shutdownEnd, m.preemptions, m.requests, m.took, m.inflight,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.probes.MustRegister(m.probed, m.probing)

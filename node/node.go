@@ -32,6 +32,7 @@ import (
 	"github.com/sampan-io/sampan/node/pluginregistry"
 	"github.com/sampan-io/sampan/node/podcgroup"
 	"github.com/sampan-io/sampan/node/probe"
+	"github.com/sampan-io/sampan/node/shutdown"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -127,6 +128,9 @@ type Options struct {
 	// agent labels its pods with it and touches no others; it rotates logs, which Sampan's runtime does itself, and
 	// checks the state of the runtime from time to time. Empty means that the runtime is this node's alone.
 	Owner string
+	// SystemBus is the D-Bus address at which systemd-logind is found, by which shutdowns of the machine wait for pods if Config
+	// has periods for that. Empty means that they do not. It needs RootDir.
+	SystemBus string
 	// Config is the configuration file of the node; nil means [kubeletconfig.Default], except that all of the node's
 	// capacity is for pods. MaxPods, ClusterDNS, ClusterDomain, ResolvConf and Taints, if set, take precedence.
 	Config *kubeletconfig.Config
@@ -247,7 +251,8 @@ type Node struct {
 	health    health
 	scheme    lifecycle.Runtime // written before any worker starts
 	pressure  pressure
-	driver    cri.CgroupDriver // of the runtime; written before any worker starts
+	shutdowns []shutdown.Period // of the configuration
+	driver    cri.CgroupDriver  // of the runtime; written before any worker starts
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker // guarded by mu
@@ -257,6 +262,9 @@ type Node struct {
 	// deferred are the pods whose resize waits for resources.
 	deferred map[types.UID]bool // guarded by mu
 	statics  statics
+	// rooms are the pods that end for a critical pod, by its UID, until its worker has waited for them.
+	rooms   map[types.UID][]*worker // guarded by mu
+	closing bool                    // guarded by mu; the machine is shutting down
 	// arrivals are the pods of the first list; nil once that is complete.
 	arrivals map[types.UID]*corev1.Pod // guarded by mu
 }
@@ -277,8 +285,9 @@ func New(opts Options) (*Node, error) {
 		streams:  newStreamTransport(),
 		statics:  statics{running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: make(chan struct{}, 1)},
 		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction}},
-		workers:  map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
+		workers:  map[types.UID]*worker{}, rooms: map[types.UID][]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
 	}
+	n.shutdowns = shutdown.Periods(&n.config().KubeletConfiguration)
 	n.pressure.monitor.Transition = n.config().EvictionPressureTransitionPeriod.Duration
 	if n.opts.Prober == nil {
 		n.opts.Prober = prober{n: n}
@@ -353,6 +362,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.opts.RootDir != "" {
 		last = append(last, run.Task{Name: "eviction", Run: n.watchPressure})
 	}
+	last = append(last, n.shutdownTask()...)
 	first := run.Stage{
 		{Name: "events", Run: n.recorder.Run},
 		{Name: "services", Run: n.services.Run},

@@ -388,7 +388,11 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 		i := slices.IndexFunc(conditions, func(o corev1.NodeCondition) bool { return o.Type == c })
 		conditions[i] = pressed(c)
 	}
-	if known, fault := n.health.get(); !known || fault != "" {
+	known, fault := n.health.get()
+	if n.isClosing() {
+		fault = joined(fault, shuttingDown)
+	}
+	if !known || fault != "" {
 		c := &conditions[3]
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "KubeletNotReady", fault
 	}
@@ -412,6 +416,14 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 		}
 		s.Conditions[i] = c
 	}
+}
+
+// joined joins two faults as Kubernetes joins errors; either may be empty.
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return "[" + strings.TrimSuffix(strings.TrimPrefix(a, "["), "]") + ", " + b + "]"
 }
 
 // pressed is the condition of a node that lacks something.

@@ -41,6 +41,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"registry":  registry,
 	"webhook":   webhook,
 	"dig":       dig,
+	"logind":    logind,
 }
 
 // public opens the session's directory to every user, and puts sampan into it as

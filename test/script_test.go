@@ -57,6 +57,7 @@ func setup(e *testscript.Env, group string, reals *atomic.Int32) error {
 		return err
 	}
 	e.Setenv("EXAMPLES", examples)
+	e.Values[loginOf{}] = &login{}
 	t := e.T().(testing.TB) // testscript runs on tests
 	switch {
 	case group == "root" && os.Getuid() != 0:

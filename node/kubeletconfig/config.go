@@ -120,7 +120,7 @@ func Effective() []string {
 		imagePullCredentialsVerificationPolicy kubeReserved maxParallelImagePulls maxPods preloadedImagesVerificationAllowlist
 		seccompDefault serializeImagePulls staticPodPath
 		nodeLeaseDurationSeconds nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency podsPerCore
-		providerID registerWithTaints resolvConf systemReserved volumeStatsAggPeriod
+		providerID registerWithTaints resolvConf shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods systemReserved volumeStatsAggPeriod
 	`)
 	slices.Sort(all)
 	return all

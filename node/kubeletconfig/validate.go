@@ -173,18 +173,26 @@ func (c *Config) checkReserved(f *faults, name string, amounts map[string]string
 	}
 }
 
+// longestShutdown bounds how long the shutdown of the machine may be delayed, over all periods together.
+const longestShutdown = 24 * time.Hour
+
 func (c *Config) checkShutdown(f *faults) {
 	all, critical := c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration
-	f.duration("shutdownGracePeriod", all, 0)
-	f.duration("shutdownGracePeriodCriticalPods", critical, 0)
+	for name, d := range map[string]time.Duration{"shutdownGracePeriod": all, "shutdownGracePeriodCriticalPods": critical} {
+		if d != 0 && (d < time.Second || d > longestShutdown) {
+			f.add(name, d.String(), "must be 0s, or 1s to %v", longestShutdown)
+		}
+	}
 	if critical > all {
 		f.add("shutdownGracePeriodCriticalPods", critical.String(), "must be <= shutdownGracePeriod, which is %v", all)
 	}
 	if len(c.ShutdownGracePeriodByPodPriority) > 0 && (all != 0 || critical != 0) {
 		f.add("shutdownGracePeriodByPodPriority", len(c.ShutdownGracePeriodByPodPriority), "must be empty if shutdownGracePeriod or shutdownGracePeriodCriticalPods is set")
 	}
+	left := int64(longestShutdown / time.Second)
 	for i, p := range c.ShutdownGracePeriodByPodPriority {
-		f.atLeast(fmt.Sprintf("shutdownGracePeriodByPodPriority[%d].shutdownGracePeriodSeconds", i), p.ShutdownGracePeriodSeconds, 0)
+		f.between(fmt.Sprintf("shutdownGracePeriodByPodPriority[%d].shutdownGracePeriodSeconds", i), p.ShutdownGracePeriodSeconds, 0, left)
+		left -= min(max(p.ShutdownGracePeriodSeconds, 0), left)
 	}
 }
 

@@ -56,12 +56,18 @@ func Allowed(pod *plugin.Pod, own []int32) *Rejection {
 // reason why it does not. A scheduler has made most of these checks; they are for pods that are bound without one, and for
 // two schedulers that decide at once.
 //
-// Upstream's kubelet also evicts pods to make room for a critical one. This function does not: a critical pod is
-// rejected like any other.
+// A critical pod is rejected like any other; [Lacking] and [AdmitWithout] are for a node that makes room for it.
 func Admit(pod *plugin.Pod, node *plugin.Node) *Rejection {
-	for _, check := range []func(*plugin.Pod, *plugin.Node) *Rejection{
-		systemFits, resourcesFit, affinityFits, portsFit, taintsTolerated,
-	} {
+	return first(pod, node, systemFits, resourcesFit, affinityFits, portsFit, taintsTolerated)
+}
+
+// AdmitWithout is [Admit] without a look at resources.
+func AdmitWithout(pod *plugin.Pod, node *plugin.Node) *Rejection {
+	return first(pod, node, systemFits, affinityFits, portsFit, taintsTolerated)
+}
+
+func first(pod *plugin.Pod, node *plugin.Node, checks ...func(*plugin.Pod, *plugin.Node) *Rejection) *Rejection {
+	for _, check := range checks {
 		if r := check(pod, node); r != nil {
 			return r
 		}
@@ -80,24 +86,40 @@ func systemFits(pod *plugin.Pod, _ *plugin.Node) *Rejection {
 // resourcesFit refuses pods that request more than is left. Extended resources that the node does not have are left out:
 // they may be those of the cluster.
 func resourcesFit(pod *plugin.Pod, node *plugin.Node) *Rejection {
+	lacks := lacking(pod, node)
+	if len(lacks) == 0 {
+		return nil
+	}
+	l := lacks[0]
+	used := usedOf(node, l)
+	return &Rejection{
+		"OutOf" + l.What,
+		fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", l.What, l.Asked, used, l.Total),
+	}
+}
+
+func lacking(pod *plugin.Pod, node *plugin.Node) []plugin.Lack {
 	var fit builtin.NodeResourcesFit
 	for name := range pod.Requests.Other {
 		if _, has := node.Allocatable.Other[name]; !has && extended(name) {
 			fit.IgnoredResources = append(fit.IgnoredResources, name)
 		}
 	}
-	lacks := fit.Explain(pod, node)
-	if len(lacks) == 0 {
-		return nil
-	}
-	l := lacks[0]
-	used := int64(len(node.Pods))
+	return fit.Explain(pod, node)
+}
+
+// usedOf returns how much of a resource the pods of a node request.
+func usedOf(node *plugin.Node, l plugin.Lack) int64 {
 	if name := corev1.ResourceName(l.What); name != corev1.ResourcePods {
-		used = node.Requested.Amount(name)
+		return node.Requested.Amount(name)
 	}
-	return &Rejection{
-		"OutOf" + l.What,
-		fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", l.What, l.Asked, used, l.Total),
+	return int64(len(node.Pods))
+}
+
+// Lacking calls add for each resource that a node lacks for a pod, with the amount that is lacking.
+func Lacking(pod *plugin.Pod, node *plugin.Node, add func(name corev1.ResourceName, amount int64)) {
+	for _, l := range lacking(pod, node) {
+		add(corev1.ResourceName(l.What), l.Asked+usedOf(node, l)-l.Total)
 	}
 }
 

@@ -389,7 +389,7 @@ func conditions(v *View, s *corev1.PodStatus) []corev1.PodCondition {
 	}
 	own = append(own, resizeConditions(v)...)
 	if v.Memory.Failed.Disrupted {
-		own = append(own, condition(corev1.DisruptionTarget, true, corev1.PodReasonTerminationByKubelet, v.Memory.Failed.Message))
+		own = append(own, condition(corev1.DisruptionTarget, true, corev1.PodReasonTerminationByKubelet, or(v.Memory.Failed.Because, v.Memory.Failed.Message)))
 	}
 	out := make([]corev1.PodCondition, 0, len(own)+1)
 	for _, c := range own {

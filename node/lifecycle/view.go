@@ -123,8 +123,10 @@ type Verdict struct {
 	Reason, Message string
 	// Grace is the grace period of the pod's containers; nil means that of the pod.
 	Grace *time.Duration
-	// Disrupted adds the condition DisruptionTarget: the node ended the pod because it lacks a resource.
+	// Disrupted adds the condition DisruptionTarget: the node ended the pod for a reason of its own. Its message is Because;
+	// "" means Message.
 	Disrupted bool
+	Because   string
 }
 
 // A Failure is something that has to be tried again.
