@@ -16,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // Judge reports whether the object in v has reached the degree. It is a pure function. It returns a [*MisuseError] if the
@@ -400,7 +401,7 @@ func (f *forest) eventsOf(n *node) []*corev1.Event {
 		}
 	}
 	gather(n)
-	slices.SortStableFunc(all, func(a, b about) int { return events.Older(a.Note, b.Note) })
+	sorting.Stable(all, func(a, b about) int { return events.Older(a.Note, b.Note) })
 	all = all[max(0, len(all)-events.MaxNotes):]
 	var events []*corev1.Event
 	for _, e := range all {

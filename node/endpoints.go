@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/stats"
 )
@@ -110,7 +111,7 @@ func (n *Node) listRunningPods(w http.ResponseWriter, _ *http.Request) {
 			list.Items = append(list.Items, pod)
 		}
 	}
-	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
+	sorting.Slice(list.Items, func(a, b corev1.Pod) int {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
 	writeJSON(w, &list)

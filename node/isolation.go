@@ -15,6 +15,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/podcgroup"
@@ -229,7 +230,7 @@ func (h handlers) status() []corev1.NodeRuntimeHandler {
 			Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &readOnly, UserNamespaces: &users},
 		})
 	}
-	slices.SortFunc(list, func(a, b corev1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
+	sorting.Slice(list, func(a, b corev1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 

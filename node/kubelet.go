@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/logs"
@@ -136,7 +137,7 @@ func (n *Node) listPods(w http.ResponseWriter, _ *http.Request) {
 			list.Items = append(list.Items, *state.pod)
 		}
 	}
-	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
+	sorting.Slice(list.Items, func(a, b corev1.Pod) int {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
 	w.Header().Set("Content-Type", "application/json")
@@ -245,7 +246,7 @@ func attempt(state observed, status *corev1.ContainerStatus, previous bool) (lif
 			all = append(all, c)
 		}
 	}
-	slices.SortFunc(all, func(a, b lifecycle.Container) int { return int(b.Attempt - a.Attempt) })
+	sorting.Slice(all, func(a, b lifecycle.Container) int { return int(b.Attempt - a.Attempt) })
 	switch {
 	case previous && len(all) > 0 && all[0].State == lifecycle.Exited && status.State.Waiting != nil:
 		return all[0], nil // the next one has not begun

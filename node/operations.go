@@ -17,6 +17,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/logs"
@@ -324,7 +325,7 @@ func (w *worker) making(a lifecycle.Action) order {
 			o.targetID = c.ID
 		}
 	}
-	slices.SortFunc(o.old, func(x, y lifecycle.Container) int { return int(x.Attempt - y.Attempt) })
+	sorting.Slice(o.old, func(x, y lifecycle.Container) int { return int(x.Attempt - y.Attempt) })
 	return o
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // Contents is what a namespace has at other servers.
@@ -50,7 +51,7 @@ func (a *Aggregator) Empty(ctx context.Context, user *auth.User, namespace strin
 			}
 		}
 	}
-	slices.SortFunc(c.Stale, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
+	sorting.Slice(c.Stale, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
 	return c
 }
 

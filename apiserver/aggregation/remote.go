@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A Remote is the set of versions that other servers serve, at one time. It is not changed; the same state has the same
@@ -80,7 +82,7 @@ func sorted(all []Version) *Remote {
 	for _, v := range all {
 		highest[v.Group] = max(highest[v.Group], v.GroupPriority)
 	}
-	slices.SortFunc(all, func(a, b Version) int {
+	sorting.Slice(all, func(a, b Version) int {
 		return cmp.Or(
 			-cmp.Compare(highest[a.Group], highest[b.Group]), cmp.Compare(a.Group, b.Group),
 			-cmp.Compare(a.VersionPriority, b.VersionPriority), -version.CompareKubeAwareVersionStrings(a.Version, b.Version),

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // groupVersions returns what the catalog has, in its order, which is the order of
@@ -33,7 +34,7 @@ func groupVersions(c *catalog.Snapshot) []schema.GroupVersion {
 		for _, i := range at {
 			gvs = append(gvs, all[i])
 		}
-		slices.SortFunc(gvs, func(a, b schema.GroupVersion) int {
+		sorting.Slice(gvs, func(a, b schema.GroupVersion) int {
 			return version.CompareKubeAwareVersionStrings(b.Version, a.Version)
 		})
 		for n, i := range at {
@@ -164,7 +165,7 @@ func resourceList(c *catalog.Snapshot, gv schema.GroupVersion) *metav1.APIResour
 
 // subresources returns the subresources of k by name.
 func subresources(k *catalog.Kind) []catalog.Subresource {
-	return slices.SortedFunc(slices.Values(k.Subresources), func(a, b catalog.Subresource) int { return cmp.Compare(a.Name, b.Name) })
+	return sorting.Sorted(slices.Values(k.Subresources), func(a, b catalog.Subresource) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // storageHash returns a hash that changes when the stored form of a kind may have changed, or ""

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // Types says what objects are made of: [openapi.Types].
@@ -154,7 +155,7 @@ const longestRefusal = 4 << 10
 func refused(err error) error {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		if d := status.ErrStatus.Details; d != nil {
-			slices.SortFunc(d.Causes, func(a, b metav1.StatusCause) int {
+			sorting.Slice(d.Causes, func(a, b metav1.StatusCause) int {
 				return cmp.Or(strings.Compare(a.Message, b.Message), strings.Compare(a.Field, b.Field))
 			})
 		}

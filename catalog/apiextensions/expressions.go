@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"slices"
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
@@ -15,6 +14,8 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // Kubernetes' limits for the estimated costs of a rule, and of all rules of a version.
@@ -218,7 +219,7 @@ func (c *costs) add(one cost) {
 		return
 	}
 	c.large = append(c.large, one)
-	slices.SortStableFunc(c.large, func(a, b cost) int { return cmp.Compare(b.value, a.value) })
+	sorting.Stable(c.large, func(a, b cost) int { return cmp.Compare(b.value, a.value) })
 	c.large = c.large[:min(len(c.large), 4)]
 }
 

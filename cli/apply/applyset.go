@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // The labels and annotations of Kubernetes enhancement 3659.
@@ -337,7 +338,7 @@ func (s *ApplySet) left(ctx context.Context, applied []resource.Written) ([]reso
 			}
 		}
 	}
-	slices.SortFunc(left, func(a, b resource.Info) int {
+	sorting.Slice(left, func(a, b resource.Info) int {
 		return strings.Compare(a.Namespace+" "+a.String(), b.Namespace+" "+b.String())
 	})
 	Order(left)

@@ -2,11 +2,11 @@ package apply
 
 import (
 	"cmp"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A rank is the place of a kind in the order of an apply. Kinds come after the
@@ -80,7 +80,7 @@ func rankOf(of map[schema.GroupKind]rank, kind schema.GroupKind) rank {
 // other way.
 func Order(infos []resource.Info) {
 	of := ranks()
-	slices.SortStableFunc(infos, func(a, b resource.Info) int {
+	sorting.Stable(infos, func(a, b resource.Info) int {
 		return cmp.Compare(rankOf(of, kindOf(a)), rankOf(of, kindOf(b)))
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/show"
 	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/runtime/api"
 )
 
@@ -185,7 +186,7 @@ func (i *images) list(ctx context.Context, conn *grpc.ClientConn, _ []string) er
 	for _, m := range answer.GetImages() {
 		images = append(images, image{Names: orID(m.GetRepoTags(), m.GetId()), Digests: m.GetRepoDigests(), ID: m.GetId(), Bytes: m.GetSize()})
 	}
-	slices.SortFunc(images, func(a, b image) int { return strings.Compare(a.Names[0], b.Names[0]) })
+	sorting.Slice(images, func(a, b image) int { return strings.Compare(a.Names[0], b.Names[0]) })
 	return printImages(i.Out, i.Output, images)
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/show"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 type get struct {
@@ -243,7 +244,7 @@ func (c *get) tables(ctx context.Context, s *session.Session, f show.Format, ord
 			_, _ = fmt.Fprintln(c.Out)
 		}
 		if order != nil {
-			slices.SortStableFunc(t.Rows, func(a, b metav1.TableRow) int {
+			sorting.Stable(t.Rows, func(a, b metav1.TableRow) int {
 				return compareValues(valueAt(order, rowObject(a)), valueAt(order, rowObject(b)))
 			})
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 type topping struct {
@@ -147,7 +148,7 @@ type usageRow struct {
 }
 
 func (t *topping) sort(rows []usageRow) {
-	slices.SortStableFunc(rows, func(a, b usageRow) int {
+	sorting.Stable(rows, func(a, b usageRow) int {
 		switch t.sortBy {
 		case "cpu":
 			return cmp.Compare(b.used.milli, a.used.milli)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 const changeCause = "kubernetes.io/change-cause"
@@ -108,7 +108,7 @@ func (o controlled) revisions(ctx context.Context, s *session.Session) ([]revisi
 			all = append(all, revision{r.Revision, r.Annotations[changeCause], t, r})
 		}
 	}
-	slices.SortFunc(all, func(a, b revision) int { return cmp.Compare(a.number, b.number) })
+	sorting.Slice(all, func(a, b revision) int { return cmp.Compare(a.number, b.number) })
 	return all, nil
 }
 

@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // none is printed for an empty value, as kubectl does.
@@ -102,7 +104,7 @@ func annotationTexts(m map[string]string) []string {
 
 func tolerationTexts(all []corev1.Toleration) []string {
 	var texts []string
-	for _, t := range slices.SortedStableFunc(slices.Values(all), func(a, b corev1.Toleration) int { return strings.Compare(a.Key, b.Key) }) {
+	for _, t := range sorting.SortedStable(slices.Values(all), func(a, b corev1.Toleration) int { return strings.Compare(a.Key, b.Key) }) {
 		text := t.Key
 		if t.Value != "" {
 			text += "=" + t.Value
@@ -305,7 +307,7 @@ func (s *sheet) mounts(c corev1.Container) {
 		none = ""
 	}
 	s.line(2, "Mounts:%s", none)
-	for _, m := range slices.SortedStableFunc(slices.Values(c.VolumeMounts), func(a, b corev1.VolumeMount) int { return strings.Compare(a.MountPath, b.MountPath) }) {
+	for _, m := range sorting.SortedStable(slices.Values(c.VolumeMounts), func(a, b corev1.VolumeMount) int { return strings.Compare(a.MountPath, b.MountPath) }) {
 		how := "rw"
 		if m.ReadOnly {
 			how = "ro"
@@ -319,14 +321,14 @@ func (s *sheet) mounts(c corev1.Container) {
 		return
 	}
 	s.line(2, "Devices:%s", none)
-	for _, d := range slices.SortedStableFunc(slices.Values(c.VolumeDevices), func(a, b corev1.VolumeDevice) int { return strings.Compare(a.DevicePath, b.DevicePath) }) {
+	for _, d := range sorting.SortedStable(slices.Values(c.VolumeDevices), func(a, b corev1.VolumeDevice) int { return strings.Compare(a.DevicePath, b.DevicePath) }) {
 		s.line(3, "%s from %s", d.DevicePath, d.Name)
 	}
 }
 
 func (s *sheet) spread(all []corev1.TopologySpreadConstraint) {
 	var texts []string
-	for _, c := range slices.SortedStableFunc(slices.Values(all), func(a, b corev1.TopologySpreadConstraint) int { return strings.Compare(a.TopologyKey, b.TopologyKey) }) {
+	for _, c := range sorting.SortedStable(slices.Values(all), func(a, b corev1.TopologySpreadConstraint) int { return strings.Compare(a.TopologyKey, b.TopologyKey) }) {
 		text := fmt.Sprintf("%s:%s when max skew %d is exceeded", c.TopologyKey, c.WhenUnsatisfiable, c.MaxSkew)
 		if c.LabelSelector != nil {
 			text += " for selector " + metav1.FormatLabelSelector(c.LabelSelector)

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -49,7 +50,7 @@ func changes(pod *corev1.Pod, c *plugin.Cluster, nodes []nodeResult) []change {
 	for _, c := range out {
 		slices.Sort(c.Nodes)
 	}
-	slices.SortStableFunc(out, func(a, b change) int {
+	sorting.Stable(out, func(a, b change) int {
 		return cmp.Or(a.effort.compare(b.effort), cmp.Compare(a.Nodes[0], b.Nodes[0]))
 	})
 	return out

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/internal/podstate"
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -86,7 +86,7 @@ func (j *judge) explain(ctx context.Context, c *plugin.Cluster, obj *corev1.Pod)
 		e.Changes = changes(obj, c, e.Nodes)
 		e.Preemption = preemptionOf(&got)
 	}
-	slices.SortStableFunc(e.Nodes, func(a, b nodeResult) int {
+	sorting.Stable(e.Nodes, func(a, b nodeResult) int {
 		switch {
 		case a.Fits != b.Fits:
 			return map[bool]int{true: -1, false: 1}[a.Fits]

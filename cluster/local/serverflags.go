@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // ServerFlags are values of flags that the API server has in common with kube-apiserver, under the same names: lines of
@@ -46,7 +48,7 @@ const (
 // AllServerFlags returns the flags in the order of their names.
 func AllServerFlags() []ServerFlag {
 	all := slices.Concat(encryptionFlags(), auditFlags())
-	slices.SortFunc(all, func(a, b ServerFlag) int { return strings.Compare(a.Name, b.Name) })
+	sorting.Slice(all, func(a, b ServerFlag) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 

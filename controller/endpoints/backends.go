@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/internal/podstate"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A backend is a pod behind a service, before it is written in either form.
@@ -51,7 +52,7 @@ func backendsOf(svc *corev1.Service, pods []*corev1.Pod) []backend {
 			b.ports = append(b.ports, discoveryv1.EndpointPort{Name: &sp.Name, Port: &number, Protocol: &protocol, AppProtocol: sp.AppProtocol})
 		}
 		b.portless = len(b.ports) == 0 && len(svc.Spec.Ports) > 0
-		slices.SortFunc(b.ports, func(x, y discoveryv1.EndpointPort) int { return cmp.Compare(*x.Name, *y.Name) })
+		sorting.Slice(b.ports, func(x, y discoveryv1.EndpointPort) int { return cmp.Compare(*x.Name, *y.Name) })
 		all = append(all, b)
 	}
 	slices.SortFunc(all, func(a, b backend) int { return cmp.Compare(a.pod.Name, b.pod.Name) })

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A topology says where nodes are.
@@ -79,7 +81,7 @@ type apportioned struct {
 func giveShares(groups []*group, have []*discoveryv1.EndpointSlice, where topology) string {
 	var all []*apportioned
 	for _, g := range groups {
-		for _, key := range slices.SortedFunc(maps.Keys(g.want), endpointKey.compare) {
+		for _, key := range sorting.Sorted(maps.Keys(g.want), endpointKey.compare) {
 			e := g.want[key]
 			if !*e.Conditions.Ready {
 				continue

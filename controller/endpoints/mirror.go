@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 const mirrorManager = "endpointslicemirroring-controller.k8s.io"
@@ -118,6 +118,6 @@ func slicePorts(plain []corev1.EndpointPort) (ports []discoveryv1.EndpointPort) 
 		p := &plain[i]
 		ports = append(ports, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol, AppProtocol: p.AppProtocol})
 	}
-	slices.SortFunc(ports, func(a, b discoveryv1.EndpointPort) int { return cmp.Compare(*a.Name, *b.Name) })
+	sorting.Slice(ports, func(a, b discoveryv1.EndpointPort) int { return cmp.Compare(*a.Name, *b.Name) })
 	return ports
 }

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 const (
@@ -209,7 +211,7 @@ func (plan *slicePlan) fill(head *metav1.ObjectMeta, g *group, have []*discovery
 		drafts[i] = keep(s, left)
 	}
 	fresh := make([]discoveryv1.Endpoint, 0, len(left))
-	for _, key := range slices.SortedFunc(maps.Keys(left), endpointKey.compare) {
+	for _, key := range sorting.Sorted(maps.Keys(left), endpointKey.compare) {
 		fresh = append(fresh, left[key])
 	}
 	take := func(n int) (some []discoveryv1.Endpoint) {

@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/controller/nodeipam"
 	"github.com/sampan-io/sampan/controller/tokens"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // Options configures the controllers. The fields of Config except Workers, and Raw and Roots are required.
@@ -122,7 +123,7 @@ func New(o Options) Controllers {
 		c.Stage = append(c.Stage, run.Task{Name: "objects of custom resources", Run: custom.Run})
 	}
 	slices.Sort(c.Names)
-	slices.SortFunc(c.Left, func(a, b Left) int { return strings.Compare(a.Name, b.Name) })
+	sorting.Slice(c.Left, func(a, b Left) int { return strings.Compare(a.Name, b.Name) })
 	return c
 }
 

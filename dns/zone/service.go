@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/miekg/dns"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A Service is the part of a Service object that names depend on. It is immutable and shares no
@@ -227,7 +229,7 @@ func hosts(endpoints []*Endpoints, publish, nameless bool) (all []host) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b host) int { return cmp.Or(cmp.Compare(a.name, b.name), a.address.Compare(b.address)) })
+	sorting.Slice(all, func(a, b host) int { return cmp.Or(cmp.Compare(a.name, b.name), a.address.Compare(b.address)) })
 	return slices.CompactFunc(all, func(a, b host) bool { return a.name == b.name && a.address == b.address })
 }
 

@@ -26,6 +26,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // Options configures a [Manager].
@@ -304,7 +305,7 @@ func (m *Manager) Status(pod types.UID, container string) []corev1.ResourceStatu
 		}
 		all = append(all, status)
 	}
-	slices.SortFunc(all, func(a, b corev1.ResourceStatus) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	sorting.Slice(all, func(a, b corev1.ResourceStatus) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return all
 }
 

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A Signal is a value whose fall below a threshold ends pods.
@@ -97,7 +99,7 @@ func Parse(s Settings) ([]Threshold, error) {
 			list[i].Reclaim = &least[j]
 		}
 	}
-	slices.SortStableFunc(list, bySignal)
+	sorting.Stable(list, bySignal)
 	return list, nil
 }
 
@@ -126,7 +128,7 @@ func parse(field string, values map[string]string) ([]Threshold, error) {
 			list = append(list, t)
 		}
 	}
-	slices.SortFunc(list, bySignal)
+	sorting.Slice(list, bySignal)
 	return list, nil
 }
 

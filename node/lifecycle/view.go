@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/internal/podstate"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A View is the complete state of one pod at one time. The functions of this package do
@@ -171,7 +172,7 @@ func (v *View) attempts(name string) []Container {
 			all = append(all, c)
 		}
 	}
-	slices.SortFunc(all, func(a, b Container) int { return int(b.Attempt) - int(a.Attempt) })
+	sorting.Slice(all, func(a, b Container) int { return int(b.Attempt) - int(a.Attempt) })
 	if last := find(v.Last, name); last != nil && last.ContainerID != "" && (len(all) == 0 || all[0].Attempt < last.RestartCount) {
 		all = slices.Insert(all, 0, recall(last))
 	}

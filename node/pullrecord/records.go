@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // version of the format of the files.
@@ -254,7 +256,7 @@ func merge(old, more Access) (Access, bool) {
 			out.KubernetesSecrets[i], changed = s, true
 		}
 	}
-	slices.SortFunc(out.KubernetesSecrets, func(a, b Secret) int {
+	sorting.Slice(out.KubernetesSecrets, func(a, b Secret) int {
 		return strings.Compare(a.Namespace+"/"+a.Name+"/"+a.UID, b.Namespace+"/"+b.Name+"/"+b.UID)
 	})
 	return out, changed

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A Route leads to the pods of a node.
@@ -52,7 +54,7 @@ func Plan(nodes []*corev1.Node, self string, pods, own []netip.Prefix) (routes [
 			routes = append(routes, Route{to, via})
 		}
 	}
-	slices.SortFunc(routes, func(a, b Route) int { return a.To.Compare(b.To) })
+	sorting.Slice(routes, func(a, b Route) int { return a.To.Compare(b.To) })
 	return routes, faults
 }
 

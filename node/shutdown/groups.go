@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // criticalPriority is the priority from which pods are critical to the cluster.
@@ -28,7 +30,7 @@ func Periods(c *kubelet.KubeletConfiguration) []Period {
 	if total, critical := c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration; len(all) == 0 && total > 0 {
 		all = []Period{{0, (total - critical).Truncate(time.Second)}, {criticalPriority, critical.Truncate(time.Second)}}
 	}
-	slices.SortStableFunc(all, func(a, b Period) int { return cmp.Compare(a.Priority, b.Priority) })
+	sorting.Stable(all, func(a, b Period) int { return cmp.Compare(a.Priority, b.Priority) })
 	return all
 }
 

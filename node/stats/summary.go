@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/crispec"
 )
 
@@ -70,7 +70,7 @@ func Summarize(m Measured) *statsapi.Summary {
 		}
 	}
 	out.Node.SystemContainers = systemContainers(m, out.Pods)
-	slices.SortFunc(out.Pods, func(a, b statsapi.PodStats) int {
+	sorting.Slice(out.Pods, func(a, b statsapi.PodStats) int {
 		return strings.Compare(a.PodRef.Namespace+"/"+a.PodRef.Name+"/"+a.PodRef.UID, b.PodRef.Namespace+"/"+b.PodRef.Name+"/"+b.PodRef.UID)
 	})
 	return out
@@ -189,7 +189,7 @@ func podStats(p Pod, s *cri.LinuxPodSandboxStats, layers map[string]*cri.Filesys
 		}
 		out.Containers = append(out.Containers, cs)
 	}
-	slices.SortFunc(out.Containers, func(a, b statsapi.ContainerStats) int { return strings.Compare(a.Name, b.Name) })
+	sorting.Slice(out.Containers, func(a, b statsapi.ContainerStats) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/proxy"
 )
 
@@ -165,7 +166,7 @@ const maxIdle = 64
 // countClasses finds the classes, and sets of sources, that become used or unused.
 func (d *delta) countClasses(o Options) {
 	d.idle = slices.Clone(d.before.idle)
-	for _, c := range slices.SortedFunc(maps.Keys(d.frontends), class.compare) {
+	for _, c := range sorting.Sorted(maps.Keys(d.frontends), class.compare) {
 		u, known := d.before.classes[c]
 		after := u.frontends + d.frontends[c]
 		switch {

@@ -4,10 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // An interval is all addresses from one up to, and not including, another one, which is not valid
@@ -23,7 +24,7 @@ func intervals(f *family, prefixes []netip.Prefix) []interval {
 			all = append(all, interval{p.Masked().Addr(), last(p).Next()})
 		}
 	}
-	slices.SortFunc(all, func(a, b interval) int { return a.from.Compare(b.from) })
+	sorting.Slice(all, func(a, b interval) int { return a.from.Compare(b.from) })
 	var merged []interval
 	for _, i := range all {
 		if n := len(merged) - 1; n >= 0 && (!merged[n].to.IsValid() || i.from.Compare(merged[n].to) <= 0) {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/proxy"
 )
 
@@ -116,7 +117,7 @@ func (w *World) path(plan *proxy.Plan, p *Path) PathTrace {
 			pt.Endpoints = append(pt.Endpoints, w.endpoint(p, j, seen))
 		}
 	}
-	slices.SortStableFunc(pt.Endpoints, func(a, b EndpointTrace) int {
+	sorting.Stable(pt.Endpoints, func(a, b EndpointTrace) int {
 		if a.Candidate != b.Candidate {
 			return map[bool]int{true: -1, false: 1}[a.Candidate]
 		}

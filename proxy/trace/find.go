@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // NotFoundError is returned if no Service has the target.
@@ -137,7 +139,7 @@ func notFound(t Target, all []*corev1.Service, nodes []*corev1.Node, pods []*cor
 			}
 		}
 	}
-	slices.SortFunc(ns, func(a, b near) int { return cmp.Or(a.distance-b.distance, strings.Compare(a.text, b.text)) })
+	sorting.Slice(ns, func(a, b near) int { return cmp.Or(a.distance-b.distance, strings.Compare(a.text, b.text)) })
 	for _, n := range ns {
 		if ns[0].distance < 0 && n.distance >= 0 {
 			break // one with the exact address is meant
@@ -162,7 +164,7 @@ func nearPorts(t Target, all []*corev1.Service) []string {
 			}
 		}
 	}
-	slices.SortFunc(ns, func(a, b near) int { return cmp.Or(int(a.distance-b.distance), strings.Compare(a.text, b.text)) })
+	sorting.Slice(ns, func(a, b near) int { return cmp.Or(int(a.distance-b.distance), strings.Compare(a.text, b.text)) })
 	var texts []string
 	for _, n := range ns[:min(len(ns), nearby)] {
 		texts = append(texts, n.text)

@@ -10,9 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // LogLimits bound the logs of a container. The kubelet gives its containers the same
@@ -78,7 +79,7 @@ func listRotated(path string, packing bool) ([]rotated, error) {
 			out = append(out, rotated{stamp: stamp, packed: packed})
 		}
 	}
-	slices.SortFunc(out, func(a, b rotated) int {
+	sorting.Slice(out, func(a, b rotated) int {
 		return cmp.Or(cmp.Compare(a.stamp, b.stamp), compareBool(a.packed, b.packed))
 	})
 	return out, nil

@@ -13,6 +13,8 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A Spec describes a container. It is immutable, apart from Resources, which
@@ -323,7 +325,7 @@ func (s *Spec) mounts() []specs.Mount {
 
 // sortMounts puts a parent before what lies in it.
 func sortMounts(mounts []specs.Mount) {
-	slices.SortStableFunc(mounts, func(a, b specs.Mount) int {
+	sorting.Stable(mounts, func(a, b specs.Mount) int {
 		return cmp.Compare(depth(a.Destination), depth(b.Destination))
 	})
 }
@@ -358,7 +360,7 @@ func (r *Resources) oci() *specs.LinuxResources {
 	for size, limit := range r.Hugepages {
 		out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: size, Limit: limit})
 	}
-	slices.SortFunc(out.HugepageLimits, func(a, b specs.LinuxHugepageLimit) int { return cmp.Compare(a.Pagesize, b.Pagesize) })
+	sorting.Slice(out.HugepageLimits, func(a, b specs.LinuxHugepageLimit) int { return cmp.Compare(a.Pagesize, b.Pagesize) })
 	if len(r.Unified) > 0 && unified() {
 		out.Unified = maps.Clone(r.Unified)
 	}

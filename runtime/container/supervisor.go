@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // Options configures a [Supervisor]. Dir is required.
@@ -196,7 +196,7 @@ func (k *Supervisor) List() []Record {
 	for _, e := range entries {
 		records = append(records, e.snapshot())
 	}
-	slices.SortFunc(records, func(a, b Record) int {
+	sorting.Slice(records, func(a, b Record) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
 	})
 	return records

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/mounts"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // ErrNotFound is returned if no image has the name or id.
@@ -187,7 +188,7 @@ func (s *Store) List() []Image {
 		out = append(out, *img)
 	}
 	first := func(i Image) string { return strings.Join(i.Names, " ") }
-	slices.SortFunc(out, func(a, b Image) int { return cmp.Or(cmp.Compare(first(a), first(b)), cmp.Compare(a.ID, b.ID)) })
+	sorting.Slice(out, func(a, b Image) int { return cmp.Or(cmp.Compare(first(a), first(b)), cmp.Compare(a.ID, b.ID)) })
 	return out
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A HostPort is a port of this host that leads to a pod.
@@ -186,7 +188,7 @@ func (n *Network) writePorts() error {
 		}
 	}
 	n.mu.Unlock()
-	slices.SortFunc(all, func(a, b lead) int { return cmp.Or(a.Host.Compare(b.Host), cmp.Compare(a.Protocol, b.Protocol)) })
+	sorting.Slice(all, func(a, b lead) int { return cmp.Or(a.Host.Compare(b.Host), cmp.Compare(a.Protocol, b.Protocol)) })
 	c, err := nftables.New()
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -89,7 +90,7 @@ func forNode(pod *plugin.Pod, classes map[corev1.ResourceName]*resourcev1.Device
 	if len(requests) == 0 {
 		return nil, nil
 	}
-	slices.SortFunc(requests, func(a, b resourcev1.DeviceRequest) int { return strings.Compare(a.Name, b.Name) })
+	sorting.Slice(requests, func(a, b resourcev1.DeviceRequest) int { return strings.Compare(a.Name, b.Name) })
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: "<extended-resources>", UID: inMemory(pod.UID), GenerateName: pod.Name + "-extended-resources-",

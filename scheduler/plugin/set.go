@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // Points is a set of extension points.
@@ -142,7 +144,7 @@ func (s Set) At(point Points) []Entry {
 			}
 			return len(first)
 		}
-		slices.SortStableFunc(at, func(a, b Entry) int { return rank(a) - rank(b) })
+		sorting.Stable(at, func(a, b Entry) int { return rank(a) - rank(b) })
 	}
 	return at
 }

@@ -1,7 +1,6 @@
 package nodes
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/stats"
 	"github.com/sampan-io/sampan/simulation"
 )
@@ -41,7 +41,7 @@ func ResourceMetrics(plan *simulation.Plan, pods []*corev1.Pod, now time.Time) [
 		s.Pods = append(s.Pods, out)
 		busy, bytes = busy+cpu, bytes+memory
 	}
-	slices.SortFunc(s.Pods, func(a, b statsapi.PodStats) int {
+	sorting.Slice(s.Pods, func(a, b statsapi.PodStats) int {
 		return strings.Compare(a.PodRef.Namespace+"/"+a.PodRef.Name, b.PodRef.Namespace+"/"+b.PodRef.Name)
 	})
 	s.Node.CPU, s.Node.Memory = cpuStats(busy, now), memoryStats(bytes, now)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/admissioncel"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // maxTypes is with how many kinds the expressions of a policy are checked, as upstream.
@@ -94,7 +95,7 @@ func kindsToCheck(p *admissionregistrationv1.ValidatingAdmissionPolicy, kinds *c
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b schema.GroupVersionKind) int {
+	sorting.Slice(all, func(a, b schema.GroupVersionKind) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
 	})
 	return all
