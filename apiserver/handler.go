@@ -527,26 +527,17 @@ func (s *Server) beginWrite(x *exchange) bool {
 	return s.begin(x)
 }
 
-// crowdedYields is how many times more a request lets others run before it gives back seats for which others wait. Each costs
-// less than a microsecond of a processor, and an administrator's requests gain little from more.
-const crowdedYields = 15
-
 // stand gives back the seats. Requests that use the processors only would otherwise be executed one after the other on
 // each processor and never wait for seats, but all of them for the processors, and those of administrators behind them. So
-// others are executed before the seats are free again: once, or several times if requests of the same level wait for seats.
-// Most of the level's seats are then in the hands of requests that are done, so that few of them wait for a processor.
+// others are executed before the seats are free again: once, or all that are ready if requests of the same level wait for
+// the seats, see [priority.Ticket.Leave].
 func (x *exchange) stand() {
 	if x.seated.CompareAndSwap(true, false) {
 		if !x.class.Exempt() {
 			runtime.Gosched()
-			if x.ticket.Wanted() {
-				for range crowdedYields {
-					runtime.Gosched()
-				}
-			}
 		}
-		x.ticket.Leave()
 		x.inFlight.Add(-1)
+		x.ticket.Leave()
 	}
 }
 

@@ -31,6 +31,7 @@ type Dispatcher struct {
 	seats  int
 	made   time.Time // what tickets count from: the monotonic clock alone costs half of time.Now
 	config atomic.Pointer[snapshot]
+	round  round
 
 	mu      sync.Mutex // guards the rest
 	seed    maphash.Seed
@@ -223,18 +224,29 @@ func (d *Dispatcher) refuse(c Class, why reason) error {
 	return &RefusedError{Schema: c.schema.name, Level: c.schema.level.name, Reason: why.String()}
 }
 
-// Leave gives the seats back. A Ticket that has none is not changed.
+// Leave gives the seats back. A Ticket that has none is not changed. If others wait for the seats, they get them once the
+// processors have done all else that is ready, and Leave may wait for that.
 func (t *Ticket) Leave() {
-	s := t.schema
-	if s == nil {
+	if t.schema == nil {
 		return
 	}
+	done := *t
+	t.schema = nil
+	if done.wanted() {
+		done.dispatcher.round.leave(done)
+		return
+	}
+	done.giveBack()
+}
+
+// giveBack gives the seats back now.
+func (t *Ticket) giveBack() {
+	s := t.schema
 	took := time.Since(t.dispatcher.made) - t.since
 	if !s.level.exempt {
 		s.level.leave(t.queue, t.seats, took)
 	}
 	s.stats.end(t.seats, took)
-	t.schema = nil
 }
 
 // demand makes the seats be divided soon, because a level needs more than it has.

@@ -67,12 +67,12 @@ type Ticket struct {
 // Waited returns how long the request waited for its seats.
 func (t *Ticket) Waited() time.Duration { return t.waited }
 
-// Wanted reports whether the request has seats for which others of its level wait.
-func (t *Ticket) Wanted() bool {
-	if t.schema == nil || t.schema.level.exempt {
+// wanted reports whether the request has seats for which others of its level wait.
+func (t *Ticket) wanted() bool {
+	l := t.schema.level
+	if l.exempt {
 		return false
 	}
-	l := t.schema.level
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.waiting > 0

@@ -127,6 +127,7 @@ func measure(ctx context.Context, config *rest.Config, args []string, name strin
 		}
 		child := exec.CommandContext(ctx, self, append(slices.Clone(args), "hold", name)...)
 		child.Stderr = os.Stderr
+		child.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 		stdin, err := child.StdinPipe()
 		if err != nil {
 			return err
@@ -139,7 +140,7 @@ func measure(ctx context.Context, config *rest.Config, args []string, name strin
 			return err
 		}
 		// Attackers have machines of their own. Here they leave the CPU to the server.
-		if err := unix.Setpriority(unix.PRIO_PROCESS, child.Process.Pid, attackNice); err != nil {
+		if err := unix.Setpriority(unix.PRIO_PGRP, child.Process.Pid, attackNice); err != nil {
 			return err
 		}
 		defer func() {
