@@ -6,6 +6,6 @@
 // bin/operators; the session imports them under the names that the manifests use, because the cluster has no way to a
 // registry.
 //
-// The modules certmanager, prometheus, rollouts and clusterapi pin an operator each, with the versions of modules that its
-// project built it with. Nothing here is part of `make test`: `make upstream` builds the operators and runs the sessions.
+// The modules certmanager, prometheus, rollouts and clusterapi pin an operator each, and promserver the Prometheus that its
+// operator runs, with the versions of modules that their projects built them with. Nothing here is part of `make test`: `make upstream` builds the operators and runs the sessions.
 package operators

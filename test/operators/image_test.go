@@ -14,27 +14,30 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// importImage is image NAME PROGRAM [USER]: it imports an image into the node of the session. The image has the program
-// of bin/operators in /bin, runs it, as a user with this number (default 1000), and has an empty /tmp.
+// importImage is image NAME PROGRAM [USER [PATH]]: it imports an image into the node of the session. The image has the
+// program of bin/operators at this path (default /bin/PROGRAM), runs it as a user with this number (default 1000), and
+// has an empty /tmp.
 func importImage(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 || len(args) > 3 {
-		ts.Fatalf("usage: image NAME PROGRAM [USER]")
+	if neg || len(args) < 2 || len(args) > 4 {
+		ts.Fatalf("usage: image NAME PROGRAM [USER [PATH]]")
 	}
-	user := "1000"
-	if len(args) == 3 {
+	user, inside := "1000", "/bin/"+args[1]
+	if len(args) > 2 {
 		user = args[2]
 	}
+	if len(args) > 3 {
+		inside = args[3]
+	}
 	file := ts.MkAbs(args[1] + ".image.tar")
-	ts.Check(writeImage(file, args[0], filepath.Join(ts.Getenv("OPERATORS"), args[1]), user))
+	ts.Check(writeImage(file, args[0], inside, filepath.Join(ts.Getenv("OPERATORS"), args[1]), user))
 	ts.Check(ts.Exec("sampan", "image", "import", file, "--name="+ts.Getenv("CLUSTER")))
 	ts.Check(os.Remove(file))
 }
 
 // writeImage writes an archive as `docker save` does, with an image of one layer.
-func writeImage(file, name, program, user string) error {
+func writeImage(file, name, inside, program, user string) error {
 	layer := file + ".layer"
 	defer os.Remove(layer)
-	inside := "/bin/" + filepath.Base(program)
 	digest, err := writeLayer(layer, inside, program, user)
 	if err != nil {
 		return err

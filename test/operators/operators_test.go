@@ -64,6 +64,10 @@ func TestOperators(t *testing.T) {
 	for _, s := range sources {
 		dirs[s.variable] = moduleDir(t, s.pinnedBy, s.module)
 	}
+	chart, err := filepath.Abs("testdata/chart.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var clusters atomic.Int32 // so far
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -75,6 +79,7 @@ func TestOperators(t *testing.T) {
 				e.Setenv(variable, dir)
 			}
 			e.Setenv("OPERATORS", operators)
+			e.Setenv("CHART", chart)
 			// Clusters that start at the same moment would find the same networks free.
 			n := clusters.Add(1)
 			c := clustertest.New(e.T().(testing.TB), clustertest.Options{ // testscript runs on tests
@@ -84,9 +89,28 @@ func TestOperators(t *testing.T) {
 					"--cluster-dns-upstream=none",
 				},
 			})
+			e.Defer(func() { explain(e.T().(testing.TB), c.Kubeconfig) })
 			e.Setenv("KUBECONFIG", c.Kubeconfig)
 			e.Setenv("CLUSTER", c.Name)
 			return nil
 		},
 	})
+}
+
+// explain logs the pods of a cluster, and the end of what each has logged, if the test has failed.
+func explain(t testing.TB, kubeconfig string) {
+	if !t.Failed() {
+		return
+	}
+	kubectl := func(args ...string) string {
+		cmd := exec.Command(os.Getenv("KUBECTL"), append(args, "--kubeconfig="+kubeconfig)...) //nolint:noctx // it ends by itself
+		out, _ := cmd.CombinedOutput()
+		return string(out)
+	}
+	t.Logf("%s\n%s", kubectl("get", "pods", "-A", "-o", "wide"), kubectl("get", "events", "-A", "--field-selector=type=Warning"))
+	for line := range strings.Lines(kubectl("get", "pods", "-A", "--no-headers", "-o", "custom-columns=A:.metadata.namespace,B:.metadata.name")) {
+		if pod := strings.Fields(line); len(pod) == 2 {
+			t.Logf("log of pod %s:\n%s", pod[1], kubectl("logs", "-n", pod[0], pod[1], "--all-containers", "--tail=40"))
+		}
+	}
 }
