@@ -71,6 +71,9 @@ func (p *proxyCAs) CertificatePEM() []byte { return append(p.own.CertificatePEM(
 func (c *cluster) newCredentials(objects auth.Lookup) (*credentials, error) {
 	k := &credentials{used: make(chan *corev1.Secret, 64), proxies: &proxyCAs{own: c.frontProxy}}
 	issuer := "https://kubernetes.default.svc." + c.domain()
+	if c.alone != nil {
+		issuer = c.alone.Server.Issuer
+	}
 	var err error
 	k.tokens, err = auth.NewTokens(auth.TokensOptions{
 		Key: c.tokenKeys.Key, Former: c.tokenKeys.Former, Objects: objects, Issuer: issuer,
@@ -161,7 +164,7 @@ func (c *cluster) published(k *credentials) map[string]string {
 		return string(data)
 	}
 	return map[string]string{
-		"client-ca-file":                     string(c.authority.CertificatePEM()),
+		"client-ca-file":                     string(append(c.authority.CertificatePEM(), c.alone.clientCA()...)),
 		"requestheader-client-ca-file":       string(k.proxies.CertificatePEM()),
 		"requestheader-allowed-names":        list(k.headers.AllowedNames),
 		"requestheader-username-headers":     list(k.headers.UsernameHeaders),

@@ -59,6 +59,7 @@ type cluster struct {
 	names      *nameSockets    // nil without cluster DNS
 	tracer     *probe.Tracer   // nil with simulated nodes
 	kubelet    *kubeletconfig.Config
+	alone      *alone  // nil unless this is only an API server
 	agents     agents  // of nodes in this process
 	notices    notices // about the store
 
@@ -100,7 +101,11 @@ func Run(ctx context.Context, o Options) error {
 		unpacking.Go(c.runtime.unpack)
 		defer unpacking.Wait() // it is short
 	}
-	control, err := c.newControlPlane(ctx, backend)
+	listeners, err := c.listen(ctx)
+	if err != nil {
+		return err
+	}
+	control, err := c.newControlPlane(ctx, backend, listeners)
 	if err != nil {
 		return err
 	}
@@ -120,45 +125,16 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	first := run.Stage{
-		{Name: "store", Run: control.store.Run, Ready: control.store.Ready()},
-		{Name: "encryption of the store", Run: c.encryption.Run},
-	}
+	stages := c.controlStages(control)
 	if c.runtime != nil {
-		first = append(first, run.Task{Name: "container runtime", Run: c.runtime.Run}) // awaited below
+		stages[firstStage] = append(stages[firstStage], run.Task{Name: "container runtime", Run: c.runtime.Run}) // awaited below
+		stages[objectStage] = append(stages[objectStage], c.runtime.awaited())
 	}
-	objects := run.Stage{
-		{Name: "bootstrap", Run: control.bootstrap.Run, Ready: control.bootstrap.Ready()},
-		{Name: "aggregation", Run: control.aggregate, Ready: control.aggregator.Ready()},
-	}
-	if c.runtime != nil {
-		objects = append(objects, c.runtime.awaited())
-	}
-	stages := []run.Stage{
-		{{Name: "memory", Run: func(ctx context.Context) error {
-			return memory.Run(ctx, memory.Options{
-				Headroom: headroom, Activity: c.activity, Log: o.Log,
-				Release: func() { apiserver.Release(control.catalog, control.store) },
-			})
-		}}},
-		append(first, c.auditTasks()...),
-		{
-			{Name: "API server", Run: control.server.Run, Ready: control.server.Ready()},
-			{Name: "policy", Run: func(ctx context.Context) error {
-				return apiserver.FollowPolicy(ctx, control.catalog, control.store, control.policy)
-			}},
-			{Name: "flow control", Run: control.server.FollowFlowControl},
-			{Name: "admission webhooks", Run: control.followWebhooks},
-			{Name: "admission policies", Run: func(ctx context.Context) error {
-				return apiserver.FollowAdmissionPolicies(ctx, control.catalog, control.store, control.admissionPolicies)
-			}},
-			{Name: "admission policy types", Run: control.server.CheckAdmissionPolicies},
-			{Name: "custom resources", Run: control.definitions.Run, Ready: control.definitions.Ready()},
-		},
-		objects,
-		{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},
+	stages = append(
+		stages,
+		run.Stage{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},
 		slices.Concat(workers, names, c.noticeTasks(control), c.credentialTasks(control)),
-	}
+	)
 	stages = append(stages, proxy...)
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
 		return c.announce(ctx, local.Instance{
@@ -176,7 +152,48 @@ func Run(ctx context.Context, o Options) error {
 	return err
 }
 
-func (c *cluster) real() bool { return !c.Settings.Simulated() }
+// Stages of controlStages that a real node adds to.
+const (
+	firstStage  = 1
+	objectStage = 3
+)
+
+// controlStages returns the parts of the control plane without controllers.
+func (c *cluster) controlStages(control *controlPlane) []run.Stage {
+	first := run.Stage{
+		{Name: "store", Run: control.store.Run, Ready: control.store.Ready()},
+		{Name: "encryption of the store", Run: c.encryption.Run},
+	}
+	return []run.Stage{
+		{{Name: "memory", Run: func(ctx context.Context) error {
+			return memory.Run(ctx, memory.Options{
+				Headroom: headroom, Activity: c.activity, Log: c.Log,
+				Release: func() { apiserver.Release(control.catalog, control.store) },
+			})
+		}}},
+		append(first, c.auditTasks()...),
+		{
+			{Name: "API server", Run: control.server.Run, Ready: control.server.Ready()},
+			{Name: "policy", Run: func(ctx context.Context) error {
+				return apiserver.FollowPolicy(ctx, control.catalog, control.store, control.policy)
+			}},
+			{Name: "flow control", Run: control.server.FollowFlowControl},
+			{Name: "admission webhooks", Run: control.followWebhooks},
+			{Name: "admission policies", Run: func(ctx context.Context) error {
+				return apiserver.FollowAdmissionPolicies(ctx, control.catalog, control.store, control.admissionPolicies)
+			}},
+			{Name: "admission policy types", Run: control.server.CheckAdmissionPolicies},
+			{Name: "custom resources", Run: control.definitions.Run, Ready: control.definitions.Ready()},
+		},
+		{
+			{Name: "bootstrap", Run: control.bootstrap.Run, Ready: control.bootstrap.Ready()},
+			{Name: "aggregation", Run: control.aggregate, Ready: control.aggregator.Ready()},
+		},
+	}
+}
+
+// real reports whether there is a node with real containers.
+func (c *cluster) real() bool { return c.alone == nil && !c.Settings.Simulated() }
 
 // nodeNetworks returns the networks of the pods of the i-th node, of each IP family that the
 // pods have, the primary one first.
@@ -211,10 +228,7 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	backend, err := disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{
-		Notify: c.notices.add, Log: c.Log,
-		Reseal: func(key string, data []byte) []byte { return c.encryption.Reseal(key, data) }, Rewritten: c.rewritten,
-	})
+	backend, err := c.openStore()
 	if err != nil {
 		return nil, err
 	}
@@ -279,22 +293,35 @@ func (c *cluster) sameRuntime(old local.Runtime) error {
 
 // prepare makes what the parts are made from.
 func (c *cluster) prepare() (err error) {
-	if c.authority, err = pki.Open(c.pkiDir(), c.started); err != nil {
-		return err
-	}
-	if c.frontProxy, err = pki.OpenFrontProxy(c.pkiDir(), c.started); err != nil {
-		return err
-	}
 	if c.tokenKeys, err = pki.OpenTokenKeys(c.pkiDir()); err != nil {
 		return err
 	}
-	if err := errors.Join(c.openEncryption(), c.openAudit()); err != nil {
+	if err := c.prepareServer(); err != nil {
 		return err
 	}
 	if c.real() {
 		return c.prepareNode(nodeNetworks(c.Settings.Pods, 0))
 	}
 	return err
+}
+
+// prepareServer makes what the API server is made from, except for the keys of tokens.
+func (c *cluster) prepareServer() (err error) {
+	if c.authority, err = pki.Open(c.pkiDir(), c.started); err != nil {
+		return err
+	}
+	if c.frontProxy, err = pki.OpenFrontProxy(c.pkiDir(), c.started); err != nil {
+		return err
+	}
+	return errors.Join(c.openEncryption(), c.openAudit())
+}
+
+// openStore opens the store in the data directory.
+func (c *cluster) openStore() (store.Backend, error) {
+	return disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{
+		Notify: c.notices.add, Log: c.Log,
+		Reseal: func(key string, data []byte) []byte { return c.encryption.Reseal(key, data) }, Rewritten: c.rewritten,
+	})
 }
 
 // slow reports a part that is not ready in time, to the log and to the process that started this one.

@@ -98,17 +98,9 @@ func accountUser(name string) auth.User {
 	}
 }
 
-func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_ *controlPlane, err error) {
-	p := &controlPlane{}
-	if p.catalog, err = catalog.New(kinds.All()); err != nil {
-		return nil, err
-	}
-	p.builtIn = p.catalog.Snapshot()
-	listeners, port, err := c.listen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p.port = port
+// newControlPlane makes the store and the API server on it, which serves at the listeners; if it fails it closes them. The
+// first one has the port of the API server.
+func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend, listeners []net.Listener) (_ *controlPlane, err error) {
 	defer func() {
 		if err != nil {
 			for _, l := range listeners {
@@ -116,6 +108,12 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend) (_
 			}
 		}
 	}()
+	port := listeners[0].Addr().(*net.TCPAddr).Port
+	p := &controlPlane{port: port}
+	if p.catalog, err = catalog.New(kinds.All()); err != nil {
+		return nil, err
+	}
+	p.builtIn = p.catalog.Snapshot()
 	loader := apiserver.NewLoader(p.catalog)
 	p.store, err = store.Open(ctx, backend, store.Options{
 		Decode: c.decrypting(loader), Seal: c.encryption.Seal, Terms: apiserver.Terms(p.catalog),
@@ -217,13 +215,12 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 	if err != nil {
 		return nil, err
 	}
-	serving := c.authority.Renewed(c.servingSubject())
 	authenticator := auth.New(auth.Options{
-		ClientCAs: c.authority.Pool, Tokens: tokens, Bootstrap: auth.NewBootstrapTokens(objects), Issuers: credentials.issuers,
+		ClientCAs: c.pool, Tokens: tokens, Bootstrap: auth.NewBootstrapTokens(objects), Issuers: credentials.issuers,
 		FrontProxy: credentials.proxy, Anonymous: credentials.anonymous(c.Settings.Authentication),
 	})
 	// Clients choose their certificate by the names of these authorities, which stay when their keys are replaced.
-	accepted := c.authority.Pool().Clone()
+	accepted := c.pool().Clone()
 	accepted.AppendCertsFromPEM(credentials.proxies.CertificatePEM())
 	authorizer := rbac.New(rbac.Options{Policy: p.policy, Objects: objects})
 	if p.webhooks, err = c.newWebhooks(objects, authorizer); err != nil {
@@ -271,6 +268,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		// Nothing would remove the taint from nodes that are ready.
 		plugins = slices.DeleteFunc(plugins, func(p admission.Plugin) bool { return p == admission.Plugin(admission.TaintNodesByCondition{}) })
 	}
+	plugins = slices.DeleteFunc(plugins, func(p admission.Plugin) bool { return slices.Contains(c.alone.disabledAdmission(), p.Name()) })
 	toServers := c.frontProxy.Renewed(pki.Subject{CommonName: frontProxyClient})
 	p.aggregator, err = aggregation.New(ctx, aggregation.Options{
 		Catalog: p.catalog, BuiltIn: p.builtIn, Objects: objects, Certificate: toServers.Client, Log: c.Log,
@@ -284,7 +282,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		Listeners: listeners,
 		TLS: &tls.Config{
 			MinVersion:     tls.VersionTLS13,
-			GetCertificate: serving.Server,
+			GetCertificate: c.serving(),
 			ClientAuth:     tls.RequestClientCert,
 			ClientCAs:      accepted,
 		},
@@ -333,7 +331,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 			catalog.PodUsage: meter.Pods, catalog.NodeUsage: meter.Nodes, catalog.ComponentHealth: c.components(p.store),
 		},
 		Audit:      c.audit,
-		Checks:     c.healthChecks(),
+		Checks:     c.healthChecks(p),
 		Version:    KubernetesVersion,
 		Flags:      c.Flags,
 		Profiling:  c.Settings.Profiling != local.Off,
@@ -380,17 +378,17 @@ const defaultAPIPort = 6443
 
 // listen opens the sockets of the API server: on loopback for this host, on
 // the bridge for pods, and at the advertised addresses for other machines.
-func (c *cluster) listen(ctx context.Context) ([]net.Listener, int, error) {
+func (c *cluster) listen(ctx context.Context) ([]net.Listener, error) {
 	first, err := c.listenLoopback(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	port := first.Addr().(*net.TCPAddr).Port
 	listeners := []net.Listener{first}
 	forPods, err := listenOn(ctx, c.bridge, port)
 	if err != nil {
 		_ = first.Close()
-		return nil, 0, fmt.Errorf("listening for pods: %w", err)
+		return nil, fmt.Errorf("listening for pods: %w", err)
 	}
 	listeners = append(listeners, forPods...)
 	for _, a := range c.Settings.Advertised() {
@@ -400,14 +398,14 @@ func (c *cluster) listen(ctx context.Context) ([]net.Listener, int, error) {
 			for _, l := range listeners {
 				_ = l.Close()
 			}
-			return nil, 0, fmt.Errorf("listening for other machines: %w; --advertise-address must be an address of this host", err)
+			return nil, fmt.Errorf("listening for other machines: %w; --advertise-address must be an address of this host", err)
 		}
 		listeners = append(listeners, l)
 	}
 	for _, l := range listeners {
 		c.Log.Info("API server listening", "address", l.Addr(), "for", "clients with a certificate or token of this cluster")
 	}
-	return listeners, port, nil
+	return listeners, nil
 }
 
 // freebind opens sockets on an address that this host does not have yet: the
@@ -482,5 +480,18 @@ func versionInfo() version.Info {
 	}
 }
 
-// pool returns the authority that client certificates are checked against.
-func (c *cluster) pool() *x509.CertPool { return c.authority.Pool() }
+// pool returns the authorities that client certificates are checked against. It is the same until they change.
+func (c *cluster) pool() *x509.CertPool {
+	if c.alone != nil {
+		return c.alone.clients
+	}
+	return c.authority.Pool()
+}
+
+// serving returns the certificate of the API server for HTTPS.
+func (c *cluster) serving() func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if c.alone != nil {
+		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &c.alone.Server.Certificate, nil }
+	}
+	return c.authority.Renewed(c.servingSubject()).Server
+}

@@ -54,10 +54,25 @@ func (c *cluster) rewritten(err error) {
 	}
 }
 
-// healthChecks returns the health checks of KMS plug-ins, with upstream's name.
-func (c *cluster) healthChecks() []apiserver.Check {
-	if !c.encryption.HasPlugins() {
-		return nil
+// healthChecks returns the health checks of KMS plug-ins, with upstream's name, and of an API server that runs alone: it is
+// healthy when the objects of every cluster are there.
+func (c *cluster) healthChecks(p *controlPlane) []apiserver.Check {
+	var all []apiserver.Check
+	if c.encryption.HasPlugins() {
+		all = append(all, apiserver.Check{Name: "kms-providers", Run: c.encryption.Health})
 	}
-	return []apiserver.Check{{Name: "kms-providers", Run: c.encryption.Health}}
+	if c.alone != nil {
+		all = append(all, apiserver.Check{Name: "bootstrap", Run: p.bootstrapped})
+	}
+	return all
+}
+
+// bootstrapped returns an error until the objects of every cluster are there.
+func (p *controlPlane) bootstrapped(context.Context) error {
+	select {
+	case <-p.bootstrap.Ready():
+		return nil
+	default:
+		return errors.New("the objects that every cluster has are not written yet")
+	}
 }

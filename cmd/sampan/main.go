@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 )
 
@@ -12,7 +13,12 @@ var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	code := sampan(ctx, stop, os.Stdin, os.Stdout, os.Stderr, os.Args[1:]...)
+	var code int
+	if run := standIn(filepath.Base(os.Args[0])); run != nil {
+		code = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	} else {
+		code = sampan(ctx, stop, os.Stdin, os.Stdout, os.Stderr, os.Args[1:]...)
+	}
 	stop()
 	os.Exit(code)
 }

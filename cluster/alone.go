@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/cluster/standin"
+	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/memory"
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// alone is what an API server is made from that runs without controllers, scheduler and nodes. Its methods work for nil.
+type alone struct {
+	*standin.Server
+	clients *x509.CertPool // authorities of client certificates
+}
+
+// disabledAdmission returns the names of plug-ins that are not used.
+func (a *alone) disabledAdmission() []string {
+	if a == nil {
+		return nil
+	}
+	return a.DisabledAdmission
+}
+
+// clientCA returns the authorities of client certificates beside the cluster's own.
+func (a *alone) clientCA() []byte {
+	if a == nil {
+		return nil
+	}
+	return a.ClientCA
+}
+
+// RunServer runs only the API server until ctx is over, as kube-apiserver in tests of controllers. Its objects are in the
+// directory of the data of --etcd-servers. A nil log means slog.Default.
+func RunServer(ctx context.Context, s *standin.Server, version string, log *slog.Logger) error {
+	if log == nil {
+		log = slog.Default()
+	}
+	dir, err := standin.DataDir(ctx, s.Etcd)
+	if err != nil {
+		return err
+	}
+	memory.Begin(headroom)
+	c := &cluster{
+		Options: Options{
+			Profile:  local.Profile{Name: "kube-apiserver", DataDir: dir},
+			Settings: local.Settings{Server: s.Flags, Networks: local.Networks{Services: s.Services}},
+			Version:  version, Log: log,
+		},
+		started: time.Now(), notices: newNotices(), activity: memory.NewActivity(), queues: &controller.Metrics{},
+		tokenKeys: s.TokenKeys, alone: &alone{Server: s},
+	}
+	backend, err := c.openStore()
+	if err != nil {
+		return err
+	}
+	running := false
+	defer func() {
+		if !running { // otherwise the store has closed it
+			_ = backend.Close()
+		}
+	}()
+	if err := c.prepareServer(); err != nil {
+		return err
+	}
+	c.alone.clients = c.authority.Pool().Clone()
+	c.alone.clients.AppendCertsFromPEM(s.ClientCA)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Address.String())
+	if err != nil {
+		return err
+	}
+	control, err := c.newControlPlane(ctx, backend, []net.Listener{l})
+	if err != nil {
+		return err
+	}
+	if err := c.measure(control); err != nil {
+		_ = l.Close()
+		return err
+	}
+	stages := append(c.controlStages(control), slices.Concat(c.noticeTasks(control), run.Stage{
+		{Name: "use of tokens in secrets", Run: func(ctx context.Context) error {
+			c.recordUse(ctx, control)
+			return nil
+		}},
+	}))
+	running = true
+	return run.Stages(controller.WithMetrics(ctx, c.queues), stages...)
+}
