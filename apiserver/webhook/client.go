@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"syscall"
@@ -134,11 +135,11 @@ func (c *Client) locate(config *Config, services Resolver, secure *tls.Config) e
 		}
 		secure.ServerName = s.Name + "." + s.Namespace + serverSuffix
 		host := net.JoinHostPort(secure.ServerName, strconv.Itoa(int(port)))
-		path, err := url.Parse(s.Path)
+		at, err := url.Parse(s.Path)
 		if err != nil {
 			return err
 		}
-		c.url = &url.URL{Scheme: "https", Host: host, Path: rooted(path.Path), RawPath: path.RawPath}
+		c.url = &url.URL{Scheme: "https", Host: host, Path: rooted(at.Path), RawPath: at.RawPath}
 		c.http.Transport = &toService{Service: *s, port: port, services: services, to: c.transport}
 		return nil
 	}
@@ -159,12 +160,9 @@ func (c *Client) locate(config *Config, services Resolver, secure *tls.Config) e
 	return nil
 }
 
-func rooted(path string) string {
-	if !strings.HasPrefix(path, "/") {
-		return "/" + path
-	}
-	return path
-}
+// rooted returns the path of requests as upstream's client makes it: from the root, without empty elements, "." and "..",
+// and without a slash at the end. envtest makes URLs with two slashes after the host.
+func rooted(given string) string { return path.Join("/", given) }
 
 // toService sends requests to an address of a service, chosen for each, and keeps connections by address.
 type toService struct {

@@ -264,10 +264,11 @@ func TestCallByService(t *testing.T) {
 		want string
 		err  string
 	}{
-		"an endpoint":  {to: webhook.Service{Name: "hook", Namespace: "hooks", Path: "/a/b"}, want: "hook.hooks.svc:443/a/b"},
-		"no endpoint":  {to: webhook.Service{Name: "idle", Namespace: "hooks"}, err: `Post "https://idle.hooks.svc:443/": no endpoints available for service "idle"`},
-		"another port": {to: webhook.Service{Name: "hook", Namespace: "hooks", Port: 8}, err: `no service port 8 found for service "hook"`},
-		"no service":   {to: webhook.Service{Name: "none", Namespace: "hooks"}, err: `Post "https://none.hooks.svc:443/": service "none" not found`},
+		"an endpoint":                           {to: webhook.Service{Name: "hook", Namespace: "hooks", Path: "/a/b"}, want: "hook.hooks.svc:443/a/b"},
+		"empty elements and a slash at the end": {to: webhook.Service{Name: "hook", Namespace: "hooks", Path: "/a//b/"}, want: "hook.hooks.svc:443/a/b"},
+		"no endpoint":                           {to: webhook.Service{Name: "idle", Namespace: "hooks"}, err: `Post "https://idle.hooks.svc:443/": no endpoints available for service "idle"`},
+		"another port":                          {to: webhook.Service{Name: "hook", Namespace: "hooks", Port: 8}, err: `no service port 8 found for service "hook"`},
+		"no service":                            {to: webhook.Service{Name: "none", Namespace: "hooks"}, err: `Post "https://none.hooks.svc:443/": service "none" not found`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, err := webhook.New(webhook.Config{Service: &c.to, CABundle: ca}, webhook.Options{Dial: dial, Services: webhook.Services{Objects: stored}})
@@ -287,5 +288,19 @@ func TestResolveExternalName(t *testing.T) {
 	got, err := webhook.Services{Objects: objects{service("out", 443, corev1.ServiceTypeExternalName)}}.Resolve(t.Context(), "hooks", "out", 8443)
 	if err != nil || got != "example.com:8443" {
 		t.Errorf("Resolve: %q, %v", got, err)
+	}
+}
+
+func TestCallByURLCleansPath(t *testing.T) {
+	s, ca := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.URL.Path)) })
+	for given, want := range map[string]string{"": "/", "/": "/", "//a": "/a", "/a/": "/a", "/a/../b%20c": "/b c"} {
+		client, err := webhook.New(webhook.Config{URL: s.URL + given, CABundle: ca}, webhook.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := client.Call(t.Context(), []byte("{}"), 0); err != nil || string(got) != want {
+			t.Errorf("the webhook at %q was called at %q, want %q: %v", given, got, want, err)
+		}
+		client.Close()
 	}
 }
