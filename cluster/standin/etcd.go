@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // dataPath is where etcd says which directory has the data.
-const dataPath = "/sampan.dev/data"
+const dataPath = "/" + names.Prefix + "data"
 
 // dataAnswer is the document at dataPath.
 type dataAnswer struct {

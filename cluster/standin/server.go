@@ -134,7 +134,7 @@ func (s *Server) read(a serverArgs) (err error) {
 	return err
 }
 
-// tokenKeys reads the key that signs tokens and those that are accepted as well.
+// tokenKeys reads the key that signs tokens, and other keys whose tokens are accepted.
 func tokenKeys(signing string, others []string) (*pki.TokenKeys, error) {
 	data, err := os.ReadFile(signing)
 	if err != nil {
