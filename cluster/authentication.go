@@ -72,7 +72,7 @@ func (c *cluster) newCredentials(objects auth.Lookup) (*credentials, error) {
 	k := &credentials{used: make(chan *corev1.Secret, 64), proxies: &proxyCAs{own: c.frontProxy}}
 	issuer := "https://kubernetes.default.svc." + c.domain()
 	if c.alone != nil {
-		issuer = c.alone.Server.Issuer
+		issuer = c.alone.Issuer
 	}
 	var err error
 	k.tokens, err = auth.NewTokens(auth.TokensOptions{

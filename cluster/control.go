@@ -491,7 +491,7 @@ func (c *cluster) pool() *x509.CertPool {
 // serving returns the certificate of the API server for HTTPS.
 func (c *cluster) serving() func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c.alone != nil {
-		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &c.alone.Server.Certificate, nil }
+		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &c.alone.Certificate, nil }
 	}
 	return c.authority.Renewed(c.servingSubject()).Server
 }

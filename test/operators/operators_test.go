@@ -103,7 +103,7 @@ func explain(t testing.TB, kubeconfig string) {
 		return
 	}
 	kubectl := func(args ...string) string {
-		cmd := exec.Command(os.Getenv("KUBECTL"), append(args, "--kubeconfig="+kubeconfig)...) //nolint:noctx // it ends by itself
+		cmd := exec.Command(os.Getenv("KUBECTL"), append(args, "--kubeconfig="+kubeconfig)...)
 		out, _ := cmd.CombinedOutput()
 		return string(out)
 	}
