@@ -72,7 +72,7 @@ func (f *files) open() error {
 	if err != nil || mounted {
 		return err
 	}
-	err = unix.Mount("tmpfs", memory, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0711")
+	err = mountMemory(memory, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0711")
 	if errors.Is(err, unix.EPERM) {
 		f.n.log.Warn("no permission to mount a tmpfs: secrets of pods are kept on disk", "dir", memory)
 		return nil
@@ -187,6 +187,15 @@ func (f *files) medium(pod *corev1.Pod, e *corev1.EmptyDirVolumeSource) (fileSys
 	return "", "", fmt.Errorf("unknown storage medium %q", e.Medium)
 }
 
+// mountMedium mounts the file system of an empty directory.
+func mountMedium(fileSystem, dir, options string) error {
+	const flags = unix.MS_NOSUID | unix.MS_NODEV
+	if fileSystem == "tmpfs" {
+		return mountMemory(dir, flags, options)
+	}
+	return unix.Mount(fileSystem, dir, fileSystem, flags, options)
+}
+
 // emptyDir makes an empty directory, once.
 func (f *files) emptyDir(pod *corev1.Pod, dir string, e *corev1.EmptyDirVolumeSource, gid int) error {
 	if f.root == "" {
@@ -218,7 +227,7 @@ func (f *files) emptyDir(pod *corev1.Pod, dir string, e *corev1.EmptyDirVolumeSo
 		}
 		if !mounted {
 			fresh = true
-			if err := unix.Mount(fileSystem, dir, fileSystem, unix.MS_NOSUID|unix.MS_NODEV, "mode=0777,"+options); err != nil {
+			if err := mountMedium(fileSystem, dir, "mode=0777,"+options); err != nil {
 				return fmt.Errorf("%s at %s: %w", fileSystem, dir, err)
 			}
 		}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,11 @@ func (n *Node) openIsolation(ctx context.Context) error {
 	}
 	n.appArmor = appArmorEnabled()
 	if n.opts.CgroupRoot == "" {
+		n.openSwap("/")
 		return nil
 	}
 	root := podcgroup.Find(n.opts.CgroupRoot)
+	n.openSwap(cmp.Or(root, "/"))
 	if root == "" {
 		n.log.Warn("the runtime has no cgroup of this name: it limits each container, and nothing limits pods as a whole", "cgroup", n.opts.CgroupRoot)
 		return nil

@@ -24,6 +24,7 @@ type machine struct {
 	capacity    corev1.ResourceList
 	allocatable corev1.ResourceList // of capacity, what is for pods
 	info        corev1.NodeSystemInfo
+	swap        crispec.Swap
 }
 
 // inspect returns the machine that this process runs on.
@@ -97,7 +98,7 @@ func statfs(dir string, fs *unix.Statfs_t) error {
 }
 
 func (m machine) spec() crispec.Capacity {
-	return crispec.Capacity{MilliCPU: m.capacity.Cpu().MilliValue(), Memory: m.capacity.Memory().Value()}
+	return crispec.Capacity{MilliCPU: m.capacity.Cpu().MilliValue(), Memory: m.capacity.Memory().Value(), Swap: m.swap}
 }
 
 func memoryTotal() (int64, error) {

@@ -333,7 +333,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.machine, err = inspect(n.opts, version); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
-	if err := errors.Join(n.files.open(), n.openIsolation(ctx)); err != nil {
+	if err := errors.Join(n.checkSwap(), n.files.open(), n.openIsolation(ctx)); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
 	if err := n.openRecords(ctx); err != nil {

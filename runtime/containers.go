@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -534,7 +535,8 @@ func (s *Server) ReopenContainerLog(_ context.Context, req *cri.ReopenContainerL
 	return &cri.ReopenContainerLogResponse{}, s.supervisor.ReopenLog(req.GetContainerId())
 }
 
-// UpdateContainerResources implements CRI. A field that is zero keeps its value.
+// UpdateContainerResources implements CRI. A field that is zero keeps its value, and so
+// does a file of cgroup v2 that is not named.
 func (s *Server) UpdateContainerResources(_ context.Context, req *cri.UpdateContainerResourcesRequest) (*cri.UpdateContainerResourcesResponse, error) {
 	r, err := s.supervisor.Get(req.GetContainerId())
 	if err != nil {
@@ -552,7 +554,12 @@ func (s *Server) UpdateContainerResources(_ context.Context, req *cri.UpdateCont
 		merged.Hugepages = asked.Hugepages
 	}
 	if asked.Unified != nil {
-		merged.Unified = asked.Unified
+		merged.Unified = maps.Clone(asked.Unified)
+		for file, value := range old.Unified {
+			if _, changed := asked.Unified[file]; !changed {
+				merged.Unified[file] = value
+			}
+		}
 	}
 	return &cri.UpdateContainerResourcesResponse{}, s.supervisor.Update(r.ID, merged)
 }

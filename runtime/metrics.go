@@ -62,7 +62,12 @@ func containerMetrics() []containerMetric {
 		{"container_memory_rss", "Anonymous memory in bytes.", gauge, nil, func(c *measured) []sample { return one(c.usage.RSS) }},
 		{"container_memory_cache", "Page cache in bytes.", gauge, nil, func(c *measured) []sample { return one(c.usage.Cache) }},
 		{"container_memory_mapped_file", "Mapped files in bytes.", gauge, nil, func(c *measured) []sample { return one(c.usage.MappedFile) }},
-		{"container_memory_swap", "Swap in use in bytes.", gauge, nil, func(c *measured) []sample { return one(c.usage.Swap) }},
+		{"container_memory_swap", "Swap in use in bytes.", gauge, nil, func(c *measured) []sample {
+			if c.usage.Swap == nil {
+				return nil
+			}
+			return one(c.usage.Swap.Used)
+		}},
 		{"container_memory_failcnt", "How often the memory limit was hit.", counter, nil, func(c *measured) []sample { return one(c.usage.LimitHits) }},
 		{"container_memory_failures_total", "Page faults.", counter, []string{"failure_type", "scope"}, func(c *measured) []sample {
 			return []sample{{[]string{"pgfault", "hierarchy"}, c.usage.PageFaults}, {[]string{"pgmajfault", "hierarchy"}, c.usage.MajorPageFaults}}

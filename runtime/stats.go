@@ -94,7 +94,7 @@ func (s *Server) containerStats(id string) (*cri.ContainerStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &cri.ContainerStats{Attributes: &cri.ContainerAttributes{Id: id}, Cpu: cpuUsage(u), Memory: memoryUsage(u)}
+	out := &cri.ContainerStats{Attributes: &cri.ContainerAttributes{Id: id}, Cpu: cpuUsage(u), Memory: memoryUsage(u), Swap: swapUsage(u)}
 	if cc := s.containerConfig(id); cc != nil {
 		out.Attributes.Metadata, out.Attributes.Labels, out.Attributes.Annotations = cc.config.GetMetadata(), cc.config.GetLabels(), cc.config.GetAnnotations()
 	}
@@ -134,6 +134,18 @@ func memoryUsage(u container.Usage) *cri.MemoryUsage {
 		m.AvailableBytes = counted(u.Limit - min(u.Limit, u.WorkingSet))
 	}
 	return m
+}
+
+// swapUsage is nil if the kernel does not count it.
+func swapUsage(u container.Usage) *cri.SwapUsage {
+	if u.Swap == nil {
+		return nil
+	}
+	s := &cri.SwapUsage{Timestamp: u.At.UnixNano(), SwapUsageBytes: counted(u.Swap.Used)}
+	if limit := u.Swap.Limit; limit != nil {
+		s.SwapAvailableBytes = counted(*limit - min(*limit, u.Swap.Used))
+	}
+	return s
 }
 
 // networkUsage returns what a pod has sent and received. It is nil if the link of the pod is gone.

@@ -2,6 +2,7 @@ package crispec
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -119,7 +120,10 @@ func stopSignal(c *corev1.Container) cri.Signal {
 
 func (m Attempt) resources() *cri.LinuxContainerResources {
 	r := Resources(m.Pod, m.QOS, m.Container, m.Node)
-	r.Unified = m.Unified
+	if r.Unified == nil {
+		r.Unified = map[string]string{}
+	}
+	maps.Copy(r.Unified, m.Unified)
 	return r
 }
 

@@ -33,6 +33,7 @@ const (
 type Capacity struct {
 	MilliCPU int64
 	Memory   int64 // bytes
+	Swap     Swap
 }
 
 // Resources translates the resources of one container.
@@ -41,6 +42,7 @@ func Resources(pod *corev1.Pod, qos corev1.PodQOSClass, c *corev1.Container, nod
 	r := linux(c.Resources.Requests, limits)
 	r.HugepageLimits = hugepages(limits)
 	r.OomScoreAdj = OOMScore(pod, qos, c, node.Memory)
+	node.Swap.limit(r, node.Swap.allowance(pod, qos, c, node.Memory))
 	return r
 }
 
@@ -157,7 +159,6 @@ func linux(requests, limits corev1.ResourceList) *cri.LinuxContainerResources {
 	}
 	if limit := limits[corev1.ResourceMemory]; !limit.IsZero() {
 		r.MemoryLimitInBytes = limit.Value()
-		r.MemorySwapLimitInBytes = limit.Value() // no swap on top
 	}
 	return r
 }

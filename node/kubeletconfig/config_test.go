@@ -18,7 +18,7 @@ func TestFaultsNameTheField(t *testing.T) {
 		{"maxPods: many", "k.yaml: line 3 column 1: maxPods: is a string, want a number"},
 		{"maxPod: 3", "k.yaml: line 3 column 1: maxPod: unknown field"},
 		{"maxPods: -1", "k.yaml: line 3 column 1: maxPods: -1: must be >= 1"},
-		{"memorySwap:\n  swapBehavior: All", `k.yaml: line 4 column 3: memorySwap.swapBehavior: "All": must be one of NoSwap, LimitedSwap`},
+		{"memorySwap:\n  swapBehavior: All", `k.yaml: line 4 column 3: memorySwap.swapBehavior: "All": must be one of: "", "LimitedSwap" or "NoSwap"`},
 		{"kubeReserved:\n  gpu: 1", ""},
 		{"kubeReserved:\n  gpu: \"1\"", "must be one of cpu, memory, ephemeral-storage, pid"},
 		{"systemReserved:\n  cpu: lots", "k.yaml: line 4 column 3: systemReserved.cpu: \"lots\": must be an amount"},

@@ -16,6 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// Values of memorySwap.swapBehavior; the empty one means NoSwap.
+const (
+	NoSwap      = "NoSwap"
+	LimitedSwap = "LimitedSwap"
+)
+
 // faults collects what is wrong.
 type faults struct{ field.ErrorList }
 
@@ -127,8 +133,8 @@ func (c *Config) checkPods(f *faults) {
 	if back < time.Second || back > 5*time.Minute {
 		f.add("crashLoopBackOff.maxContainerRestartPeriod", back.String(), "must be 1s to 5m")
 	}
-	if b := c.MemorySwap.SwapBehavior; b != "" {
-		f.oneOf("memorySwap.swapBehavior", b, "NoSwap", "LimitedSwap")
+	if b := c.MemorySwap.SwapBehavior; b != "" && b != LimitedSwap && b != NoSwap {
+		f.add("memorySwap.swapBehavior", b, "must be one of: \"\", %q or %q", LimitedSwap, NoSwap)
 	}
 	if p := c.CPUCFSQuotaPeriod.Duration; p < time.Millisecond || p > time.Second {
 		f.add("cpuCFSQuotaPeriod", p.String(), "must be 1ms to 1s")

@@ -27,6 +27,9 @@ const (
 // unlimited is more than any machine has, and less than what overflows in the kernel.
 const unlimited = 1 << 62
 
+// unifiedMount is where cgroup v2 is mounted.
+const unifiedMount = "/sys/fs/cgroup"
+
 // A Tree is the cgroups of the pods of one node. It is safe for concurrent use.
 type Tree struct {
 	pids int64  // how many processes a pod may have; 0 means as many as the node
@@ -91,9 +94,8 @@ func Find(name string) string {
 
 // members returns the mount point of a hierarchy in which every container has its cgroup.
 func members() (string, error) {
-	const unified = "/sys/fs/cgroup"
 	if cgroups.IsCgroup2UnifiedMode() {
-		return unified, nil
+		return unifiedMount, nil
 	}
 	mounts, err := cgroups.GetCgroupMounts(false)
 	if err != nil {
@@ -109,6 +111,20 @@ func members() (string, error) {
 
 // Unified reports whether the machine has cgroup v2 alone.
 func Unified() bool { return cgroups.IsCgroup2UnifiedMode() }
+
+// LimitsSwap reports whether the kernel can limit the swap of cgroups below the one at path: of cgroup v2 each has a limit of its
+// own, of cgroup v1 one of memory and swap together.
+func LimitsSwap(path string) bool {
+	if Unified() {
+		dirs := []string{filepath.Join(unifiedMount, path)} // the root of the hierarchy has no limits
+		if own, err := cgroups.ParseCgroupFile("/proc/self/cgroup"); err == nil {
+			dirs = append(dirs, filepath.Join(unifiedMount, own[""]))
+		}
+		return slices.ContainsFunc(dirs, func(dir string) bool { return cgroups.PathExists(filepath.Join(dir, "memory.swap.max")) })
+	}
+	mount, err := cgroups.FindCgroupMountpoint("", "memory")
+	return err == nil && cgroups.PathExists(filepath.Join(mount, "memory.memsw.limit_in_bytes"))
+}
 
 func (t *Tree) top() string { return filepath.Join(t.root, "kubepods") }
 

@@ -297,7 +297,6 @@ func (w *metricWriter) specs(all []subject) {
 		}},
 		{"container_spec_memory_limit_bytes", "Limit of memory; 0 means none", func(r *corev1.ResourceRequirements) (float64, bool) { return float64(r.Limits.Memory().Value()), true }},
 		{"container_spec_memory_reservation_limit_bytes", "Reserved memory; 0 means none", func(*corev1.ResourceRequirements) (float64, bool) { return 0, true }},
-		{"container_spec_memory_swap_limit_bytes", "Limit of swap; 0 means none", func(*corev1.ResourceRequirements) (float64, bool) { return 0, true }},
 	} {
 		w.begin(f.name, "gauge", f.help)
 		for i := range all {
@@ -309,6 +308,12 @@ func (w *metricWriter) specs(all []subject) {
 			}
 		}
 	}
+	w.family(all, "container_spec_memory_swap_limit_bytes", "gauge", "Limit of swap", "", func(s *subject) (*uint64, metav1.Time) {
+		if s.spec == nil || s.swap == nil || s.swap.SwapAvailableBytes == nil {
+			return nil, metav1.Time{}
+		}
+		return new(*s.swap.SwapAvailableBytes + deref(s.swap.SwapUsageBytes)), metav1.Time{}
+	})
 }
 
 func (w *metricWriter) machine(m Machine) {

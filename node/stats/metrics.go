@@ -20,6 +20,10 @@ const (
 	ContainerCPU    = "container_cpu_usage_seconds_total"
 	ContainerMemory = "container_memory_working_set_bytes"
 	ContainerStart  = "container_start_time_seconds"
+	NodeSwap        = "node_swap_usage_bytes"
+	PodSwap         = "pod_swap_usage_bytes"
+	ContainerSwap   = "container_swap_usage_bytes"
+	SwapLimit       = "container_swap_limit_bytes"
 	ScrapeError     = "scrape_error"
 	resourceError   = "resource_scrape_error"
 )
@@ -27,7 +31,7 @@ const (
 // ContentType is the media type of what [Metrics] returns.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Metrics returns the CPU and memory of a summary in the text format of Prometheus. If the summary is nil, because measuring
+// Metrics returns the CPU, memory and swap of a summary in the text format of Prometheus. If the summary is nil, because measuring
 // failed, the only metrics are the ones about that.
 func Metrics(s *statsapi.Summary) []byte {
 	var w metricWriter
@@ -49,6 +53,13 @@ func (w *metricWriter) resources(s *statsapi.Summary) {
 	w.containers(s, ContainerStart, "gauge", "When the container was started, in seconds since 1970", func(c *statsapi.ContainerStats) (float64, metav1.Time, bool) {
 		return float64(c.StartTime.UnixNano()) / float64(time.Second), metav1.Time{}, c.StartTime.Unix() > 0
 	})
+	w.containers(s, SwapLimit, "gauge", "Swap that the container may use, in bytes", func(c *statsapi.ContainerStats) (float64, metav1.Time, bool) {
+		if c.Swap == nil || c.Swap.SwapAvailableBytes == nil {
+			return 0, metav1.Time{}, false
+		}
+		return float64(*c.Swap.SwapAvailableBytes + deref(c.Swap.SwapUsageBytes)), c.Swap.Time, true
+	})
+	w.containers(s, ContainerSwap, "gauge", "Swap that the container uses, in bytes", func(c *statsapi.ContainerStats) (float64, metav1.Time, bool) { return swapUsed(c.Swap) })
 	w.begin(NodeCPU, "counter", "CPU time that the node has used, in seconds of one core")
 	if v, t, ok := cpuOf(s.Node.CPU); ok {
 		w.sample(NodeCPU, "", v, t)
@@ -57,8 +68,13 @@ func (w *metricWriter) resources(s *statsapi.Summary) {
 	if v, t, ok := workingSet(s.Node.Memory); ok {
 		w.sample(NodeMemory, "", v, t)
 	}
+	w.begin(NodeSwap, "gauge", "Swap that the node uses, in bytes")
+	if v, t, ok := swapUsed(s.Node.Swap); ok {
+		w.sample(NodeSwap, "", v, t)
+	}
 	w.pods(s, PodCPU, "counter", "CPU time that the pod has used, in seconds of one core", func(p *statsapi.PodStats) (float64, metav1.Time, bool) { return cpuOf(p.CPU) })
 	w.pods(s, PodMemory, "gauge", "Working set of the pod in bytes", func(p *statsapi.PodStats) (float64, metav1.Time, bool) { return workingSet(p.Memory) })
+	w.pods(s, PodSwap, "gauge", "Swap that the pod uses, in bytes", func(p *statsapi.PodStats) (float64, metav1.Time, bool) { return swapUsed(p.Swap) })
 }
 
 func cpuOf(c *statsapi.CPUStats) (float64, metav1.Time, bool) {
@@ -73,6 +89,13 @@ func workingSet(m *statsapi.MemoryStats) (float64, metav1.Time, bool) {
 		return 0, metav1.Time{}, false
 	}
 	return float64(*m.WorkingSetBytes), m.Time, true
+}
+
+func swapUsed(s *statsapi.SwapStats) (float64, metav1.Time, bool) {
+	if s == nil || s.SwapUsageBytes == nil {
+		return 0, metav1.Time{}, false
+	}
+	return float64(*s.SwapUsageBytes), s.Time, true
 }
 
 // metricWriter writes metrics.

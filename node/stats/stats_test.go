@@ -109,6 +109,33 @@ func TestSummaryOfFileSystemsAndNetwork(t *testing.T) {
 	}
 }
 
+// TestSwap has the pod's swap as the sum of its containers', and no limit that one of them lacks.
+func TestSwap(t *testing.T) {
+	m := measured()
+	m.Node.Swap = &statsapi.SwapStats{Time: metav1.NewTime(noon), SwapUsageBytes: new(uint64(900))}
+	web := m.Sandboxes[1].Linux.Containers
+	web[0].Swap = &cri.SwapUsage{Timestamp: noon.UnixNano(), SwapUsageBytes: amount(30), SwapAvailableBytes: amount(70)}
+	web[1].Swap = &cri.SwapUsage{Timestamp: noon.UnixNano(), SwapUsageBytes: amount(4)}
+	s := Summarize(m)
+	if got := s.Pods[1].Swap; got == nil || *got.SwapUsageBytes != 34 || got.SwapAvailableBytes != nil || s.Pods[0].Swap != nil {
+		t.Errorf("swap of pods: %+v, %+v", s.Pods[0].Swap, got)
+	}
+	text := string(Metrics(s))
+	for _, want := range []string{
+		`container_swap_limit_bytes{container="web",namespace="ship",pod="web"} 100 1800000000500`,
+		`container_swap_usage_bytes{container="proxy",namespace="ship",pod="web"} 4 1800000000500`,
+		`pod_swap_usage_bytes{namespace="ship",pod="web"} 34 1800000000500`,
+		`node_swap_usage_bytes 900 1800000000500`,
+	} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, `container_swap_limit_bytes{container="proxy"`) {
+		t.Error("a limit that there is not")
+	}
+}
+
 func TestProcessors(t *testing.T) {
 	busy, boot, err := processors("cpu  100 20 30 9999 50 6 4 1 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\nbtime 1700000000\n")
 	if err != nil || busy != 160*10_000_000 || boot.Unix() != 1700000000 {

@@ -137,6 +137,23 @@ func swap(s *cri.SwapUsage) *statsapi.SwapStats {
 	return &statsapi.SwapStats{Time: at(s.GetTimestamp()), SwapAvailableBytes: value(s.GetSwapAvailableBytes()), SwapUsageBytes: value(s.GetSwapUsageBytes())}
 }
 
+// addSwap adds the swap of a container to that of its pod: CRI has none of pods. The swap that is available to the pod is known if all
+// containers have a limit.
+func addSwap(pod, c *statsapi.SwapStats) *statsapi.SwapStats {
+	switch {
+	case c == nil:
+		return pod
+	case pod == nil:
+		sum := *c
+		return &sum
+	}
+	sum := &statsapi.SwapStats{Time: c.Time, SwapUsageBytes: new(deref(pod.SwapUsageBytes) + deref(c.SwapUsageBytes))}
+	if pod.SwapAvailableBytes != nil && c.SwapAvailableBytes != nil {
+		sum.SwapAvailableBytes = new(*pod.SwapAvailableBytes + *c.SwapAvailableBytes)
+	}
+	return sum
+}
+
 // psi returns the pressure on a resource; nil if the runtime does not say.
 func psi(p *cri.PsiStats) *statsapi.PSIStats {
 	if p == nil {
@@ -188,6 +205,7 @@ func podStats(p Pod, s *cri.LinuxPodSandboxStats, layers map[string]*cri.Filesys
 			cs.Rootfs = layer(l, fs)
 		}
 		out.Containers = append(out.Containers, cs)
+		out.Swap = addSwap(out.Swap, cs.Swap)
 	}
 	sorting.Slice(out.Containers, func(a, b statsapi.ContainerStats) int { return strings.Compare(a.Name, b.Name) })
 	return out

@@ -432,7 +432,8 @@ func TestLimitsWithinControllers(t *testing.T) {
 		},
 		{"nothing is asked for", Resources{OOMScoreAdj: 1}, nil, Resources{OOMScoreAdj: 1}, ""},
 		{"a word that means no limit", Resources{MemoryLimit: -1, CPUQuota: -1, PidsLimit: -1}, nil, Resources{}, ""},
-		{"no accounting of swap", Resources{MemoryLimit: 1, SwapLimit: 2}, []string{"memory"}, Resources{MemoryLimit: 1}, ""},
+		{"no accounting of swap", Resources{MemoryLimit: 1, SwapLimit: 2, Unified: map[string]string{"memory.swap.max": "0"}}, []string{"memory"}, Resources{MemoryLimit: 1}, ""},
+		{"swap", Resources{Unified: map[string]string{"memory.swap.max": "0"}}, []string{"memory", "swap"}, Resources{Unified: map[string]string{"memory.swap.max": "0"}}, ""},
 		{"no memory", Resources{MemoryLimit: 1, CPUShares: 2}, []string{"cpu"}, Resources{CPUShares: 2}, "memory"},
 	}
 	for _, tt := range tests {

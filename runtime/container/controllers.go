@@ -118,6 +118,9 @@ func (r Resources) Within(has Controllers) (Resources, []string) {
 	var unified map[string]string
 	for file, value := range r.Unified {
 		controller, _, _ := strings.Cut(file, ".")
+		if strings.HasPrefix(file, "memory.swap.") && !has["swap"] {
+			continue // a kernel without accounting of swap has no such file
+		}
 		if controller == "cgroup" || !without(controller, true) {
 			if unified == nil {
 				unified = map[string]string{}

@@ -1,6 +1,12 @@
 package container
 
-import "github.com/opencontainers/cgroups"
+import (
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/cgroups"
+)
 
 // Detail is what the kernel counts for a cgroup beside the usual. What it does not count is zero.
 type Detail struct {
@@ -8,9 +14,16 @@ type Detail struct {
 	Periods, ThrottledPeriods uint64 // of a CPU limit
 	ThrottledTime             uint64 // nanoseconds
 	MaxMemory                 uint64 // bytes: the most so far
-	Cache, MappedFile, Swap   uint64 // bytes
+	Cache, MappedFile         uint64 // bytes
 	LimitHits                 uint64 // how often the memory limit was reached
 	OOMKills                  int
+	Swap                      *SwapUsage // nil if the kernel does not count it
+}
+
+// SwapUsage is the use of swap by a cgroup.
+type SwapUsage struct {
+	Used  uint64  // bytes
+	Limit *uint64 // bytes; nil if there is none
 }
 
 func detail(path string, s *cgroups.Stats) Detail {
@@ -19,10 +32,40 @@ func detail(path string, s *cgroups.Stats) Detail {
 		CPUUser: cpu.CpuUsage.UsageInUsermode, CPUSystem: cpu.CpuUsage.UsageInKernelmode,
 		Periods: cpu.ThrottlingData.Periods, ThrottledPeriods: cpu.ThrottlingData.ThrottledPeriods, ThrottledTime: cpu.ThrottlingData.ThrottledTime,
 		MaxMemory: memory.Usage.MaxUsage, Cache: memory.Cache, LimitHits: memory.Usage.Failcnt, OOMKills: oomKills(path),
-		MappedFile: memory.Stats["total_mapped_file"], Swap: memory.SwapOnlyUsage.Usage,
+		MappedFile: memory.Stats["total_mapped_file"],
 	}
-	if unified() {
-		d.MappedFile = memory.Stats["file_mapped"]
+	if !unified() {
+		d.Swap = swapBesideMemory(memory)
+		return d
+	}
+	d.MappedFile = memory.Stats["file_mapped"]
+	if _, err := os.Stat(filepath.Join(cgroupMount, path, "memory.swap.current")); err == nil {
+		d.Swap = swapOf(memory.SwapOnlyUsage)
 	}
 	return d
+}
+
+// swapOf returns the use of swap in cgroup v2.
+func swapOf(m cgroups.MemoryData) *SwapUsage {
+	u := &SwapUsage{Used: m.Usage}
+	if m.Limit != math.MaxUint64 {
+		u.Limit = &m.Limit
+	}
+	return u
+}
+
+// swapBesideMemory returns the use of swap in cgroup v1, which limits memory and swap together: what the limit of both allows
+// beyond that of memory is for swap. The library's own difference of the two usages can be negative, because it does not read them
+// at the same time.
+func swapBesideMemory(m *cgroups.MemoryStats) *SwapUsage {
+	used, counted := m.Stats["total_swap"]
+	if !counted {
+		return nil
+	}
+	u := &SwapUsage{Used: used}
+	if both := m.SwapUsage.Limit; both < noMemoryLimit && m.SwapUsage.Limit >= m.Usage.Limit {
+		limit := both - m.Usage.Limit
+		u.Limit = &limit
+	}
+	return u
 }
