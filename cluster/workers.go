@@ -17,12 +17,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/kubelet"
-	"github.com/sampan-io/sampan/catalog/podspec"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/pki"
@@ -312,22 +309,6 @@ func (c *cluster) realNode(api access) (*node.Node, error) {
 	o.SystemBus = cmp.Or(os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"), node.DefaultSystemBus)
 	o.StaticPodPath, o.ReadPod = c.Settings.StaticPodPath, readPod
 	return node.New(o)
-}
-
-// readPod decodes the manifest of a static pod, in YAML or JSON, and sets the defaults of the API.
-func readPod(data []byte) (*corev1.Pod, error) {
-	pod := &corev1.Pod{}
-	if err := yaml.UnmarshalStrict(data, pod); err != nil {
-		return nil, err
-	}
-	if pod.APIVersion != "v1" || pod.Kind != "Pod" {
-		return nil, fmt.Errorf("must be a Pod of v1, got %s of %s", pod.Kind, pod.APIVersion)
-	}
-	podspec.DefaultPod(&pod.Spec)
-	if errs := podspec.Validate(&pod.Spec, field.NewPath("spec")); len(errs) > 0 {
-		return nil, errs.ToAggregate()
-	}
-	return pod, nil
 }
 
 // simulatedNode serves the agent's API on a free port of loopback.

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/node"
 )
 
@@ -268,9 +270,7 @@ func TestStaticPodHasMirror(t *testing.T) {
 	write("demo:v1")
 	r := newRig(t)
 	r.opts.StaticPodPath = dir
-	r.opts.ReadPod = func(data []byte) (*corev1.Pod, error) {
-		return webPod("web", func(p *corev1.Pod) { p.Spec.Containers[0].Image = string(data) }), nil
-	}
+	r.opts.ReadPod = readImage
 	stop := r.start()
 	defer stop()
 	runs := func(image string) *corev1.Pod {
@@ -299,6 +299,138 @@ func TestStaticPodHasMirror(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.await("web-n1", "gone", gone)
+}
+
+// readImage reads a manifest that is an image, or the names of a pod and an image. There are no images named "bad" and "panic".
+func readImage(data []byte, complete func(*corev1.Pod) error) (*corev1.Pod, error) {
+	name, image, named := strings.Cut(string(data), " ")
+	if !named {
+		name, image = "web", string(data)
+	}
+	switch image {
+	case "bad":
+		return nil, errors.New("no such image")
+	case "panic":
+		panic("no such image")
+	}
+	pod := webPod(name, func(p *corev1.Pod) {
+		p.Spec.Containers[0].Image = image
+		if image == "secret" {
+			p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "key"}}
+		}
+	})
+	return pod, complete(pod)
+}
+
+// TestInvalidStaticPodsHarmNoOthers puts files beside that of a running pod that are no pods, that have its name, or whose mirror pod
+// the API server refuses. Each is reported in an event.
+func TestInvalidStaticPodsHarmNoOthers(t *testing.T) {
+	dir := t.TempDir()
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newRig(t)
+	reported := func(message string) {
+		t.Helper()
+		r.api.Await(r, func() error {
+			for _, e := range clienttest.All(r.api, client.Events, "default") {
+				if e.InvolvedObject.Kind == "Node" && e.Reason == "FailedValidation" && strings.Contains(e.Message, message) {
+					return nil
+				}
+			}
+			return fmt.Errorf("no event %q", message)
+		})
+	}
+	r.opts.StaticPodPath, r.opts.ReadPod = dir, readImage
+	stop := r.start()
+	defer stop()
+	write("m.yaml", "web demo:v1")
+	first := r.await("web-n1", "ready", func(p *corev1.Pod) bool { return p != nil && isReady(p) })
+
+	write("a.yaml", "web demo:v2")
+	reported("Error validating pod default/web-n1 from " + dir + `/a.yaml due to duplicate pod name "web-n1", ignoring`)
+	write("b.yaml", "x bad")
+	reported("Error validating static pod from " + dir + "/b.yaml: no such image")
+	write("c.yaml", "x panic")
+	reported("Error validating static pod from " + dir + "/c.yaml: panic: no such image")
+	write("d.yaml", "x secret")
+	reported("Error validating static pod from " + dir + "/d.yaml: static pods may not reference secrets")
+	if err := os.Mkdir(filepath.Join(dir, "e.yaml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	reported("/e.yaml: must be a regular file")
+	write("f.yaml", " demo:v1")
+	reported("/f.yaml: metadata.name: Required value: name is needed for the pod")
+	write("m.yaml", "web bad")
+	reported("/m.yaml: no such image (the pod of the last valid version keeps running)")
+	write("z.yaml", "last demo:v1")
+	r.await("last-n1", "ready", func(p *corev1.Pod) bool { return p != nil && isReady(p) })
+	web := r.await("web-n1", "still ready", func(p *corev1.Pod) bool { return p != nil && isReady(p) })
+	if was, is := first.Status.ContainerStatuses[0].ContainerID, web.Status.ContainerStatuses[0].ContainerID; was != is || web.UID != first.UID {
+		t.Errorf("container %s of pod %s, want %s of %s", is, web.UID, was, first.UID)
+	}
+
+	// Without its file the pod ends, and the other file has its name.
+	if err := os.Remove(filepath.Join(dir, "m.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	r.await("web-n1", "the other one", func(p *corev1.Pod) bool {
+		return p != nil && isReady(p) && p.Status.ContainerStatuses[0].Image == "demo:v2"
+	})
+}
+
+// TestStaticPodPutBackRunsAgain removes the file of a pod and puts it back while the pod ends.
+func TestStaticPodPutBackRunsAgain(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "web.yaml")
+	r := newRig(t)
+	slow := &slowStop{Runtime: r.opts.Runtime, asked: make(chan struct{}, 10), stop: make(chan struct{})}
+	r.opts.Runtime, r.opts.StaticPodPath, r.opts.ReadPod = slow, dir, readImage
+	stop := r.start()
+	defer stop()
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ready := func(p *corev1.Pod) bool { return p != nil && isReady(p) }
+	write(path, "demo:v1")
+	first := r.await("web-n1", "ready", ready)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	<-slow.asked
+	r.await("web-n1", "gone", gone)
+	write(path, "demo:v1")
+	write(filepath.Join(dir, "z.yaml"), "last demo:v1")
+	r.await("last-n1", "ready", ready) // the directory has been read
+	if p := r.pod("web-n1"); p != nil {
+		t.Errorf("a mirror pod shows a pod that ends: %s", brief(p))
+	}
+	close(slow.stop)
+	second := r.await("web-n1", "ready again", ready)
+	if was, is := first.Status.ContainerStatuses[0].ContainerID, second.Status.ContainerStatuses[0].ContainerID; was == is {
+		t.Errorf("container %s was not started again", is)
+	}
+}
+
+// A slowStop is a runtime that stops containers when it is allowed to.
+type slowStop struct {
+	node.Runtime
+	asked, stop chan struct{}
+}
+
+func (s *slowStop) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	s.asked <- struct{}{}
+	select {
+	case <-s.stop:
+	case <-ctx.Done():
+	}
+	return s.Runtime.StopContainer(ctx, id, grace)
 }
 
 // TestForgedStaticPodsAreOrdinary creates pods with the annotations that the agent gives static pods and mirror pods.

@@ -105,9 +105,9 @@ type Options struct {
 	Version  string              // kubelet version to report; "" means "v1.37.0"
 
 	// StaticPodPath is a directory with a manifest for each static pod; "" means that there are none. ReadPod decodes a
-	// manifest and sets the defaults of the API.
+	// manifest, has complete make the pod one of the node, sets the defaults of the API and checks the pod by its rules.
 	StaticPodPath string
-	ReadPod       func(data []byte) (*corev1.Pod, error)
+	ReadPod       func(data []byte, complete func(*corev1.Pod) error) (*corev1.Pod, error)
 
 	// Eviction are the thresholds below which the node evicts pods; nil means those of Config. A node without RootDir
 	// evicts none.
@@ -283,7 +283,10 @@ func New(opts Options) (*Node, error) {
 		metrics:  newMetrics(),
 		health:   health{changed: make(chan struct{}, 1)},
 		streams:  newStreamTransport(),
-		statics:  statics{running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: make(chan struct{}, 1)},
+		statics: statics{
+			running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: make(chan struct{}, 1),
+			ran: map[types.NamespacedName]bool{}, outdated: map[types.NamespacedName]types.UID{},
+		},
 		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction}},
 		workers:  map[types.UID]*worker{}, rooms: map[types.UID][]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
 	}

@@ -218,7 +218,7 @@ func (n *Node) worker(namespace, name string) *worker {
 	defer n.mu.Unlock()
 	if isMirror(pod) {
 		w := n.statics.running[types.NamespacedName{Namespace: namespace, Name: name}]
-		if mirrorFor(w, pod) == nil {
+		if n.statics.mirrorFor(w, pod) == nil {
 			return nil
 		}
 		return w

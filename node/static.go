@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -26,7 +28,12 @@ import (
 // Static pods come from the files of a directory. They run without the API server, which gets a mirror pod for each: a copy
 // that shows the status, and whose deletion only makes the agent create another one. The worker of a static pod has the UID of
 // the pod in the file, which is also the hash of the file. Files are read again when one of them changes; a pod whose file has
-// changed is stopped, and started again when it has ended.
+// changed is stopped, and started again when it has ended. So is one whose file is removed and put back: until it has ended, its
+// mirror pod is not created again, and one that is left of the earlier run is replaced, because the API server does not let
+// containers that have ended run again.
+//
+// A file without a valid pod is reported once, in the log and in an event of the node. The pod that it had before keeps running:
+// files may be read while they are written.
 
 // The annotations of static pods and their mirror pods, as upstream's kubelet has them.
 const (
@@ -43,6 +50,9 @@ type statics struct {
 	wanted  map[types.NamespacedName]*corev1.Pod
 	running map[types.NamespacedName]*worker
 	mirrors map[types.NamespacedName]*corev1.Pod // the mirror pods that there are
+	ran     map[types.NamespacedName]bool        // the agent has run a pod of this name
+	// outdated are the mirror pods of earlier runs, by UID. They are deleted, and show no status.
+	outdated map[types.NamespacedName]types.UID
 	wake    chan struct{}                        // holds one: mirror pods may have to be created or deleted
 }
 
@@ -69,9 +79,10 @@ func isStatic(pod *corev1.Pod) bool { return pod.Annotations[configSource] == "f
 // followStatic keeps the static pods those of the directory until ctx is cancelled. Read is called after the first reading.
 func (n *Node) followStatic(ctx context.Context, read func()) {
 	dir := n.opts.StaticPodPath
+	var files map[string]staticFile
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := filewatch.Follow(ctx, []string{dir + "/"}, func() {
-			n.readStatic(dir)
+			files = n.readStatic(dir, files)
 			read()
 		})
 		if ctx.Err() != nil {
@@ -85,35 +96,76 @@ func (n *Node) followStatic(ctx context.Context, read func()) {
 	}
 }
 
-// readStatic reads all files of the directory. A file that is no valid pod is reported and left out.
-func (n *Node) readStatic(dir string) {
+// A staticFile is a file of a static pod.
+type staticFile struct {
+	pod   *corev1.Pod // of the last valid version; nil if there was none
+	fault string      // what is wrong with the newest version
+}
+
+// readStatic reads all files of the directory, and returns what is in them by path; before is what it returned the last time.
+func (n *Node) readStatic(dir string, before map[string]staticFile) map[string]staticFile {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		n.log.Warn("static pods can't be read", "directory", dir, "err", err)
-		return
+		return before
 	}
-	wanted := map[types.NamespacedName]*corev1.Pod{}
+	files := map[string]staticFile{}
+	var paths []string // with a pod; first those that had one before, so that no new file takes the name of a running pod
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		pod, err := n.staticPod(path)
+		var f staticFile
+		err := run.Catch(func() (err error) {
+			f.pod, err = n.staticPod(path)
+			return err
+		})
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed right now
+		}
+		old := before[path]
 		if err != nil {
-			n.log.Error("invalid static pod", "file", path, "err", err)
+			f.fault, f.pod = "Error validating static pod from "+path+": "+err.Error(), old.pod
+			if f.pod != nil {
+				f.fault += " (the pod of the last valid version keeps running)"
+			}
+		}
+		files[path] = f
+		if f.pod != nil {
+			paths = append(paths, path)
+		}
+	}
+	slices.SortStableFunc(paths, func(a, b string) int { return cmp.Compare(age(before[a]), age(before[b])) })
+	wanted := map[types.NamespacedName]*corev1.Pod{}
+	for _, path := range paths {
+		f := files[path]
+		key := types.NamespacedName{Namespace: f.pod.Namespace, Name: f.pod.Name}
+		if wanted[key] == nil {
+			wanted[key] = f.pod
 			continue
 		}
-		key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-		if wanted[key] != nil {
-			n.log.Error("two static pods have one name, the second one is left out", "file", path, "pod", key)
-			continue
+		files[path] = staticFile{fault: fmt.Sprintf("Error validating pod %s from %s due to duplicate pod name %q, ignoring", key, path, f.pod.Name)}
+	}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if f := files[path]; f.fault != "" && f.fault != before[path].fault {
+			n.log.Error("invalid static pod", "file", path, "err", f.fault)
+			n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, "FailedValidation", "%s", f.fault)
 		}
-		wanted[key] = pod
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.statics.wanted = wanted
 	n.syncStatic()
+	return files
+}
+
+// age is less for a file that had a pod before.
+func age(before staticFile) int {
+	if before.pod != nil {
+		return 0
+	}
+	return 1
 }
 
 // staticPod reads one file.
@@ -129,28 +181,76 @@ func (n *Node) staticPod(path string) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod, err := n.opts.ReadPod(data)
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", n.opts.Name, path, data))
+	pod, err := n.opts.ReadPod(data, func(pod *corev1.Pod) error { return n.complete(pod, hex.EncodeToString(sum[:16])) })
 	if err != nil {
 		return nil, err
 	}
-	if pod.Name == "" {
-		return nil, fmt.Errorf("metadata.name: must not be empty")
+	if kind := apiReference(pod); kind != "" {
+		return nil, fmt.Errorf("static pods may not reference %s", kind)
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", n.opts.Name, path, data))
-	hash := hex.EncodeToString(sum[:16])
-	pod.UID = types.UID(hash)
-	pod.Name += "-" + n.opts.Name
-	pod.Namespace = cmp.Or(pod.Namespace, metav1.NamespaceDefault)
-	pod.Annotations = maps.Clone(pod.Annotations)
+	return pod, nil
+}
+
+// complete makes the pod of a file one of this node. The hash is that of the file.
+func (n *Node) complete(pod *corev1.Pod, hash string) error {
+	if pod.Name == "" {
+		return errors.New("metadata.name: Required value: name is needed for the pod")
+	}
+	pod.ObjectMeta = metav1.ObjectMeta{
+		Name: pod.Name + "-" + n.opts.Name, Namespace: cmp.Or(pod.Namespace, metav1.NamespaceDefault), UID: types.UID(hash),
+		Labels: pod.Labels, Annotations: maps.Clone(pod.Annotations), Finalizers: pod.Finalizers,
+	}
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
+	delete(pod.Annotations, corev1.MirrorPodAnnotationKey)
 	pod.Annotations[configSource], pod.Annotations[configHash] = "file", hash
 	pod.Annotations[configSeen] = time.Now().Format(time.RFC3339Nano)
 	pod.Spec.NodeName = n.opts.Name
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
-	return pod, nil
+	return nil
+}
+
+// apiReference returns which objects of the API a pod refers to, in upstream's words; "" if there are none. Static pods have to
+// run without the API server.
+func apiReference(pod *corev1.Pod) string {
+	refs := named(pod)
+	switch {
+	case pod.Spec.ServiceAccountName != "" || pod.Spec.DeprecatedServiceAccount != "":
+		return "serviceaccounts"
+	case slices.ContainsFunc(refs, func(r reference) bool { return r.secret }):
+		return "secrets"
+	case len(refs) > 0:
+		return "configmaps"
+	case len(pod.Spec.ResourceClaims) > 0:
+		return "resourceclaims"
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		switch {
+		case v.CSI != nil:
+			return "csidrivers (via CSI volumes)"
+		case v.PersistentVolumeClaim != nil:
+			return "persistentvolumeclaims"
+		case v.Ephemeral != nil:
+			return "persistentvolumeclaims (via ephemeral volumes)"
+		case v.Projected == nil:
+			continue
+		}
+		for _, s := range v.Projected.Sources {
+			switch {
+			case s.ServiceAccountToken != nil:
+				return "serviceaccounts (via projected volumes)"
+			case s.ClusterTrustBundle != nil:
+				return "clustertrustbundles"
+			case s.PodCertificate != nil:
+				return "podcertificates"
+			}
+		}
+	}
+	return ""
 }
 
 // syncStatic starts the workers of wanted static pods and stops the others. The caller holds mu.
@@ -167,11 +267,15 @@ func (n *Node) syncStatic() {
 		if s.running[key] != nil {
 			continue
 		}
+		if m := s.mirrors[key]; m != nil && s.ran[key] {
+			s.outdated[key] = m.UID
+		}
+		s.ran[key] = true
 		rejection := n.admit(pod, n.object())
 		f := n.found[pod.UID]
 		delete(n.found, pod.UID)
 		w := n.startWorker(pod, f, rejection)
-		w.mirrored(mirrorFor(w, s.mirrors[key]))
+		w.mirrored(s.mirrorFor(w, s.mirrors[key]))
 		s.running[key] = w
 	}
 	select {
@@ -182,8 +286,9 @@ func (n *Node) syncStatic() {
 
 // mirrorFor returns a mirror pod if it is the copy of the static pod of a worker, and otherwise nil. Any user who may create pods can
 // write the annotations of a mirror pod: it counts only with the name of the static pod as well.
-func mirrorFor(w *worker, pod *corev1.Pod) *corev1.Pod {
-	if w == nil || pod == nil || pod.Annotations[configHash] != string(w.uid) {
+// The caller holds Node.mu.
+func (s *statics) mirrorFor(w *worker, pod *corev1.Pod) *corev1.Pod {
+	if w == nil || pod == nil || pod.Annotations[configHash] != string(w.uid) || s.outdated[w.key] == pod.UID {
 		return nil
 	}
 	return pod
@@ -195,11 +300,12 @@ func (n *Node) mirrorChanged(old, pod *corev1.Pod) {
 	key := types.NamespacedName{Namespace: named.Namespace, Name: named.Name}
 	if pod == nil {
 		delete(n.statics.mirrors, key)
+		delete(n.statics.outdated, key)
 	} else {
 		n.statics.mirrors[key] = pod
 	}
 	if w := n.statics.running[key]; w != nil {
-		w.mirrored(mirrorFor(w, pod))
+		w.mirrored(n.statics.mirrorFor(w, pod))
 	}
 	select {
 	case n.statics.wake <- struct{}{}:
@@ -214,50 +320,94 @@ func (n *Node) mirror(ctx context.Context) {
 	case <-n.ready:
 	case <-ctx.Done():
 	}
-	for failures := 0; ctx.Err() == nil; {
-		if err := n.syncMirrors(ctx); err != nil && ctx.Err() == nil {
-			if failures++; failures == 1 {
-				n.log.Warn("mirror pods can't be written, will try again", "err", err)
-			}
-			run.Pause(ctx, pauseAfter(failures))
-			continue
+	refused := map[types.NamespacedName]mirrorFailure{}
+	for ctx.Err() == nil {
+		next := n.syncMirrors(ctx, refused, time.Now())
+		var alarm <-chan time.Time
+		if !next.IsZero() {
+			alarm = time.After(time.Until(next))
 		}
-		failures = 0
 		select {
 		case <-n.statics.wake:
+		case <-alarm:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// syncMirrors creates and deletes mirror pods once.
-func (n *Node) syncMirrors(ctx context.Context) error {
+// A mirrorFailure is a failure to write a mirror pod. The mirror pods of other static pods do not wait for it.
+type mirrorFailure struct {
+	failures int
+	again    time.Time
+	text     string
+}
+
+// syncMirrors creates and deletes mirror pods once. It returns when to try again what has failed; the zero time if nothing has.
+func (n *Node) syncMirrors(ctx context.Context, refused map[types.NamespacedName]mirrorFailure, now time.Time) (next time.Time) {
 	n.mu.Lock()
-	wanted := maps.Clone(n.statics.wanted)
+	wanted, outdated := maps.Clone(n.statics.wanted), maps.Clone(n.statics.outdated)
+	for key := range wanted {
+		if w := n.statics.running[key]; w != nil && w.leaving() {
+			delete(wanted, key) // it will be another run
+		}
+	}
+	static := maps.Clone(n.statics.wanted)
 	n.mu.Unlock()
+	write := func(key types.NamespacedName, f func() error) {
+		r := refused[key]
+		if now.Before(r.again) {
+			next = earliest(next, r.again)
+			return
+		}
+		err := f()
+		if err == nil || ctx.Err() != nil {
+			delete(refused, key)
+			return
+		}
+		r.failures++
+		r.again = now.Add(pauseAfter(r.failures))
+		if r.text != err.Error() {
+			r.text = err.Error()
+			n.log.Warn("a mirror pod can't be written, will try again", "pod", key, "err", err)
+		}
+		refused[key] = r
+		next = earliest(next, r.again)
+	}
 	for _, pod := range n.pods.List("") {
 		key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-		static := wanted[key]
-		switch {
-		case !isMirror(pod):
-		case static != nil && pod.Annotations[configHash] == string(static.UID) && pod.DeletionTimestamp == nil:
+		if !isMirror(pod) {
+			continue
+		}
+		if s := static[key]; s != nil && pod.Annotations[configHash] == string(s.UID) && pod.DeletionTimestamp == nil && outdated[key] != pod.UID {
 			delete(wanted, key)
-		default:
+			continue
+		}
+		write(key, func() error {
 			err := client.Pods.Delete(ctx, n.opts.Client, key.Namespace, key.Name, metav1.DeleteOptions{
 				GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &pod.UID},
 			})
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				return err
+			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+				return nil
 			}
-		}
+			return err
+		})
 	}
 	names := slices.SortedFunc(maps.Keys(wanted), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
 	for _, key := range names {
-		if _, err := client.Pods.Create(ctx, n.opts.Client, n.mirrorOf(wanted[key])); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("pod %s: %w", key, err)
+		write(key, func() error {
+			_, err := client.Pods.Create(ctx, n.opts.Client, n.mirrorOf(wanted[key]))
+			if apierrors.IsAlreadyExists(err) {
+				return nil
+			}
+			return err
+		})
+	}
+	for key := range refused {
+		if static[key] == nil {
+			delete(refused, key)
 		}
 	}
-	return nil
+	return next
 }
 
 // mirrorOf returns the mirror pod of a static pod. The node owns it.

@@ -155,6 +155,13 @@ func (w *worker) leave() {
 	w.nudge()
 }
 
+// leaving reports whether leave was called.
+func (w *worker) leaving() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.gone
+}
+
 // touch records that the pod's containers have changed.
 func (w *worker) touch() {
 	w.mu.Lock()
