@@ -280,9 +280,9 @@ func New(opts Options) (*Node, error) {
 		recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log),
 		slots:    make(chan struct{}, opts.Starts), probeSlots: make(chan struct{}, maxProbes),
 		ready: make(chan struct{}), listening: make(chan struct{}),
-		metrics:  newMetrics(),
-		health:   health{changed: make(chan struct{}, 1)},
-		streams:  newStreamTransport(),
+		metrics: newMetrics(),
+		health:  health{changed: make(chan struct{}, 1)},
+		streams: newStreamTransport(),
 		statics: statics{
 			running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: make(chan struct{}, 1),
 			ran: map[types.NamespacedName]bool{}, outdated: map[types.NamespacedName]types.UID{},

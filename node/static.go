@@ -53,7 +53,7 @@ type statics struct {
 	ran     map[types.NamespacedName]bool        // the agent has run a pod of this name
 	// outdated are the mirror pods of earlier runs, by UID. They are deleted, and show no status.
 	outdated map[types.NamespacedName]types.UID
-	wake    chan struct{}                        // holds one: mirror pods may have to be created or deleted
+	wake     chan struct{} // holds one: mirror pods may have to be created or deleted
 }
 
 // isMirror reports whether a pod of the API server is the copy of a static pod.
