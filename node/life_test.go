@@ -260,6 +260,47 @@ func TestResizeInPlace(t *testing.T) {
 	})
 }
 
+// TestPodLevelResize resizes a pod with resources as a whole, whose one container has no limit of its own.
+func TestPodLevelResize(t *testing.T) {
+	withScript(t, func([]string) int32 { return 0 }, func(r *rig, s *scripted) {
+		whole := func(memory string) *corev1.ResourceRequirements {
+			list := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory), corev1.ResourceCPU: resource.MustParse("1m")}
+			return &corev1.ResourceRequirements{Requests: list, Limits: list}
+		}
+		r.create(webPod("web", func(p *corev1.Pod) { p.Spec.Resources = whole("64Mi") }))
+		if p := r.await("web", "ready", isReady); p.Status.QOSClass != corev1.PodQOSGuaranteed {
+			t.Errorf("class %s", p.Status.QOSClass)
+		}
+		resize := func(memory string) {
+			patch := []byte(`{"spec":{"resources":{"limits":{"memory":"` + memory + `"},"requests":{"memory":"` + memory + `"}}}}`)
+			if _, err := client.Pods.Patch(r.Context(), r.api, "default", "web", types.StrategicMergePatchType, patch, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		has := func(memory string) func(*corev1.Pod) bool {
+			return func(p *corev1.Pod) bool {
+				q := resource.MustParse(memory)
+				return p.Status.Resources != nil && p.Status.Resources.Limits.Memory().Cmp(q) == 0 && p.Status.AllocatedResources.Memory().Cmp(q) == 0
+			}
+		}
+		resize("128Mi")
+		r.await("web", "resized", has("128Mi"))
+		r.awaitEvent("Pod resize completed: ")
+		resize("100000Gi")
+		p := r.await("web", "deferred", func(p *corev1.Pod) bool {
+			return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonDeferred
+			})
+		})
+		if !has("128Mi")(p) {
+			t.Errorf("resources %v, want those from before", p.Status.Resources)
+		}
+		if want := []string{"update web 128Mi"}; !slices.Equal(s.noted(), want) {
+			t.Errorf("calls %q, want %q", s.noted(), want)
+		}
+	})
+}
+
 func TestStaticPodHasMirror(t *testing.T) {
 	dir := t.TempDir()
 	write := func(image string) {

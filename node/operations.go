@@ -37,7 +37,7 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 	switch a.Verb {
 	case lifecycle.Fail: // the worker only remembers it
 	case lifecycle.SetUp:
-		pod := w.view.Pod
+		pod := w.view.Granted()
 		w.begin(a, now, false, func(ctx context.Context) func() { return w.setUp(ctx, pod, a) })
 	case lifecycle.Start:
 		m := w.making(a)
@@ -50,6 +50,8 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 		w.begin(a, now, true, func(ctx context.Context) func() { return w.start(ctx, m) })
 	case lifecycle.Update:
 		w.apply(a, now)
+	case lifecycle.Enforce:
+		w.enforce(a, now)
 	case lifecycle.PreStop:
 		w.ending(a, now)
 		w.preStop(a, now)
@@ -297,13 +299,8 @@ type order struct {
 }
 
 func (w *worker) making(a lifecycle.Action) order {
-	o := order{pod: w.view.Pod, attempt: a.Attempt}
+	o := order{pod: w.view.Granted(), attempt: a.Attempt}
 	o.container, _ = lifecycle.Spec(o.pod, a.Container)
-	if granted, ok := w.view.Memory.Resize.Allocated[a.Container]; ok {
-		c := *o.container
-		c.Resources = granted
-		o.container = &c
-	}
 	for i := range o.pod.Spec.EphemeralContainers {
 		if e := &o.pod.Spec.EphemeralContainers[i]; e.Name == a.Container {
 			o.target = e.TargetContainerName
@@ -317,7 +314,7 @@ func (w *worker) making(a lifecycle.Action) order {
 	for _, c := range w.view.Containers {
 		if c.Name == a.Container && c.State != lifecycle.Running {
 			o.old = append(o.old, c)
-			if had, ok := w.view.Memory.Resize.Applied[c.ID]; ok && c.Attempt == a.Attempt-1 && !lifecycle.SameResources(had, o.container.Resources) {
+			if had, ok := w.view.Memory.Resize.Applied[c.ID]; ok && c.Attempt == a.Attempt-1 && !lifecycle.SameResources(had, lifecycle.Effective(o.container.Resources, o.pod.Spec.Resources)) {
 				o.limits = w.between("")
 			}
 		}
@@ -418,7 +415,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 		case fail == nil:
 			delete(w.view.Memory.Failures, name)
 			delete(w.pulls, o.container.Image)
-			w.view.Memory.Resize.Applied[id] = o.container.Resources
+			w.view.Memory.Resize.Applied[id] = lifecycle.Effective(o.container.Resources, o.pod.Spec.Resources)
 			for _, image := range volumeImages(o.pod) {
 				delete(w.pulls, image)
 			}

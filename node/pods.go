@@ -189,7 +189,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 		run.Shield(w.log, func() {
 			n.objects.hold(pod)
 			if f != nil {
-				n.adoptCgroup(w.log, pod)
+				n.adoptCgroup(w.log, w.view.Granted())
 			}
 			w.decide(ctx, rejection)
 		})

@@ -34,6 +34,28 @@ func (w *worker) adoptResources(pod *corev1.Pod) {
 			r.Allocated[c.Name] = c.Resources
 		}
 	})
+	r.Whole = adoptedWhole(pod)
+	r.Enforced = r.Whole
+}
+
+// adoptedWhole returns the resources of a pod as a whole that its status reports, which also has those of its containers.
+func adoptedWhole(pod *corev1.Pod) *corev1.ResourceRequirements {
+	if pod.Spec.Resources == nil || pod.Status.Resources == nil {
+		return pod.Spec.Resources
+	}
+	of := func(spec, status corev1.ResourceList) corev1.ResourceList {
+		list := maps.Clone(spec)
+		for name := range spec {
+			if q, reported := status[name]; reported {
+				q.Sub(pod.Spec.Overhead[name])
+				list[name] = q
+			}
+		}
+		return list
+	}
+	return &corev1.ResourceRequirements{
+		Requests: of(pod.Spec.Resources.Requests, pod.Status.Resources.Requests), Limits: of(pod.Spec.Resources.Limits, pod.Status.Resources.Limits),
+	}
 }
 
 // resizable calls f for each container of a pod whose resources can change while it runs.
@@ -50,7 +72,8 @@ func resizable(pod *corev1.Pod, f func(*corev1.Container)) {
 
 // allocate asks the node for the resources of the specification, if it has granted other ones.
 func (w *worker) allocate() {
-	r, pod, same := &w.view.Memory.Resize, w.view.Pod, true
+	r, pod := &w.view.Memory.Resize, w.view.Pod
+	same := lifecycle.SameWhole(r.Whole, pod.Spec.Resources)
 	resizable(pod, func(c *corev1.Container) {
 		same = same && lifecycle.SameResources(r.Allocated[c.Name], c.Resources)
 	})
@@ -58,7 +81,7 @@ func (w *worker) allocate() {
 		r.Pending = lifecycle.Verdict{}
 		return
 	}
-	if refusal := w.n.regrant(w.uid, pod, r.Allocated); refusal != nil {
+	if refusal := w.n.regrant(w.uid, pod, w.view.Granted()); refusal != nil {
 		pending := lifecycle.Verdict{Reason: corev1.PodReasonDeferred, Message: refusal.Message}
 		if r.Pending != pending {
 			r.Pending = pending
@@ -67,6 +90,10 @@ func (w *worker) allocate() {
 		return
 	}
 	resizable(pod, func(c *corev1.Container) { r.Allocated[c.Name] = c.Resources })
+	r.Whole = pod.Spec.Resources
+	if len(w.view.Sandboxes) == 0 {
+		r.Enforced = r.Whole // there is no cgroup yet
+	}
 	r.Pending, r.Error, r.Retry = lifecycle.Verdict{}, "", time.Time{}
 	if w.view.Resizing() {
 		w.resizing = true
@@ -109,21 +136,21 @@ func resizeSummary(pod *corev1.Pod, failure string) string {
 
 // regrant counts a pod with the resources of its specification in place of those granted before, if the node has them.
 // Otherwise it returns why not, and the pod is tried again when another one has freed its resources.
-func (n *Node) regrant(uid types.UID, pod *corev1.Pod, granted map[string]corev1.ResourceRequirements) *lifecycle.Rejection {
-	wanted, old := pod.DeepCopy(), pod.DeepCopy()
-	for _, p := range []*corev1.Pod{wanted, old} {
+func (n *Node) regrant(uid types.UID, pod, granted *corev1.Pod) *lifecycle.Rejection {
+	wanted, old := *pod, *granted
+	for _, p := range []*corev1.Pod{&wanted, &old} {
 		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = nil, nil
+		p.Status.Resources, p.Status.AllocatedResources = nil, nil
 	}
-	resizable(old, func(c *corev1.Container) { c.Resources = granted[c.Name] })
 	object := n.object()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.taken.Unplace(uid)
 	n.taken.SetNode(object)
-	counted := plugin.NewPod(wanted)
+	counted := plugin.NewPod(&wanted)
 	refusal := lifecycle.Fits(counted, n.taken.Snapshot.Node(n.opts.Name))
 	if refusal != nil {
-		counted = plugin.NewPod(old)
+		counted = plugin.NewPod(&old)
 		n.deferred[uid] = true
 	} else {
 		delete(n.deferred, uid)
@@ -145,14 +172,11 @@ func (n *Node) freed(uid types.UID) {
 
 // apply has the runtime apply the granted resources to a running container.
 func (w *worker) apply(a lifecycle.Action, now time.Time) {
-	spec, _ := lifecycle.Spec(w.view.Pod, a.Container)
-	c := *spec
-	c.Resources = w.view.Memory.Resize.Allocated[c.Name]
-	qos := w.view.Pod.Status.QOSClass
-	if qos == "" {
-		qos = lifecycle.QOS(w.view.Pod)
-	}
-	asked := crispec.Resources(w.view.Pod, qos, &c, w.n.machine.spec())
+	pod := w.view.Granted()
+	c, _ := lifecycle.Spec(pod, a.Container)
+	qos := qosOf(pod)
+	asked := crispec.Resources(pod, qos, c, w.n.machine.spec())
+	applied := lifecycle.Effective(c.Resources, pod.Spec.Resources)
 	during, after := w.between(""), w.between(c.Name)
 	w.begin(a, now, false, func(ctx context.Context) func() {
 		err := w.n.limit(during, qos)
@@ -167,19 +191,48 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 			switch {
 			case ctx.Err() != nil:
 			case err == nil:
-				r.Applied[a.ID], r.Error, r.Retry = c.Resources, "", time.Time{}
+				r.Applied[a.ID], r.Error, r.Retry = applied, "", time.Time{}
 			default:
-				r.Error, r.Retry = sentence(err), time.Now().Add(retryPause)
-				w.event(corev1.EventTypeWarning, "ResizeError", "Pod resize error: %s", resizeSummary(w.view.Pod, r.Error))
+				w.notResized(err)
 			}
 		}
 	})
 }
 
+// enforce sets the granted resources of the pod as a whole in its cgroup.
+func (w *worker) enforce(a lifecycle.Action, now time.Time) {
+	pod := w.view.Granted()
+	w.begin(a, now, false, func(ctx context.Context) func() {
+		err := w.n.limit(pod, qosOf(pod))
+		return func() {
+			r := &w.view.Memory.Resize
+			switch {
+			case ctx.Err() != nil:
+			case err == nil:
+				r.Enforced, r.Error, r.Retry = pod.Spec.Resources, "", time.Time{}
+			default:
+				w.notResized(err)
+			}
+		}
+	})
+}
+
+// notResized reports that granted resources could not be applied. They are tried again.
+func (w *worker) notResized(err error) {
+	r := &w.view.Memory.Resize
+	r.Error, r.Retry = sentence(err), time.Now().Add(retryPause)
+	w.event(corev1.EventTypeWarning, "ResizeError", "Pod resize error: %s", resizeSummary(w.view.Pod, r.Error))
+}
+
 // between returns the pod as its cgroup has to allow it in the middle of a resize: each container has the larger of its old and
-// its new resources. The container called done has its new ones.
+// its new resources, and so has the pod as a whole. The container called done has its new ones.
 func (w *worker) between(done string) *corev1.Pod {
 	r, pod := &w.view.Memory.Resize, w.view.Pod.DeepCopy()
+	pod.Spec.Resources = r.Whole
+	if r.Whole != nil && r.Enforced != nil {
+		whole := larger(*r.Whole, *r.Enforced)
+		pod.Spec.Resources = &whole
+	}
 	old := map[string]corev1.ResourceRequirements{}
 	for _, c := range w.view.Containers {
 		if have, ok := r.Applied[c.ID]; ok && c.State == lifecycle.Running && c.Name != done {

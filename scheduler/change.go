@@ -90,10 +90,19 @@ func changeOf(before, after *corev1.Pod) plugin.Action {
 	}
 	same := func(b, a corev1.Container) bool { return sameAmounts(b.Resources.Requests, a.Resources.Requests) }
 	if !slices.EqualFunc(before.Spec.Containers, after.Spec.Containers, same) || !slices.EqualFunc(before.Spec.InitContainers, after.Spec.InitContainers, same) ||
-		!equality.Semantic.DeepEqual(before.Spec.Resources, after.Spec.Resources) {
+		!equality.Semantic.DeepEqual(before.Spec.Resources, after.Spec.Resources) ||
+		!sameAmounts(before.Status.AllocatedResources, after.Status.AllocatedResources) || !sameAmounts(applied(before), applied(after)) {
 		a |= plugin.PodScaledDown
 	}
 	return a
+}
+
+// applied returns the requests of a pod that its node has applied.
+func applied(pod *corev1.Pod) corev1.ResourceList {
+	if pod.Status.Resources == nil {
+		return nil
+	}
+	return pod.Status.Resources.Requests
 }
 
 func sameAmounts(a, b corev1.ResourceList) bool {

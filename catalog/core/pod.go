@@ -80,7 +80,7 @@ func pods() *catalog.Kind {
 					Prepare: catalog.Prepare(prepareResize),
 					Only: []string{
 						"spec.containers.*.resources", "spec.containers.*.resizePolicy",
-						"spec.initContainers.*.resources", "spec.initContainers.*.resizePolicy",
+						"spec.initContainers.*.resources", "spec.initContainers.*.resizePolicy", "spec.resources",
 					},
 					Counts:   true,
 					Validate: catalog.Validate(validateResize),

@@ -19,6 +19,8 @@ const (
 	Start Verb = "start"
 	// Update applies the granted resources to one running container.
 	Update Verb = "update"
+	// Enforce applies the granted resources of the pod as a whole to its cgroup.
+	Enforce Verb = "enforce"
 	// PreStop runs the preStop hook of one container, for at most Grace.
 	PreStop Verb = "pre-stop"
 	// Stop ends one container within Grace.
@@ -56,7 +58,7 @@ func (a Action) Key() string {
 		return "start"
 	case Update, PreStop, Stop, Release, Discard:
 		return string(a.Verb) + " " + a.ID
-	case Unprepare, Remove, Fail: // the pod has one of each
+	case Enforce, Unprepare, Remove, Fail: // the pod has one of each
 	}
 	return string(a.Verb)
 }
@@ -72,7 +74,7 @@ func (a Action) String() string {
 		return fmt.Sprintf("%s %s grace=%s", a.Verb, a.ID, a.Grace)
 	case Fail:
 		return "fail " + a.Verdict.Reason
-	case Unprepare, Remove:
+	case Enforce, Unprepare, Remove:
 		return string(a.Verb)
 	case Update, Release, Discard: // their ID says it all
 	}
@@ -201,6 +203,7 @@ func (d *Decision) run(v *View) {
 	if d.clear(v, s) {
 		return
 	}
+	d.enforce(v)
 	d.debug(v)
 	if !d.initialize(v, s) {
 		return

@@ -55,6 +55,7 @@ func (r Runtime) Status(v View) corev1.PodStatus {
 		c := (*corev1.Container)(&v.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, r.container(&v, c, ephemeral, over))
 	}
+	wholeStatus(&v, &s)
 	s.Phase = phase(&v, &s)
 	if l := &v.Last; podstate.FinishedIn(l) && s.Reason == "" {
 		s.Reason, s.Message = l.Reason, l.Message
@@ -259,8 +260,8 @@ func (r Runtime) running(v *View, c *corev1.Container, s *corev1.ContainerStatus
 	if granted := v.granted(c); len(granted.Requests) > 0 {
 		s.AllocatedResources = granted.Requests
 	}
-	applied := v.applied(c, id)
-	s.Resources = &corev1.ResourceRequirements{Limits: applied.Limits, Requests: applied.Requests}
+	applied := own(v.applied(c, id), v.granted(c))
+	s.Resources = &applied
 	for _, m := range c.VolumeMounts {
 		vm := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
@@ -528,18 +529,27 @@ func readyCondition(v *View, s *corev1.PodStatus, containers corev1.PodCondition
 	return condition(corev1.PodReady, true, "", "")
 }
 
-// QOS returns the pod's quality of service class.
+// QOS returns the pod's quality of service class. Resources of the pod as a whole count in place of those of its containers
+// (KEP-2837).
 func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 	guaranteed, asks := true, false
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			r := &list[i].Resources
-			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-				request, limit := r.Requests[name], r.Limits[name]
-				asks = asks || !request.IsZero() || !limit.IsZero()
-				if limit.IsZero() || !request.IsZero() && request.Cmp(limit) != 0 {
-					guaranteed = false
-				}
+	count := func(r *corev1.ResourceRequirements) {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			request, limit := r.Requests[name], r.Limits[name]
+			asks = asks || !request.IsZero() || !limit.IsZero()
+			if limit.IsZero() || !request.IsZero() && request.Cmp(limit) != 0 {
+				guaranteed = false
+			}
+		}
+	}
+	if pod.Spec.Resources != nil {
+		count(pod.Spec.Resources)
+	}
+	if !asks {
+		guaranteed = true
+		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				count(&list[i].Resources)
 			}
 		}
 	}

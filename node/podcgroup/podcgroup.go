@@ -193,6 +193,7 @@ func resources(l *cri.LinuxContainerResources) *cgroups.Resources {
 	r := &cgroups.Resources{
 		CpuShares: uint64(max(0, l.GetCpuShares())), CpuQuota: l.GetCpuQuota(), CpuPeriod: uint64(max(0, l.GetCpuPeriod())),
 		Memory: l.GetMemoryLimitInBytes(), Unified: l.GetUnified(), SkipDevices: true, SkipFreezeOnSet: true,
+		MemoryCheckBeforeUpdate: true, // cgroup v2 would kill processes for a limit below what is in use; v1 refuses it
 	}
 	if Unified() {
 		r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares)

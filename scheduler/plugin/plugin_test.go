@@ -34,6 +34,36 @@ func sidecar(c corev1.Container) corev1.Container {
 	return c
 }
 
+// TestResizedPodCountsWithTheLarger has a pod whose node has not applied a resize yet, or cannot.
+func TestResizedPodCountsWithTheLarger(t *testing.T) {
+	status := func(granted, applied corev1.Container, reason string) corev1.PodStatus {
+		s := corev1.PodStatus{AllocatedResources: granted.Resources.Requests, Resources: &corev1.ResourceRequirements{Requests: applied.Resources.Requests}}
+		if reason != "" {
+			s.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason}}
+		}
+		return s
+	}
+	spec := corev1.PodSpec{
+		Containers: []corev1.Container{container("100m", "1Ki")},
+		Resources:  &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), "hugepages-2Mi": resource.MustParse("4Mi")}},
+	}
+	pages := map[corev1.ResourceName]int64{"hugepages-2Mi": 4 << 20}
+	for _, tt := range []struct {
+		name   string
+		status corev1.PodStatus
+		want   plugin.Resources
+	}{
+		{"no status", corev1.PodStatus{}, plugin.Resources{MilliCPU: 2000, Memory: 1024, Other: pages}},
+		{"smaller soon", status(container("2", "1Ki"), container("3", "2Ki"), ""), plugin.Resources{MilliCPU: 3000, Memory: 2048, Other: pages}},
+		{"deferred", status(container("1", "1Ki"), container("1", "1Ki"), corev1.PodReasonDeferred), plugin.Resources{MilliCPU: 2000, Memory: 1024, Other: pages}},
+		{"infeasible", status(container("1", "1Ki"), container("500m", "1Ki"), corev1.PodReasonInfeasible), plugin.Resources{MilliCPU: 1000, Memory: 1024}},
+	} {
+		if diff := cmp.Diff(tt.want, plugin.NewPod(&corev1.Pod{Spec: spec, Status: tt.status}).Requests); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
 func TestRequestsOfAPod(t *testing.T) {
 	tests := []struct {
 		name string

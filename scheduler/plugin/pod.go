@@ -1,7 +1,9 @@
 package plugin
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -163,9 +165,43 @@ func podResources(p *corev1.Pod, complete func(*corev1.Container, *Resources)) R
 		if _, ok := whole.Requests[corev1.ResourceMemory]; ok {
 			sum.Memory = r.Memory
 		}
+		for name, amount := range r.Other {
+			if !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+				continue
+			}
+			if sum.Other == nil {
+				sum.Other = map[corev1.ResourceName]int64{}
+			}
+			sum.Other[name] = amount
+		}
 	}
 	if p.Spec.Overhead != nil {
 		sum.Add(NewResources(p.Spec.Overhead))
 	}
-	return sum
+	return inUse(p, sum)
+}
+
+// inUse returns the larger of what a pod requests, what its node has granted it and what it has, while it is resized in place. A
+// resize that the node cannot make is not counted.
+func inUse(p *corev1.Pod, requests Resources) Resources {
+	s := &p.Status
+	if s.AllocatedResources == nil || s.Resources == nil || s.Resources.Requests == nil {
+		return requests
+	}
+	used := NewResources(s.AllocatedResources)
+	used.own()
+	used.atLeast(NewResources(s.Resources.Requests))
+	if !infeasible(s) {
+		used.atLeast(requests)
+	}
+	// The status counts no container as more than it requests.
+	requests.MilliCPU, requests.Memory, requests.Other = used.MilliCPU, used.Memory, used.Other
+	return requests
+}
+
+// infeasible reports whether the node of a pod has refused its resize for good.
+func infeasible(s *corev1.PodStatus) bool {
+	return slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible
+	})
 }
