@@ -45,6 +45,7 @@ func (n *Node) openDrivers() error {
 	n.claims = dra.New(dra.Options{
 		Root: n.files.root, Claim: n.resourceClaim, Wipe: n.wipeSlices, Registered: n.driverRegistered, Changed: n.nudge, Log: n.log,
 	})
+	n.metrics.registry.MustRegister(n.claims.Metrics())
 	n.registry = pluginregistry.New(pluginregistry.Options{
 		Sockets: pluginregistry.Sockets(n.files.root), Log: n.log,
 		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.csi, registration.DRAPlugin: n.claims},

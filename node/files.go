@@ -311,6 +311,47 @@ func addSecret(p volume.Payload, pod *corev1.Pod, facts crispec.Facts, name stri
 	return p.Add("secret", s.Data, items, mode, may)
 }
 
+// private returns a file with a token or a key in it. As in kubelet it is for its owner alone if all containers run as one user,
+// whose it is then, or if the pod has an fsGroup, whose members may read it.
+func private(pod *corev1.Pod, data []byte, mode int32) volume.File {
+	f := volume.File{Data: data, Mode: mode, User: onlyUser(&pod.Spec)}
+	if sc := pod.Spec.SecurityContext; f.User != nil || sc != nil && sc.FSGroup != nil {
+		f.Mode = 0o600
+	}
+	return f
+}
+
+// onlyUser returns the user as whom all containers run, as far as the specification says; nil if one says nothing, or there are more.
+func onlyUser(spec *corev1.PodSpec) (user *int64) {
+	of := func(own *corev1.SecurityContext) bool {
+		var uid *int64
+		if spec.SecurityContext != nil {
+			uid = spec.SecurityContext.RunAsUser
+		}
+		if own != nil && own.RunAsUser != nil {
+			uid = own.RunAsUser
+		}
+		if uid == nil || user != nil && *user != *uid {
+			return false
+		}
+		user = uid
+		return true
+	}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			if !of(list[i].SecurityContext) {
+				return nil
+			}
+		}
+	}
+	for i := range spec.EphemeralContainers {
+		if !of(spec.EphemeralContainers[i].SecurityContext) {
+			return nil
+		}
+	}
+	return user
+}
+
 // token puts a service account token into p: the one that is in the volume until
 // it is time for a new one.
 func (f *files) token(ctx context.Context, pod *corev1.Pod, file string, s *corev1.ServiceAccountTokenProjection, mode int32, p volume.Payload) (time.Time, error) {
@@ -319,7 +360,7 @@ func (f *files) token(ctx context.Context, pod *corev1.Pod, file string, s *core
 	}
 	if b, err := os.ReadFile(file); err == nil {
 		if refresh := volume.Refresh(string(b)); time.Now().Before(refresh) {
-			p[s.Path] = volume.File{Data: b, Mode: mode}
+			p[s.Path] = private(pod, b, mode)
 			return refresh, nil
 		}
 	}
@@ -342,7 +383,7 @@ func (f *files) token(ctx context.Context, pod *corev1.Pod, file string, s *core
 	if !ok || answer.Status.Token == "" {
 		return time.Time{}, fmt.Errorf("failed to fetch token: the server answered with a %T without one", o)
 	}
-	p[s.Path] = volume.File{Data: []byte(answer.Status.Token), Mode: mode}
+	p[s.Path] = private(pod, []byte(answer.Status.Token), mode)
 	refresh := volume.Refresh(answer.Status.Token)
 	if refresh.IsZero() {
 		refresh = time.Now().Add(time.Until(answer.Status.ExpirationTimestamp.Time) * 4 / 5)

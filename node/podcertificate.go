@@ -31,6 +31,15 @@ import (
 	"github.com/sampan-io/sampan/node/volume"
 )
 
+// overdue is how long a renewal may take until an event reports it, as with kubelet.
+const overdue = 10 * time.Minute
+
+// Reasons of events about certificates that are too old, as kubelet has them.
+const (
+	certificateOverdue = "CertificateOverdueForRefresh"
+	certificateExpired = "CertificateExpired"
+)
+
 // refreshJitter spreads the renewals of certificates that were issued together, as kubelet does.
 const refreshJitter = 5 * time.Minute
 
@@ -39,11 +48,15 @@ const refreshJitter = 5 * time.Minute
 type credential struct {
 	Key, Chain []byte    // in PEM; empty until a certificate is issued
 	Refresh    time.Time // when a new one is requested
+	End        time.Time // of the validity; zero if it is not known
+	Told       string    // the last event about a certificate that is too old; empty if there was none
 
 	Request    string // name of the request that waits for its signer; empty if there is none
 	RequestKey []byte // in PEM
 
 	Refused string // why there will be no certificate; empty if no signer has refused one
+
+	refusedBy string // the condition of the request with that
 }
 
 // certified reports whether a volume of the pod has a certificate in it.
@@ -84,7 +97,11 @@ func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 	}
 	before := c
 	err = f.renew(ctx, pod, s, &c, time.Now())
-	if c.Request != before.Request || c.Refused != before.Refused {
+	if c.Refused != "" && before.Refused == "" {
+		f.n.recorder.Event(pod, corev1.EventTypeWarning, c.refusedBy, "%s", c.Refused)
+	}
+	due := f.reportAge(pod, &c, time.Now())
+	if c.Request != before.Request || c.Refused != before.Refused || c.Told != before.Told {
 		err = errors.Join(err, writeCredential(file, &c))
 	}
 	if err != nil && (len(c.Chain) == 0 || c.Refused != "") {
@@ -94,7 +111,7 @@ func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 		s.CredentialBundlePath: slices.Concat(c.Key, c.Chain), s.KeyPath: c.Key, s.CertificateChainPath: c.Chain,
 	} {
 		if path != "" {
-			p[path] = volume.File{Data: data, Mode: mode}
+			p[path] = private(pod, data, mode)
 		}
 	}
 	switch {
@@ -102,9 +119,34 @@ func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 		f.n.log.Warn("renewing the certificate of a pod failed, will try again", "pod", pod.Namespace+"/"+pod.Name, "volume", v.Name, "err", err)
 		return time.Now().Add(retryPause), nil
 	case c.Request != "":
-		return time.Time{}, nil // the answer to the request comes first
+		return due, nil // the answer to the request comes first
 	}
 	return c.Refresh, nil
+}
+
+// reportAge reports a certificate whose renewal is overdue, and one that has expired, in an event each. It returns when to look again;
+// zero means never.
+func (f *files) reportAge(pod *corev1.Pod, c *credential, now time.Time) time.Time {
+	if len(c.Chain) == 0 {
+		return time.Time{}
+	}
+	late := c.Refresh.Add(overdue)
+	if c.Told == "" && now.After(late) {
+		c.Told = certificateOverdue
+		f.n.recorder.Event(pod, corev1.EventTypeWarning, certificateOverdue, "PodCertificate refresh overdue")
+	}
+	if c.Told != certificateExpired && !c.End.IsZero() && now.After(c.End) {
+		c.Told = certificateExpired
+		f.n.recorder.Event(pod, corev1.EventTypeWarning, certificateExpired, "PodCertificate expired")
+	}
+	const after = time.Second // certificates have whole seconds
+	switch {
+	case c.Told == "" && (c.End.IsZero() || late.Before(c.End)):
+		return late.Add(after)
+	case c.Told != certificateExpired && !c.End.IsZero():
+		return c.End.Add(after)
+	}
+	return time.Time{}
 }
 
 // renew brings a credential up to date: it makes a request if one is due, and takes the answer to it.
@@ -148,6 +190,7 @@ func (f *files) renew(ctx context.Context, pod *corev1.Pod, s *corev1.PodCertifi
 // answer takes the answer of the signer, if there is one. A certificate that is refused is not requested again.
 func (c *credential) answer(r *certificatesv1.PodCertificateRequest) {
 	refuse := func(verb string, condition *metav1.Condition) {
+		c.refusedBy = condition.Type
 		c.Refused = fmt.Sprintf("PodCertificateRequest %s/%s %s, reason=%q, message=%q", r.Namespace, r.Name, verb, condition.Reason, condition.Message)
 		c.Request, c.RequestKey = "", nil
 	}
@@ -166,6 +209,9 @@ func (c *credential) answer(r *certificatesv1.PodCertificateRequest) {
 				continue // the server requires it
 			}
 			*c = credential{Key: c.RequestKey, Chain: inPEM(certificatesIn(r.Status.CertificateChain)), Refresh: r.Status.BeginRefreshAt.Add(rand.N(refreshJitter))}
+			if r.Status.NotAfter != nil {
+				c.End = r.Status.NotAfter.Time
+			}
 		default:
 			continue
 		}

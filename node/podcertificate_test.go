@@ -3,6 +3,7 @@ package node_test
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -32,7 +33,7 @@ func (r *rig) answer(kind, text string, refresh time.Time) *certificatesv1.PodCe
 	made := all[0].DeepCopy()
 	made.Status = certificatesv1.PodCertificateRequestStatus{
 		Conditions:       []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: "Test", Message: "a test"}},
-		CertificateChain: text, BeginRefreshAt: &metav1.Time{Time: refresh},
+		CertificateChain: text, BeginRefreshAt: &metav1.Time{Time: refresh}, NotAfter: &metav1.Time{Time: refresh.Add(time.Hour)},
 	}
 	if _, err := client.PodCertificateRequests.Update(r.Context(), r.api, made, "status"); err != nil {
 		r.Fatal(err)
@@ -128,8 +129,55 @@ func TestRefusedPodCertificateIsNotRequestedAgain(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		all, _, err := client.PodCertificateRequests.List(t.Context(), r.api, "default", metav1.ListOptions{})
+		r.awaitEvent("PodCertificateRequest default/" + all[0].Name + ` was denied, reason="Test", message="a test"`)
 		if p := r.pod("web"); err != nil || len(all) != 1 || isReady(p) {
 			t.Errorf("there are %d requests (%v), and the pod is %s", len(all), err, p.Status.Phase)
+		}
+	})
+}
+
+// TestPodCertificateThatIsNotRenewedIsReported lets a signer be silent when it is asked for another certificate.
+func TestPodCertificateThatIsNotRenewedIsReported(t *testing.T) {
+	withFiles(t, func(t *testing.T, r *rig) {
+		r.api.Set(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "robot", UID: "robot-1"}})
+		stop := r.start()
+		defer stop()
+		<-r.node.Ready()
+		pod := certifiedPod("web")
+		uid := int64(os.Getuid())
+		pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: &uid}
+		r.create(pod)
+		chain := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("one")}))
+		r.answer(certificatesv1.PodCertificateRequestConditionTypeIssued, chain, time.Now().Add(time.Hour))
+		r.await("web", "ready", isReady)
+		for _, name := range []string{"key", "bundle"} {
+			info, err := os.Stat(r.mountOf("web", "/tls").GetHostPath() + "/" + name)
+			if err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %v, %v", name, info, err)
+			}
+		}
+		reported := func() (reasons []string) {
+			for _, e := range r.events() {
+				if strings.HasPrefix(e.Reason, "Certificate") {
+					reasons = append(reasons, e.Reason)
+				}
+			}
+			return reasons
+		}
+		for _, step := range []struct {
+			pause time.Duration
+			want  []string
+		}{
+			{time.Hour + 9*time.Minute, nil},
+			{7 * time.Minute, []string{"CertificateOverdueForRefresh"}},
+			{time.Hour, []string{"CertificateOverdueForRefresh", "CertificateExpired"}},
+			{24 * time.Hour, []string{"CertificateOverdueForRefresh", "CertificateExpired"}},
+		} {
+			time.Sleep(step.pause)
+			synctest.Wait()
+			if got := reported(); !slices.Equal(got, step.want) {
+				t.Errorf("after %v: events %q, want %q", step.pause, got, step.want)
+			}
 		}
 	})
 }

@@ -101,7 +101,7 @@ func (m *Manager) Register(_ context.Context, at pluginregistry.Plugin) error {
 	if err != nil {
 		return fmt.Errorf("RegisterPlugin error -- plugin validation failed with err: %w", err)
 	}
-	if p.conn, err = m.sockets().Connect(path, grpc.WithIdleTimeout(0)); err != nil {
+	if p.conn, err = m.sockets().Connect(path, grpc.WithIdleTimeout(0), m.metrics.intercept(p.driver)); err != nil {
 		return fmt.Errorf("RegisterPlugin error -- plugin registration failed with err: create gRPC connection to DRA driver %s plugin at endpoint %s: %w",
 			p.driver, pluginregistry.Shorten(p.endpoint), err)
 	}

@@ -40,7 +40,8 @@ const callLimit = 45 * time.Second
 // A Manager knows the drivers of a node, as a [pluginregistry.Handler], and the claims that they have prepared. It is safe for
 // concurrent use.
 type Manager struct {
-	opts Options
+	opts    Options
+	metrics metrics
 
 	mu      sync.Mutex
 	claims  map[key]*claim                  // guarded by mu
@@ -54,7 +55,7 @@ type Manager struct {
 func New(opts Options) *Manager {
 	return &Manager{
 		opts: opts, claims: map[key]*claim{}, drivers: map[string][]*plugin{}, wipes: map[string]context.CancelFunc{},
-		health: map[string]map[deviceKey]health{},
+		health: map[string]map[deviceKey]health{}, metrics: newMetrics(),
 	}
 }
 
@@ -117,7 +118,10 @@ func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	if !Needed(pod) {
 		return nil
 	}
-	if err := m.prepare(ctx, pod); err != nil {
+	began := time.Now()
+	err := m.prepare(ctx, pod)
+	m.metrics.observe("PrepareResources", began, err)
+	if err != nil {
 		return fmt.Errorf("prepare dynamic resources: %w", err)
 	}
 	return nil
@@ -276,7 +280,10 @@ func (m *Manager) take(driver string, found []*claim, request *api.NodePrepareRe
 // Unprepare has drivers unprepare the claims that no other pod uses. The pod's containers have ended. It is to be called again
 // after an error.
 func (m *Manager) Unprepare(ctx context.Context, pod types.UID) error {
-	if err := m.unprepare(ctx, pod); err != nil {
+	began := time.Now()
+	err := m.unprepare(ctx, pod)
+	m.metrics.observe("UnprepareResources", began, err)
+	if err != nil {
 		return fmt.Errorf("unprepare dynamic resources: %w", err)
 	}
 	return nil

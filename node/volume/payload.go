@@ -15,6 +15,7 @@ import (
 type File struct {
 	Data []byte
 	Mode int32
+	User *int64 // UID of the owner; nil means that of the agent
 }
 
 // A Payload is the content of a volume, by path.
@@ -39,7 +40,7 @@ func OfConfigMap(m *corev1.ConfigMap) Data {
 func (p Payload) Add(kind string, d Data, items []corev1.KeyToPath, mode int32, optional bool) error {
 	if len(items) == 0 {
 		for k, v := range d {
-			p[k] = File{v, mode}
+			p[k] = File{Data: v, Mode: mode}
 		}
 		return nil
 	}
@@ -51,7 +52,7 @@ func (p Payload) Add(kind string, d Data, items []corev1.KeyToPath, mode int32, 
 			}
 			return fmt.Errorf("%s references non-existent key: %s", kind, i.Key)
 		}
-		p[i.Path] = File{v, modeOr(i.Mode, mode)}
+		p[i.Path] = File{Data: v, Mode: modeOr(i.Mode, mode)}
 	}
 	return nil
 }
@@ -88,7 +89,7 @@ func (p Payload) AddFields(items []corev1.DownwardAPIVolumeFile, pod *corev1.Pod
 		if err != nil {
 			return fmt.Errorf("%s: %w", item.Path, err)
 		}
-		p[item.Path] = File{[]byte(text), modeOr(item.Mode, mode)}
+		p[item.Path] = File{Data: []byte(text), Mode: modeOr(item.Mode, mode)}
 	}
 	return nil
 }

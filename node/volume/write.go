@@ -105,6 +105,11 @@ func fill(dir string, p Payload, gid int) error {
 		if err := os.Chmod(full, mode); err != nil { // whatever the umask says
 			return err
 		}
+		if file.User != nil {
+			if err := os.Chown(full, int(*file.User), -1); err != nil {
+				return err
+			}
+		}
 	}
 	return give(dir, gid, 0o440)
 }
