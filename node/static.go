@@ -110,7 +110,7 @@ func (n *Node) readStatic(dir string, before map[string]staticFile) map[string]s
 		return before
 	}
 	files := map[string]staticFile{}
-	var paths []string // with a pod; first those that had one before, so that no new file takes the name of a running pod
+	var paths []string // with a pod; first the files that had a pod before, so that no new file takes the name of a running pod
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		if strings.HasPrefix(e.Name(), ".") {

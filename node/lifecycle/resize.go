@@ -19,7 +19,7 @@ type Resize struct {
 	// Applied has the resources that the runtime has applied, by container ID, with the limits of the pod where the container had
 	// none of its own. A container without an entry has those allocated.
 	Applied map[string]corev1.ResourceRequirements
-	// Whole has the resources of the pod as a whole that the node has granted, Enforced those that the cgroup of the pod has. nil
+	// Whole has the resources of the pod as a whole that the node has granted, Enforced the resources of its cgroup. nil
 	// means that there are none.
 	Whole, Enforced *corev1.ResourceRequirements
 
