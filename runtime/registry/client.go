@@ -184,7 +184,7 @@ func (r *Repository) connect(ctx context.Context, e *endpoint) (*http.Client, st
 	spoken := &observer{inner: transport.NewUserAgent(e.wire, r.client.opts.UserAgent), address: e.host.address}
 	authenticated, err := transport.NewWithContext(ctx, reg, auth, spoken, []string{"repository:" + r.path + ":pull"})
 	if err != nil {
-		return nil, "", err
+		return nil, "", cmp.Or(spoken.failure(), err)
 	}
 	client = &http.Client{Transport: authenticated, CheckRedirect: redirect}
 	scheme = spoken.scheme()
@@ -194,24 +194,37 @@ func (r *Repository) connect(ctx context.Context, e *endpoint) (*http.Client, st
 	return client, scheme, nil
 }
 
-// An observer remembers with which scheme a host answered.
+// An observer remembers with which scheme a host answered, and why a request over plain HTTP failed: the authentication tries
+// HTTPS first, and its error would hide this one.
 type observer struct {
 	inner   http.RoundTripper
 	address string
 
-	mu   sync.Mutex
-	last string // guarded by mu
+	mu    sync.Mutex
+	last  string // guarded by mu
+	plain error  // guarded by mu
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (o *observer) RoundTrip(in *http.Request) (*http.Response, error) {
 	res, err := o.inner.RoundTrip(in)
-	if err == nil && in.URL.Host == o.address {
+	if in.URL.Host == o.address {
 		o.mu.Lock()
-		o.last = in.URL.Scheme
-		o.mu.Unlock()
+		defer o.mu.Unlock()
+		switch {
+		case err == nil:
+			o.last = in.URL.Scheme
+		case in.URL.Scheme == "http":
+			o.plain = err
+		}
 	}
 	return res, err
+}
+
+func (o *observer) failure() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.plain
 }
 
 func (o *observer) scheme() string {

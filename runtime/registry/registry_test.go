@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -101,6 +102,21 @@ func TestPlainHTTPNeedsLoopbackOrConfiguration(t *testing.T) {
 		if loopback(address) != want {
 			t.Errorf("loopback(%q) is not %v", address, want)
 		}
+	}
+}
+
+func TestErrorOfAHostWithPlainHTTPIsThatOfPlainHTTP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	_ = l.Close() // nothing listens there
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "registry.example", "hosts.toml"), fmt.Sprintf("server = %q\n", "http://"+address))
+	_, _, err = repository(t, Options{Dirs: []string{dir}}, "registry.example/a", Credentials{}).Manifest(t.Context(), "v1", most)
+	if err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "plain HTTP") {
+		t.Errorf("got %v", err)
 	}
 }
 
