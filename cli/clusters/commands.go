@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sampan-io/sampan/cluster/local"
 )
@@ -129,9 +130,7 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.StringVar((*string)(&s.ProxyMode), "proxy-mode", "", "default proxy mode of Services: kernel or userspace (default kernel)")
 	f.Var(ttlFlag{&s.EventTTL}, "event-ttl", "how long Events are kept after their last update (default 1h0m0s)")
 	authenticationFlags(f, &s.Authentication)
-	f.StringVar(&s.Images.Registries, "registries", "", "comma-separated directories with the configuration of registries, HOST/hosts.toml as for containerd, read at each pull; \"none\" restores the default (default DATA/registries,/etc/sampan/certs.d,/etc/containerd/certs.d)")
-	f.Var(pathFlag{to: &s.Images.CredentialConfig, none: local.NoImageSetting}, "image-credential-provider-config", "file or directory with the CredentialProviderConfig of credential provider plug-ins for images, read at each start; \"none\" removes it")
-	f.Var(pathFlag{to: &s.Images.CredentialPrograms, none: local.NoImageSetting}, "image-credential-provider-bin-dir", "directory of the programs of credential provider plug-ins; \"none\" removes it")
+	imageFlags(f, &s.Images)
 	f.StringVar(&s.Profiling, "profiling", "", "serve /debug/pprof of the API server to administrators: true or false (default true)")
 	f.Lookup("profiling").NoOptDefVal = "true"
 	f.StringVar((*string)(&s.RequestLog), "request-log", "", "requests that the API server logs: none, errors, writes or all (default none)")
@@ -142,6 +141,13 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	for _, flag := range local.AllServerFlags() {
 		f.VarPF(serverFlag{flag, &s.Server}, flag.Name, "", flag.Usage).NoOptDefVal = flag.Alone()
 	}
+}
+
+// imageFlags adds the flags of where a node gets images from.
+func imageFlags(f *pflag.FlagSet, s *local.ImageSettings) {
+	f.StringVar(&s.Registries, "registries", "", "comma-separated directories with the configuration of registries, HOST/hosts.toml as for containerd, read at each pull; \"none\" restores the default (default DATA/registries,/etc/sampan/certs.d,/etc/containerd/certs.d)")
+	f.Var(pathFlag{to: &s.CredentialConfig, none: local.NoImageSetting}, "image-credential-provider-config", "file or directory with the CredentialProviderConfig of credential provider plug-ins for images, read at each start; \"none\" removes it")
+	f.Var(pathFlag{to: &s.CredentialPrograms, none: local.NoImageSetting}, "image-credential-provider-bin-dir", "directory of the programs of credential provider plug-ins; \"none\" removes it")
 }
 
 // serverFlag reads a flag of the API server.

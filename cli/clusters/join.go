@@ -68,6 +68,7 @@ func joinCommand(o Options) *cobra.Command {
 	f.Var(pathFlag{to: &j.settings.KubeletConfig}, "kubelet-config", "file with a KubeletConfiguration for the node, read at each start")
 	f.StringVar((*string)(&j.settings.ProxyMode), "proxy-mode", "", "default proxy mode of Services: kernel or userspace (default kernel)")
 	f.StringVar(&j.settings.DNSUpstream, "cluster-dns-upstream", "", "comma-separated name servers for names outside the cluster, or none (default: those of this host)")
+	imageFlags(f, &j.settings.Images)
 	return cmd
 }
 
@@ -165,7 +166,8 @@ func (j *joining) join(cmd *cobra.Command, p local.Profile, text string) (m loca
 	if errs := validation.IsDNS1123Subdomain(s.NodeName); len(errs) > 0 || net.ParseIP(s.NodeName) != nil {
 		return m, fmt.Errorf("--node-name: must be a DNS-1123 subdomain (lower-case letters, digits, dots and hyphens) and no IP address, got %q", s.NodeName)
 	}
-	if err := errors.Join(local.CheckNodeIP(j.nodeIP), s.Check()); err != nil {
+	s.Images, err = s.Images.Settled()
+	if err := errors.Join(err, local.CheckNodeIP(j.nodeIP), s.Check()); err != nil {
 		return m, err
 	}
 	say := func(step string) { _, _ = fmt.Fprintln(cmd.ErrOrStderr(), step) }

@@ -38,6 +38,12 @@ func (s ImageSettings) with(asked ImageSettings) ImageSettings {
 	}
 }
 
+// Settled returns the settings of a node that had none before, or an error for settings that contradict each other.
+func (s ImageSettings) Settled() (ImageSettings, error) {
+	settled := ImageSettings{}.with(s)
+	return settled, settled.check()
+}
+
 // check returns an error for settings that contradict each other.
 func (s ImageSettings) check() error {
 	var errs []error

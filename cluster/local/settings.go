@@ -284,8 +284,8 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	}
 	asked.Server = ServerFlags("").with(asked.Server)
 	asked.Authentication = Authentication{}.with(asked.Authentication)
-	asked.Images = ImageSettings{}.with(asked.Images)
-	if err := errors.Join(asked.Authentication.check(), asked.Images.check()); err != nil {
+	asked.Images, err = asked.Images.Settled()
+	if err := errors.Join(asked.Authentication.check(), err); err != nil {
 		return Settings{}, err
 	}
 	asked.AdvertiseAddress = kept("", asked.AdvertiseAddress, NoAdvertiseAddress)
