@@ -1,4 +1,4 @@
-# Targets: build test lint prose generate bench fuzz upstream critest demo clean. See CONTRIBUTING.md.
+# Targets: build test lint prose generate bench fuzz upstream critest conformance demo clean. See CONTRIBUTING.md.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -15,7 +15,7 @@ EMBED   := cmd/sampan/sampan-runtime.zst
 DEMO    := runtime/image/demo/demo.bin
 GO_FILES := Makefile $(wildcard $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null))
 
-.PHONY: build test lint prose generate bench fuzz upstream critest demo clean tools
+.PHONY: build test lint prose generate bench fuzz upstream critest conformance demo clean tools
 
 ## build: bin/sampan, with the container runtime and the demo image inside
 build: bin/sampan
@@ -79,6 +79,10 @@ upstream: build
 ## critest: the conformance tests of CRI against the container runtime; arguments in CRITEST, such as -ginkgo.focus=Streaming
 critest: build
 	.ci/critest $(CRITEST)
+
+## conformance: the conformance tests of Kubernetes against a cluster of two nodes; FOCUS is a regular expression of names. See docs/conformance.md
+conformance: build
+	FOCUS='$(subst ','\'',$(FOCUS))' .ci/conformance
 
 ## demo: starts a cluster, shows a rolling update and a job, and leaves it running
 demo: build
