@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +55,7 @@ func (c *cluster) env() []string {
 
 // command runs a command of sampan on a node and returns its output.
 func (c *cluster) command(ctx context.Context, n node, args ...string) (string, error) {
-	line := append(append(n.enter[:len(n.enter):len(n.enter)], c.sampan), args...)
+	line := append(append(slices.Clip(n.enter), c.sampan), args...)
 	line = append(line, "--name="+n.profile, "--data-dir="+filepath.Join(c.work, n.name))
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	var out, all bytes.Buffer

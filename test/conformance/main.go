@@ -103,13 +103,14 @@ func (o options) run(ctx context.Context, only string) (err error) {
 	if err := c.up(ctx); err != nil {
 		return err
 	}
-	var reports []report.Part
-	for _, p := range parts {
-		file, err := o.runPart(ctx, c, p)
-		if err != nil {
-			return fmt.Errorf("part %s: %w", p.name, err)
+	reports := make([]report.Part, len(parts))
+	for i, p := range parts {
+		reports[i] = report.Part{Name: p.name, File: filepath.Join(o.results, p.name+".json")}
+	}
+	for _, beside := range stages(parts) {
+		if err := o.runStage(ctx, c, beside); err != nil {
+			return err
 		}
-		reports = append(reports, report.Part{Name: p.name, File: file})
 	}
 	usage, err := c.usage()
 	if err != nil {

@@ -19,6 +19,16 @@ func TestPartsAreChosenByName(t *testing.T) {
 	}
 }
 
+func TestSerialPartRunsAlone(t *testing.T) {
+	got := fmt.Sprint(stages(allParts()))
+	if want := fmt.Sprint([][]part{allParts()[:2], allParts()[2:]}); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if one := stages(allParts()[2:]); len(one) != 1 {
+		t.Errorf("got %v", one)
+	}
+}
+
 func TestUsageIsReadFromProc(t *testing.T) {
 	proc := t.TempDir()
 	u := usage{process: "serve", pid: 7}

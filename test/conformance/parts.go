@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -48,20 +49,68 @@ func choose(only string) ([]part, error) {
 	return chosen, nil
 }
 
-// runPart runs a part of the suite and returns ginkgo's report. That tests fail is no error.
-func (o options) runPart(ctx context.Context, c *cluster, p part) (file string, err error) {
+// stages returns the parts that run at the same time, in the order of the stages. The serial part needs the cluster for itself;
+// the slow part waits nearly all of the time, and runs beside the parallel one.
+func stages(parts []part) (all [][]part) {
+	var together, alone []part
+	for _, p := range parts {
+		if p.procs == 1 {
+			alone = append(alone, p)
+		} else {
+			together = append(together, p)
+		}
+	}
+	for _, s := range [][]part{together, alone} {
+		if len(s) > 0 {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// runStage runs parts at the same time, and prints what the cluster has used.
+func (o options) runStage(ctx context.Context, c *cluster, parts []part) error {
 	before, err := c.usage()
 	if err != nil {
-		return "", err
+		return err
 	}
+	began := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var g sync.WaitGroup
+	errs := make([]error, len(parts))
+	names := make([]string, len(parts))
+	for i, p := range parts {
+		names[i] = p.name
+		g.Go(func() {
+			if errs[i] = o.runPart(ctx, c, p); errs[i] != nil {
+				errs[i] = fmt.Errorf("part %s: %w", p.name, errs[i])
+				cancel()
+			}
+		})
+	}
+	g.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	after, err := c.usage()
+	if err != nil {
+		return err
+	}
+	printUsage(os.Stdout, fmt.Sprintf("%s, %.0f s", strings.Join(names, " and "), time.Since(began).Seconds()), since(before, after))
+	return nil
+}
+
+// runPart runs a part of the suite. That tests fail is no error.
+func (o options) runPart(ctx context.Context, c *cluster, p part) error {
 	log, err := os.Create(filepath.Join(o.results, p.name+".log"))
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer log.Close()
-	file = filepath.Join(o.results, p.name+".json")
+	file := filepath.Join(o.results, p.name+".json")
 	if err := os.RemoveAll(file); err != nil {
-		return "", err
+		return err
 	}
 	args := []string{
 		"--procs=" + strconv.Itoa(cmp.Or(p.procs, o.procs)), "--timeout=2h", "--no-color", "-v", "--output-interceptor-mode=none", "--keep-going",
@@ -81,15 +130,11 @@ func (o options) runPart(ctx context.Context, c *cluster, p part) (file string, 
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && (ctx.Err() != nil || !errors.As(err, &exit)) {
-		return "", err
+		return err
 	}
 	if _, err := os.Stat(file); err != nil {
-		return "", fmt.Errorf("ginkgo wrote no report, see %s: %w", log.Name(), err)
+		return fmt.Errorf("ginkgo wrote no report, see %s: %w", log.Name(), err)
 	}
-	after, err := c.usage()
-	if err != nil {
-		return "", err
-	}
-	printUsage(os.Stdout, fmt.Sprintf("part %s, %.0f s", p.name, time.Since(began).Seconds()), since(before, after))
-	return file, nil
+	fmt.Printf("part %s: done after %.0f s\n", p.name, time.Since(began).Seconds())
+	return nil
 }

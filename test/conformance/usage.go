@@ -102,10 +102,10 @@ func since(before, after []usage) []usage {
 }
 
 func printUsage(w io.Writer, of string, all []usage) {
-	fmt.Fprintf(w, "%s:\n", of)
+	_, _ = fmt.Fprintf(w, "%s:\n", of)                              // to standard output
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight) //nolint:mnd // two spaces between columns
 	for _, u := range all {
-		fmt.Fprintf(t, "%s\t%.0f s of CPU\tpeak %.0f MiB\t\n", u.process, u.seconds, u.peakMiB)
+		_, _ = fmt.Fprintf(t, "%s\t%.0f s of CPU\tpeak %.0f MiB\t\n", u.process, u.seconds, u.peakMiB)
 	}
-	_ = t.Flush() // to standard output
+	_ = t.Flush()
 }

@@ -153,7 +153,7 @@ func (s Sources) page(name string) func(files) error {
 // busybox has Debian's busybox with a link for each of its programs, and as sh the program of this name in standins.
 func (s Sources) busybox(f files) error {
 	busybox := filepath.Join(s.Bin, "busybox")
-	list, err := exec.Command(busybox, "--list").Output() //nolint:noctx // it takes milliseconds
+	list, err := exec.Command(busybox, "--list").Output()
 	if err != nil {
 		return err
 	}

@@ -108,15 +108,15 @@ func (r Result) WriteSummary(w io.Writer) error {
 	for _, t := range slow[:min(slowest, len(slow))] {
 		fmt.Fprintf(&b, "  %5.0f s  %s\n", t.Seconds, t.Name)
 	}
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0) //nolint:mnd // two spaces between columns
-	fmt.Fprintln(table, "PART\tTESTS\tPASSED")
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0) //nolint:mnd // two spaces between columns; Flush returns its errors
+	_, _ = fmt.Fprintln(table, "PART\tTESTS\tPASSED")
 	names := make([]string, 0, len(parts))
 	for name := range parts {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		fmt.Fprintf(table, "%s\t%d\t%d\n", name, parts[name].tests, parts[name].passed)
+		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\n", name, parts[name].tests, parts[name].passed)
 	}
 	if err := table.Flush(); err != nil {
 		return err
