@@ -47,9 +47,12 @@ func TestDynamicResourcesKeepsTheLaws(t *testing.T) {
 }
 
 func randomDeviceClaim(t *rapid.T, i int) *resourcev1.ResourceClaim {
-	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("c%d", i), UID: types.UID(fmt.Sprintf("c%d", i))}}
+	class := one(t, "class", "gpu", "gpu", "gpu", "missing")
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: fmt.Sprintf("c%d", i), UID: types.UID(fmt.Sprintf("c%d of %s", i, class)), // a spec never changes
+	}}
 	c.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
-		DeviceClassName: one(t, "class", "gpu", "gpu", "gpu", "missing"), AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1,
+		DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1,
 	}}}
 	if one(t, "state", "new", "new", "allocated") == "allocated" {
 		node := one(t, "where", "n0", "n1")
