@@ -1,5 +1,5 @@
-// Package sorting sorts slices of values with code that all types of elements share. The compiler makes slices.SortFunc anew for
-// each type of values, and each is 20 KB of the program; for pointers there is one. So short slices of values are sorted with
+// Package sorting sorts slices of values with code that all types of elements share. The compiler makes slices.SortFunc again
+// for each type of values, and each is 20 KB of the program; for pointers there is one. So short slices of values are sorted with
 // this package, and slices of pointers and those of hot paths with package slices.
 package sorting
 

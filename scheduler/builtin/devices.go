@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -487,7 +488,8 @@ func (*DynamicResources) Hints() []plugin.Hint {
 func claimHelps(pod *plugin.Pod, change plugin.Change) bool {
 	before, _ := change.OldObject.(*resourcev1.ResourceClaim)
 	after, _ := change.Object.(*resourcev1.ResourceClaim)
-	if before != nil && before.Status.Allocation != nil && (after == nil || after.UID != before.UID || after.Status.Allocation == nil) {
+	if before != nil && before.Status.Allocation != nil &&
+		(after == nil || after.UID != before.UID || !equality.Semantic.DeepEqual(before.Status.Allocation, after.Status.Allocation)) {
 		return true
 	}
 	if after == nil && before != nil && metav1.IsControlledBy(before, pod.Pod) {
