@@ -42,7 +42,7 @@ func dispatch(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "images":
 		var s images.Sources
-		f.StringVar(&s.Root, "root", "", "directory with a Debian system")
+		f.StringVar(&s.Debian, "debian", "", "tar file of a Debian system")
 		f.StringVar(&s.Images, "upstream", "", "directory test/images of upstream's module")
 		_ = f.Parse(args[1:]) // it exits on errors
 		s.Bin = o.bin

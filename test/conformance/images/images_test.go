@@ -2,9 +2,13 @@ package images
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +22,37 @@ func TestNamedSelectsByLastSegment(t *testing.T) {
 	want := []string{"registry.example/e2e/agnhost:2", "registry.example/e2e/agnhost:1"}
 	if got := named(names, "agnhost"); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestDebianGetsTheUsersOfTheSuite(t *testing.T) {
+	var in, out bytes.Buffer
+	w := files{tar.NewWriter(&in)}
+	if err := errors.Join(w.dirs(".", "./etc"), w.text("./etc/passwd", "root\n"), w.link("./bin", "usr/bin"), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "debian.tar")
+	if err := os.WriteFile(file, in.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	to := tar.NewWriter(&out)
+	if err := errors.Join(Sources{Debian: file}.debian(files{to}), to.Close()); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for r := tar.NewReader(&out); ; {
+		h, err := r.Next()
+		if err != nil {
+			break
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[h.Name] = string(data) + h.Linkname
+	}
+	if want := map[string]string{"etc/": "", "etc/passwd": "root\n" + moreUsers, "bin": "usr/bin"}; !maps.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

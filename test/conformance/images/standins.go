@@ -14,7 +14,7 @@ import (
 // Sources is where the stand-ins are made from.
 type Sources struct {
 	Bin    string   // directory of the programs: agnhost, busybox, sh, bash, init, pause, nonewprivs, sample-apiserver, etcd
-	Root   string   // directory with a Debian system that has the tools that the suite calls in agnhost
+	Debian string   // tar file of a Debian system that has the tools that the suite calls in agnhost
 	Images string   // test/images of upstream's module
 	Names  []string // of the images, as the suite lists them
 }
@@ -173,47 +173,32 @@ func (s Sources) busybox(f files) error {
 
 // debian has the Debian system, with the users that the suite expects.
 func (s Sources) debian(f files) error {
-	more := map[string]string{"etc/passwd": moreUsers, "etc/group": moreGroups}
-	empty := []string{"dev", "proc", "sys"} // the runtime fills them
-	return filepath.WalkDir(s.Root, func(path string, entry os.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(s.Root, path)
-		if err != nil || name == "." {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		target := ""
-		if info.Mode()&os.ModeSymlink != 0 {
-			if target, err = os.Readlink(path); err != nil {
-				return err
-			}
-		}
-		h, err := tar.FileInfoHeader(info, target)
-		if err != nil {
-			return err
-		}
-		h.Name, h.Uname, h.Gname, h.Format = name, "", "", tar.FormatPAX
-		h.Size += int64(len(more[name]))
-		if entry.IsDir() {
-			h.Name += "/"
-		}
-		if err := f.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
-			if err == nil && slices.Contains(empty, name) {
-				return filepath.SkipDir
-			}
-			return err
-		}
-		content, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer content.Close()
-		_, err = io.Copy(f, io.MultiReader(content, strings.NewReader(more[name])))
+	archive, err := os.Open(s.Debian)
+	if err != nil {
 		return err
-	})
+	}
+	defer archive.Close()
+	more := map[string]string{"etc/passwd": moreUsers, "etc/group": moreGroups}
+	for r := tar.NewReader(archive); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		h.Name = strings.TrimPrefix(h.Name, "./")
+		if h.Name == "" { // the root directory
+			continue
+		}
+		add := more[h.Name]
+		h.Size += int64(len(add))
+		h.Linkname, h.Format = strings.TrimPrefix(h.Linkname, "./"), tar.FormatPAX
+		if err := f.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := io.Copy(f, io.MultiReader(r, strings.NewReader(add))); err != nil {
+			return err
+		}
+	}
 }

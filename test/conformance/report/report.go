@@ -43,7 +43,7 @@ func (t Test) Cause() string {
 // A Result is what became of the conformance tests.
 type Result struct {
 	Tests    []Test   // sorted by name
-	Problems []string // of the suite itself, before and after the tests
+	Problems []string // of the suite outside of its tests: before, between and after them
 }
 
 // Passed returns how many tests have passed.
