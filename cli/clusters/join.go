@@ -48,8 +48,8 @@ func joinCommand(o Options) *cobra.Command {
 		Long: "Make this machine a node of the cluster whose API server listens at HOST:PORT, and wait until the node is Ready. The\n" +
 			"cluster must have been started with --advertise-address; there, `sampan token create --print-join-command` prints the\n" +
 			"command for this machine. The machines must share a link: pods reach each other by routes over it.\n\n" +
-			"A node that was stopped is started again without a token, and with HOST:PORT only if that has changed. `sampan down` stops the node and its pods, and `sampan leave`\n" +
-			"removes everything that this command has made.",
+			"A node that was stopped is started again without a token, and with HOST:PORT and other flags only if they have changed.\n" +
+			"`sampan down` stops the node and its pods, and `sampan leave` removes everything that this command has made.",
 		Example: "  sampan join 192.0.2.1:6443 --token=abcdef.0123456789abcdef --ca-cert-hash=sha256:1234…",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -91,16 +91,11 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 	case running:
 		_, _ = fmt.Fprintf(out, "node %s is already running\n", m.Settings.NodeName)
 		return nil
-	case member && len(args) > 0 && j.token == "":
-		address, err := join.ParseAddress(args[0])
-		if err != nil {
-			return fmt.Errorf("HOST:PORT: %w", err)
-		}
-		m.Server = "https://" + address // which its certificate has to prove
-		if err := p.KeepMember(m); err != nil {
+	case member && countFlags(cmd, "token", "ca-cert-hash") == 0:
+		if m, err = j.again(m, p, args); err != nil {
 			return err
 		}
-	case member && len(args) > 0:
+	case member:
 		return fmt.Errorf("this machine is already the node %s of the cluster at %s; %s starts it again, without a token also with another address of its API server, and %s removes it", m.Settings.NodeName, m.Server, hint(cmd, "join"), hint(cmd, "leave"))
 	case !member && len(args) == 0:
 		return errors.New("this machine is not a node of a cluster yet: pass HOST:PORT of its API server, --token and --ca-cert-hash")
@@ -121,6 +116,22 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 	}
 	_, _ = fmt.Fprintf(out, "node %s is Ready after %v\ncluster %s\n", m.Settings.NodeName, i.ReadyAfter.Round(time.Millisecond), m.Server)
 	return nil
+}
+
+// again keeps the arguments and flags for a node that has joined.
+func (j *joining) again(m local.Member, p local.Profile, args []string) (local.Member, error) {
+	if len(args) > 0 {
+		address, err := join.ParseAddress(args[0])
+		if err != nil {
+			return m, fmt.Errorf("HOST:PORT: %w", err)
+		}
+		m.Server = "https://" + address // which its certificate has to prove
+	}
+	m, err := m.Again(j.settings, j.nodeIP, p)
+	if err != nil {
+		return m, err
+	}
+	return m, p.KeepMember(m)
 }
 
 // countFlags returns how many of some flags were given.

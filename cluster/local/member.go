@@ -50,6 +50,26 @@ func (p Profile) Member() (m Member, found bool, err error) {
 	return m, true, nil
 }
 
+// Again returns the settings for another start of a node, after a look at what is asked for this time. An empty nodeIP keeps the
+// addresses. The error names a flag that cannot be changed or is wrong.
+func (m Member) Again(asked Settings, nodeIP string, p Profile) (Member, error) {
+	if asked.NodeName != "" && asked.NodeName != m.Settings.NodeName {
+		return m, fmt.Errorf("--node-name of this node is %s and cannot be changed to %s; remove the node with `sampan leave --name=%s` first", m.Settings.NodeName, asked.NodeName, p.Name)
+	}
+	s, err := m.Settings.with(asked, p)
+	if err != nil {
+		return m, err
+	}
+	if nodeIP != "" {
+		if err := CheckNodeIP(nodeIP); err != nil {
+			return m, err
+		}
+		m.NodeIP = nodeIP
+	}
+	m.Settings = s
+	return m, errors.Join(s.Images.check(), s.check())
+}
+
 // KeepMember saves how this machine is a node of another cluster.
 func (p Profile) KeepMember(m Member) error {
 	data, err := json.MarshalIndent(m, "", "  ")
