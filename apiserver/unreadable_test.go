@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -169,6 +170,48 @@ func TestDecodeRefusesHugeQuantities(t *testing.T) {
 		"spec.containers.resources.limits: the exponent of a quantity must be between -999 and 999")
 	if a := f.do("POST", pods, b, sentProtobuf); a.code != 201 {
 		t.Errorf("%d %s", a.code, a.body)
+	}
+}
+
+// TestHugeQuantitiesAreNotHidden puts a quantity where one reader of a body may see it, and another one may not.
+func TestHugeQuantitiesAreNotHidden(t *testing.T) {
+	f := serve(t)
+	const pods = "/api/v1/namespaces/default/pods"
+	const fault = "the exponent of a quantity must be between -999 and 999"
+	for _, resources := range []string{
+		`"resources":{"limits":{"cpu":"1e-10000000","cpu":"1m"}}`,
+		`"resources":{"limits":{"cpu":"1e-10000000"},"limits":{"cpu":"1m"}}`,
+		`"resources":{"limits":{"cpu":"1e-10000000"}},"resources":{}`,
+		`"x":[{"y":[1,{}]}],"resources":{"x":{"cpu":[]},"limits":{"cpu":"1e-10000000"}},"resources":null`,
+	} {
+		body := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i",` + resources + `}]}}`
+		f.refused(f.do("POST", pods, body), 400, metav1.StatusReasonBadRequest, fault)
+	}
+
+	field := func(number protowire.Number, payload []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), payload)
+	}
+	quantity := field(1, []byte("1e-10000000"))
+	entry := slices.Concat(field(1, []byte("cpu")), field(2, quantity))
+	group := protowire.AppendTag(protowire.AppendTag(nil, 1000, protowire.StartGroupType), 1000, protowire.EndGroupType)
+	// 2^32 more than the number of limits, for a reader of 32 bits.
+	farLimits := protowire.AppendBytes(protowire.AppendVarint(nil, (1<<32+1)<<3|2), entry)
+	otherType := slices.Concat(field(1, []byte("cpu")), protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.VarintType), quantity))
+	for name, container := range map[string][]byte{
+		"after a group":        slices.Concat(group, field(8, field(1, entry))),
+		"in a far field":       field(8, farLimits),
+		"with another type":    field(8, field(1, otherType)),
+		"as upstream sends it": field(8, field(1, entry)),
+	} {
+		container = slices.Concat(field(1, []byte("c")), field(2, []byte("i")), container)
+		pod := slices.Concat(field(1, field(1, []byte("b"))), field(2, field(2, container)))
+		raw, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Raw: pod}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := f.do("POST", pods, append([]byte("k8s\x00"), raw...), sentProtobuf); a.code != 400 {
+			t.Errorf("%s: %d %s, want 400", name, a.code, a.body)
+		}
 	}
 }
 

@@ -29,19 +29,101 @@ func CheckQuantities(object any, obj any) error {
 	return quantitiesIn(object, reflect.TypeOf(obj), "")
 }
 
-// checkQuantitiesJSON is CheckQuantities for the JSON of an object. JSON that cannot be read
-// is left to the decoder.
+// checkQuantitiesJSON is CheckQuantities for the JSON of an object. JSON that cannot be read is left to the decoder.
 func checkQuantitiesJSON(body []byte, obj any) error {
 	if !mayHaveLargeQuantity(body) && !bytes.Contains(body, []byte(`\u00`)) || !hasQuantities(reflect.TypeOf(obj)) {
 		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
-	var object any
-	if d.Decode(&object) != nil {
+	return quantitiesInTokens(d, reflect.TypeOf(obj), "")
+}
+
+// quantitiesInTokens checks the quantities in the next JSON value of d, which is for the type t. It looks at all members of a name,
+// as decoders do.
+func quantitiesInTokens(d *json.Decoder, t reflect.Type, path string) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if !hasQuantities(t) {
+		skipTokens(d)
+		return nil
+	}
+	token, err := d.Token()
+	if err != nil {
 		return nil //nolint:nilerr // the decoder of the body says what is wrong
 	}
-	return CheckQuantities(object, obj)
+	switch v := token.(type) {
+	case string:
+		if t == quantityType {
+			return checkQuantity(v, path)
+		}
+	case json.Number:
+		if t == quantityType {
+			return checkQuantity(v.String(), path)
+		}
+	case json.Delim:
+		for i := 0; d.More(); i++ {
+			inner, at := t, fmt.Sprintf("%s[%d]", path, i)
+			if v == '{' {
+				name, err := d.Token()
+				if err != nil {
+					return nil //nolint:nilerr // as above
+				}
+				inner, at = memberOf(t, name.(string), path) // d returns no other tokens here
+			} else if t.Kind() == reflect.Slice {
+				inner = t.Elem()
+			}
+			if err := quantitiesInTokens(d, inner, at); err != nil {
+				return err
+			}
+		}
+		_, _ = d.Token() // its end
+	}
+	return nil
+}
+
+var noQuantities = reflect.TypeFor[bool]() //nolint:gochecknoglobals // a constant
+
+// memberOf returns the type and the path of a member of a JSON object that is for the type t.
+func memberOf(t reflect.Type, name, path string) (member reflect.Type, at string) {
+	switch t.Kind() {
+	case reflect.Map:
+		return t.Elem(), fmt.Sprintf("%s[%s]", path, name)
+	case reflect.Struct:
+		for f := range t.Fields() {
+			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case tag == name && name != "-" && name != "":
+				return f.Type, join(path, name)
+			case tag == "" && f.Anonymous && f.Type.Kind() == reflect.Struct:
+				if member, at = memberOf(f.Type, name, path); member != noQuantities {
+					return member, at
+				}
+			}
+		}
+	default:
+	}
+	return noQuantities, path
+}
+
+// skipTokens reads the next JSON value of d.
+func skipTokens(d *json.Decoder) {
+	for depth := 0; ; {
+		token, err := d.Token()
+		if err != nil {
+			return
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth <= 0 {
+			return
+		}
+	}
 }
 
 // checkQuantitiesProtobuf is CheckQuantities for the protobuf message of an object.
@@ -99,6 +181,9 @@ func checkQuantity(text, path string) error {
 	}
 	return fmt.Errorf("%s: the exponent of a quantity must be between -%d and %d, got %q", path, largestExponent, largestExponent, text)
 }
+
+// largestField is the largest number of a field in protobuf.
+const largestField = 1<<29 - 1
 
 var quantityType = reflect.TypeFor[resource.Quantity]() //nolint:gochecknoglobals // a constant
 
@@ -204,8 +289,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// quantitiesInMessage checks the quantities in a protobuf message of the type t. A message
-// that is broken is left to the decoder.
+// quantitiesInMessage checks the quantities in a protobuf message of the type t. A message with a field that decoders may read
+// in another way is refused: groups, field numbers beyond the limit, and members of a map's entry that have no length.
 func quantitiesInMessage(message []byte, t reflect.Type, path string) error {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -218,10 +303,14 @@ func quantitiesInMessage(message []byte, t reflect.Type, path string) error {
 		var payload []byte
 		var err error
 		if tag, payload, rest, err = field(rest); err != nil {
-			return nil //nolint:nilerr // as above
+			return fmt.Errorf("%s: %w", path, err)
 		}
 		number := tag >> 3
 		switch {
+		case number == 0 || number > largestField:
+			err = fmt.Errorf("%s: protobuf has the field number %d, want 1 to %d", path, number, largestField)
+		case t.Kind() == reflect.Map && number <= 2 && tag&7 != 2:
+			err = fmt.Errorf("%s: protobuf has the wire type %d in the entry of a map, want 2", path, tag&7)
 		case tag&7 != 2:
 		case t == quantityType:
 			if number == 1 {
