@@ -3,11 +3,14 @@ package cluster
 import (
 	"context"
 	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/standin"
 	"github.com/sampan-io/sampan/controller"
@@ -21,12 +24,24 @@ type alone struct {
 	clients *x509.CertPool // authorities of client certificates
 }
 
-// disabledAdmission returns the names of plug-ins that are not used.
-func (a *alone) disabledAdmission() []string {
+// enabled returns the plug-ins that are used, or an error that names a flag with the name of an unknown plug-in.
+func (a *alone) enabled(plugins []admission.Plugin) ([]admission.Plugin, error) {
 	if a == nil {
-		return nil
+		return plugins, nil
 	}
-	return a.DisabledAdmission
+	var known []string
+	for _, p := range plugins {
+		known = append(known, p.Name())
+	}
+	slices.Sort(known)
+	for flag, names := range map[string][]string{"enable": a.EnabledAdmission, "disable": a.DisabledAdmission} {
+		for _, name := range names {
+			if !slices.Contains(known, name) {
+				return nil, fmt.Errorf("--%s-admission-plugins: unknown plug-in %q, want one of %s", flag, name, strings.Join(slices.Compact(known), ", "))
+			}
+		}
+	}
+	return slices.DeleteFunc(plugins, func(p admission.Plugin) bool { return slices.Contains(a.DisabledAdmission, p.Name()) }), nil
 }
 
 // clientCA returns the authorities of client certificates beside the cluster's own.

@@ -300,7 +300,7 @@ func (c *cluster) prepare() (err error) {
 		return err
 	}
 	if c.real() {
-		return c.prepareNode(nodeNetworks(c.Settings.Pods, 0))
+		return errors.Join(c.loadKubeletConfig(), c.prepareNode(nodeNetworks(c.Settings.Pods, 0)))
 	}
 	return err
 }
@@ -337,10 +337,10 @@ func (c *cluster) prepareNode(networks []netip.Prefix) error {
 		c.bridge = append(c.bridge, n.Addr().Next())
 	}
 	if c.foreign() {
-		return errors.Join(c.loadKubeletConfig(), c.makeNodeLink())
+		return c.makeNodeLink()
 	}
 	c.runtime = c.newRuntime()
-	return c.loadKubeletConfig()
+	return nil
 }
 
 // hostAddresses returns the addresses at which other parts of the cluster reach this host: the advertised addresses, if there

@@ -268,7 +268,9 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		// Nothing would remove the taint from nodes that are ready.
 		plugins = slices.DeleteFunc(plugins, func(p admission.Plugin) bool { return p == admission.Plugin(admission.TaintNodesByCondition{}) })
 	}
-	plugins = slices.DeleteFunc(plugins, func(p admission.Plugin) bool { return slices.Contains(c.alone.disabledAdmission(), p.Name()) })
+	if plugins, err = c.alone.enabled(plugins); err != nil {
+		return nil, err
+	}
 	toServers := c.frontProxy.Renewed(pki.Subject{CommonName: frontProxyClient})
 	p.aggregator, err = aggregation.New(ctx, aggregation.Options{
 		Catalog: p.catalog, BuiltIn: p.builtIn, Objects: objects, Certificate: toServers.Client, Log: c.Log,

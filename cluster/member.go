@@ -103,6 +103,9 @@ func newMember(ctx context.Context, o MemberOptions, started time.Time) (*member
 		return nil, err
 	}
 	m.api = api
+	if err := c.loadKubeletConfig(); err != nil {
+		return nil, err
+	}
 	addresses, err := m.awaitAddresses(ctx)
 	if err != nil {
 		return nil, err
@@ -313,6 +316,14 @@ func (m *member) followName(ctx context.Context) error {
 	return nil
 }
 
+// initial is the Node that this machine creates. The agent completes it; taints have to be there before the first pod.
+func (m *member) initial() *corev1.Node {
+	node := &corev1.Node{}
+	node.Name, node.Labels = m.cluster.Settings.NodeName, map[string]string{corev1.LabelHostname: m.cluster.Settings.NodeName}
+	node.Spec.Taints, node.Spec.ProviderID = m.kubelet.RegisterWithTaints, m.kubelet.ProviderID
+	return node
+}
+
 // self returns the states of this node's Node, until ctx is cancelled, or an error if another machine has its name. It creates
 // the Node if there is none, and marks it as this machine's.
 func (m *member) self(ctx context.Context) func(yield func(*corev1.Node, error) bool) {
@@ -344,7 +355,7 @@ func (m *member) self(ctx context.Context) func(yield func(*corev1.Node, error) 
 			default:
 				continue
 			}
-			err := join.Own(ctx, m.api, node, name, m.ID, m.Networks)
+			err := join.Own(ctx, m.api, node, m.initial(), m.ID, m.Networks)
 			if errors.As(err, new(*join.TakenError)) {
 				yield(nil, err)
 				return

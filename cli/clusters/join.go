@@ -61,11 +61,11 @@ func joinCommand(o Options) *cobra.Command {
 	}
 	f := cmd.Flags()
 	// The global flag of this name is a bearer token of clients; a bootstrap token is one, too.
-	f.StringVar(&j.token, "token", "", "bootstrap token, as `sampan token create` prints it")
+	f.StringVar(&j.token, "token", "", "bootstrap token, as \"sampan token create\" prints it")
 	f.StringSliceVar(&j.hashes, "ca-cert-hash", nil, "hash of the cluster's certificate authority, sha256:HEX; may be repeated")
 	f.StringVar(&j.settings.NodeName, "node-name", "", "name of the node (default: the name of this host)")
 	f.StringVar(&j.nodeIP, "node-ip", "", "address of this machine at which the others reach it, or one of each IP family separated by a comma (default: the one that leads to HOST)")
-	f.Var(pathFlag{to: &j.settings.KubeletConfig}, "kubelet-config", "file with a KubeletConfiguration for the node, read at each start")
+	f.Var(pathFlag{to: &j.settings.KubeletConfig, none: local.NoKubeletConfig}, "kubelet-config", "file with a KubeletConfiguration for the node, read at each start; \"none\" restores the default")
 	f.StringVar((*string)(&j.settings.ProxyMode), "proxy-mode", "", "default proxy mode of Services: kernel or userspace (default kernel)")
 	f.StringVar(&j.settings.DNSUpstream, "cluster-dns-upstream", "", "comma-separated name servers for names outside the cluster, or none (default: those of this host)")
 	imageFlags(f, &j.settings.Images)
@@ -176,6 +176,9 @@ func (j *joining) join(cmd *cobra.Command, p local.Profile, text string) (m loca
 	}
 	if errs := validation.IsDNS1123Subdomain(s.NodeName); len(errs) > 0 || net.ParseIP(s.NodeName) != nil {
 		return m, fmt.Errorf("--node-name: must be a DNS-1123 subdomain (lower-case letters, digits, dots and hyphens) and no IP address, got %q", s.NodeName)
+	}
+	if s.KubeletConfig == local.NoKubeletConfig {
+		s.KubeletConfig = ""
 	}
 	s.Images, err = s.Images.Settled()
 	if err := errors.Join(err, local.CheckNodeIP(j.nodeIP), s.Check()); err != nil {

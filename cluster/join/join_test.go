@@ -371,7 +371,8 @@ func TestNamesHaveOneMachine(t *testing.T) {
 			}
 			s := clienttest.New(t, objects...)
 			node := clienttest.Find(s, client.Nodes, "", "two")
-			err := Own(t.Context(), s, node, "two", "me", tt.networks)
+			initial := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}}}
+			err := Own(t.Context(), s, node, initial, "me", tt.networks)
 			if errors.As(err, new(*TakenError)) != tt.taken || err != nil && !tt.taken {
 				t.Fatalf("got %v", err)
 			}
@@ -379,8 +380,8 @@ func TestNamesHaveOneMachine(t *testing.T) {
 			if (now.Annotations[names.Machine] == "me") == tt.taken {
 				t.Errorf("the marks are %v", now.Annotations)
 			}
-			if tt.node == nil && len(now.Spec.PodCIDRs) != len(tt.networks) {
-				t.Errorf("the Node has the networks %v", now.Spec.PodCIDRs)
+			if tt.node == nil && (len(now.Spec.PodCIDRs) != len(tt.networks) || len(now.Spec.Taints) != 1) {
+				t.Errorf("the Node has the networks %v and the taints %v", now.Spec.PodCIDRs, now.Spec.Taints)
 			}
 		})
 	}

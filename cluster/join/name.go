@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
@@ -34,16 +33,15 @@ func Taken(node *corev1.Node, id string) error {
 	return nil
 }
 
-// Own makes the Node of a name that of the machine with an ID: it creates the Node if it is nil, and marks it. If it is Ready
+// Own makes the Node of a name that of the machine with an ID: it creates initial if there is none, and marks it. If it is Ready
 // and that of another machine, the error is a [*TakenError]. A Node without a mark is that of another machine, unless it was
 // this one's before: then it has lost its mark.
 //
 // Networks are the pod networks of the node; nil means that the node was not this machine's before.
-func Own(ctx context.Context, api client.Interface, node *corev1.Node, name, id string, networks []netip.Prefix) error {
+func Own(ctx context.Context, api client.Interface, node, initial *corev1.Node, id string, networks []netip.Prefix) error {
 	if node == nil {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{corev1.LabelHostname: name}, Annotations: map[string]string{names.Machine: id},
-		}}
+		node := initial.DeepCopy()
+		node.Annotations = map[string]string{names.Machine: id}
 		for _, n := range networks {
 			node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, n.String())
 			node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
@@ -65,7 +63,7 @@ func Own(ctx context.Context, api client.Interface, node *corev1.Node, name, id 
 		"uid": node.UID, "resourceVersion": node.ResourceVersion, "annotations": map[string]string{names.Machine: id},
 	}})
 	if err == nil {
-		_, err = client.Nodes.Patch(ctx, api, "", name, types.MergePatchType, patch, "")
+		_, err = client.Nodes.Patch(ctx, api, "", initial.Name, types.MergePatchType, patch, "")
 	}
 	return err
 }

@@ -41,6 +41,9 @@ func RunEtcd(ctx context.Context, args []string, out io.Writer) error {
 	if err := f.Parse(args); err != nil {
 		return help(err)
 	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
 	at, err := url.Parse(*clients)
 	if err != nil || at.Scheme != "http" || at.Host == "" {
 		return fmt.Errorf("--listen-client-urls: must be one URL such as http://127.0.0.1:2379, got %q", *clients)

@@ -33,6 +33,7 @@ type Server struct {
 	Services    local.Pair      // networks of cluster IPs
 
 	DisabledAdmission []string // names of plug-ins
+	EnabledAdmission  []string // names of plug-ins, which are on without this
 	Flags             local.ServerFlags
 }
 
@@ -101,7 +102,7 @@ func (a serverArgs) check() error {
 
 // read fills in s.
 func (s *Server) read(a serverArgs) (err error) {
-	s.Issuer, s.DisabledAdmission, s.Etcd = a.issuer, a.disabled, a.etcd
+	s.Issuer, s.DisabledAdmission, s.EnabledAdmission, s.Etcd = a.issuer, a.disabled, a.enabled, a.etcd
 	if u, err := url.Parse(a.etcd); err != nil || u.Scheme != "http" || u.Host == "" {
 		return fmt.Errorf("--etcd-servers: must be one URL such as http://127.0.0.1:2379, got %q", a.etcd)
 	}
