@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/util/jsonpath"
+
+	"github.com/sampan-io/sampan/internal/quantity"
 )
 
 // An Operator says how the value at a path is compared.
@@ -182,7 +183,7 @@ func ordering(b string) func(string) (int, error) {
 		return func(a string) (int, error) {
 			x, err := strconv.ParseFloat(a, 64)
 			if err != nil {
-				q, quantityErr := resource.ParseQuantity(a)
+				q, quantityErr := quantity.Parse(a)
 				if quantityErr != nil {
 					return 0, errors.New("not a number")
 				}
@@ -191,9 +192,9 @@ func ordering(b string) func(string) (int, error) {
 			return cmp.Compare(x, y), nil
 		}
 	}
-	if y, err := resource.ParseQuantity(b); err == nil {
+	if y, err := quantity.Parse(b); err == nil {
 		return func(a string) (int, error) {
-			x, err := resource.ParseQuantity(a)
+			x, err := quantity.Parse(a)
 			if err != nil {
 				return 0, errors.New("not a quantity")
 			}

@@ -9,6 +9,8 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apimachinery/pkg/api/resource"
 	apicel "k8s.io/apiserver/pkg/cel"
+
+	"github.com/sampan-io/sampan/internal/quantity"
 )
 
 // smallQuantity is the form of quantities that are read and compared in little time. "1e2147483647" takes minutes and
@@ -44,7 +46,7 @@ func parseQuantity(arg ref.Val) (resource.Quantity, error) {
 	if len(text) > longestQuantity {
 		return resource.Quantity{}, errLargeQuantity
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := quantity.Parse(text)
 	if err == nil && !smallQuantity.MatchString(text) {
 		err = errLargeQuantity
 	}

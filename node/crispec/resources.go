@@ -2,14 +2,16 @@ package crispec
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	resources "k8s.io/component-helpers/resource"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/internal/quantity"
 )
 
 // The units of the kernel's CPU controller, and the bounds that Kubernetes keeps.
@@ -19,6 +21,7 @@ const (
 	maxShares    = 262144
 	quotaPeriod  = 100_000 // microseconds
 	minQuota     = 1_000
+	maxQuota     = 1 << 40 // below the largest one of the kernel, 2^44 microseconds
 )
 
 // The kernel's badness adjustments by quality of service: processes with a higher
@@ -123,7 +126,7 @@ func hugepages(list corev1.ResourceList) []*cri.HugepageLimit {
 		if !ok {
 			continue
 		}
-		size, err := resource.ParseQuantity(text)
+		size, err := quantity.Parse(text)
 		if err != nil {
 			continue // the API server refuses such names
 		}
@@ -150,15 +153,23 @@ func linux(requests, limits corev1.ResourceList) *cri.LinuxContainerResources {
 	if !ok {
 		cpu = limits[corev1.ResourceCPU]
 	}
-	if m := cpu.MilliValue(); m > 0 {
+	if cpu.CmpInt64(maxShares/sharesPerCPU) >= 0 {
+		r.CpuShares = maxShares
+	} else if m := cpu.MilliValue(); m > 0 {
 		r.CpuShares = min(max(m*sharesPerCPU/1000, minShares), maxShares)
 	}
 	if limit := limits[corev1.ResourceCPU]; !limit.IsZero() {
 		r.CpuPeriod = quotaPeriod
-		r.CpuQuota = max(limit.MilliValue()*quotaPeriod/1000, minQuota)
+		r.CpuQuota = maxQuota
+		if limit.CmpInt64(maxQuota/quotaPeriod) < 0 {
+			r.CpuQuota = max(limit.MilliValue()*quotaPeriod/1000, minQuota)
+		}
 	}
 	if limit := limits[corev1.ResourceMemory]; !limit.IsZero() {
-		r.MemoryLimitInBytes = limit.Value()
+		r.MemoryLimitInBytes = math.MaxInt64
+		if limit.CmpInt64(math.MaxInt64) < 0 {
+			r.MemoryLimitInBytes = limit.Value()
+		}
 	}
 	return r
 }

@@ -2,6 +2,7 @@ package crispec_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -257,6 +258,7 @@ func TestResources(t *testing.T) {
 		{"a tiny request", corev1.PodQOSBurstable, resources("1m", "1", "", ""), 2, 0, 0, 999},
 		{"a huge request", corev1.PodQOSBurstable, resources("1", "8Gi", "", ""), 1024, 0, 0, 3},
 		{"limits alone count as requests", corev1.PodQOSGuaranteed, resources("", "", "2", "1Gi"), 2048, 200_000, 1 << 30, -997},
+		{"limits beyond 2^63", corev1.PodQOSGuaranteed, resources("", "", "9e15", "9223372036854776k"), 262144, 1 << 40, math.MaxInt64, -997},
 		{"a limit below the least", corev1.PodQOSBurstable, resources("", "", "1m", ""), 2, 1000, 0, 999},
 	}
 	for _, tt := range tests {

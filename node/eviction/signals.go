@@ -8,8 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/sampan-io/sampan/internal/quantity"
 	"github.com/sampan-io/sampan/internal/sorting"
 )
 
@@ -118,7 +118,7 @@ func parse(field string, values map[string]string) ([]Threshold, error) {
 			}
 			t.Percent = p
 		} else {
-			q, err := resource.ParseQuantity(text)
+			q, err := quantity.Parse(text)
 			if err != nil || q.Sign() < 0 {
 				return nil, fmt.Errorf("%s[%s]: must be a quantity >= 0 or a percentage, got %q", field, name, text)
 			}

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sampan-io/sampan/internal/quantity"
 )
 
 // Allocatable returns what of a node's capacity is for pods: without what is reserved for the system and for the agent,
@@ -18,7 +20,7 @@ func (c *Config) Allocatable(capacity corev1.ResourceList) corev1.ResourceList {
 	for name, has := range out {
 		left := has.DeepCopy()
 		for _, reserved := range []map[string]string{c.SystemReserved, c.KubeReserved} {
-			if q, err := resource.ParseQuantity(reserved[string(name)]); err == nil {
+			if q, err := quantity.Parse(reserved[string(name)]); err == nil {
 				left.Sub(q)
 			}
 		}
@@ -57,7 +59,7 @@ func (c *Config) Pods(processors int) int {
 // LogLimits returns the size in bytes at which the log of a container is rotated, and the number of files that are kept,
 // with the one that is being written.
 func (c *Config) LogLimits() (size int64, files int) {
-	q, err := resource.ParseQuantity(c.ContainerLogMaxSize)
+	q, err := quantity.Parse(c.ContainerLogMaxSize)
 	if err != nil {
 		return 0, int(*c.ContainerLogMaxFiles) // validate has refused it
 	}

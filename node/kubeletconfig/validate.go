@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/internal/quantity"
 )
 
 // Values of memorySwap.swapBehavior; the empty one means NoSwap.
@@ -123,7 +125,7 @@ func (c *Config) checkPods(f *faults) {
 			f.add("clusterDomain", c.ClusterDomain, "%s", e)
 		}
 	}
-	if size, err := resource.ParseQuantity(c.ContainerLogMaxSize); err != nil || size.Value() <= 0 {
+	if size, err := quantity.Parse(c.ContainerLogMaxSize); err != nil || size.Value() <= 0 {
 		f.add("containerLogMaxSize", c.ContainerLogMaxSize, "must be a size > 0, such as 10Mi")
 	}
 	f.atLeast("containerLogMaxFiles", int64(*c.ContainerLogMaxFiles), 2)
@@ -173,7 +175,7 @@ func (c *Config) checkReserved(f *faults, name string, amounts map[string]string
 	for _, of := range slices.Sorted(maps.Keys(amounts)) {
 		path := name + "." + of
 		f.oneOf(path, of, "cpu", "memory", "ephemeral-storage", "pid")
-		if q, err := resource.ParseQuantity(amounts[of]); err != nil || q.Sign() < 0 {
+		if q, err := quantity.Parse(amounts[of]); err != nil || q.Sign() < 0 {
 			f.add(path, amounts[of], "must be an amount >= 0, such as 100m or 200Mi")
 		}
 	}
@@ -253,7 +255,7 @@ func ParseAmount(text string) (Amount, error) {
 		}
 		return Amount{Share: v / 100}, nil
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := quantity.Parse(text)
 	if err != nil || q.Sign() < 0 {
 		return Amount{}, fmt.Errorf("must be an amount >= 0 such as 100Mi, or a share of the capacity such as 10%%")
 	}

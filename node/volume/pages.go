@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sampan-io/sampan/internal/quantity"
 )
 
 // PageSize returns the size, in bytes, of the huge pages of an empty directory with this medium: "HugePages" for the only
@@ -14,7 +16,7 @@ func PageSize(pod *corev1.Pod, medium corev1.StorageMedium) (int64, error) {
 	var want resource.Quantity
 	if text, named := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix)); named {
 		var err error
-		if want, err = resource.ParseQuantity(text); err != nil {
+		if want, err = quantity.Parse(text); err != nil {
 			return 0, fmt.Errorf("medium %s: %w", medium, err)
 		}
 	}
@@ -34,7 +36,7 @@ func PageSize(pod *corev1.Pod, medium corev1.StorageMedium) (int64, error) {
 			if !huge {
 				continue
 			}
-			size, err := resource.ParseQuantity(text)
+			size, err := quantity.Parse(text)
 			if err != nil {
 				return 0, fmt.Errorf("resource %s: %w", name, err)
 			}

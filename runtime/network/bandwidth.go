@@ -5,7 +5,8 @@ import (
 	"math"
 
 	"github.com/vishvananda/netlink"
-	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sampan-io/sampan/internal/quantity"
 )
 
 // The annotations that limit the bandwidth of a pod, and the bounds of their values, as upstream has them.
@@ -40,7 +41,7 @@ func bandwidth(annotations map[string]string, name string) (uint64, error) {
 	if !has {
 		return 0, nil
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := quantity.Parse(text)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("annotation %s: %q: %w", name, text, err)

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
+	"golang.org/x/sys/unix"
 )
 
 // A host is one place from which the images of a registry can be read.
@@ -93,7 +95,7 @@ func loopback(address string) bool {
 // configured reads the configuration in a directory: hosts.toml or, without it, certificates as Docker has them.
 func configured(dir, registry string) ([]host, error) {
 	file := filepath.Join(dir, "hosts.toml")
-	text, err := os.ReadFile(file)
+	text, err := read(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return certificates(dir, registry)
 	}
@@ -105,6 +107,26 @@ func configured(dir, registry string) ([]host, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return list, nil
+}
+
+// largestFile bounds a file of a configuration.
+const largestFile = 1 << 20
+
+// read returns the contents of a file of a configuration. It does not wait for a file that is none, such as a named pipe.
+func read(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	if is, err := f.Stat(); err != nil || !is.Mode().IsRegular() {
+		return nil, cmp.Or(err, fmt.Errorf("%s: must be a regular file", name))
+	}
+	data, err := io.ReadAll(io.LimitReader(f, largestFile+1))
+	if err == nil && len(data) > largestFile {
+		err = fmt.Errorf("%s: must have at most %d bytes", name, largestFile)
+	}
+	return data, err
 }
 
 // certificates returns the registry's own host with the certificates in a directory: *.crt are authorities, NAME.cert and
@@ -295,7 +317,7 @@ func (h *host) tls() (*tls.Config, error) {
 			pool = x509.NewCertPool()
 		}
 		for _, file := range h.ca {
-			pem, err := os.ReadFile(file)
+			pem, err := read(file)
 			if err != nil {
 				return nil, fmt.Errorf("certificate authority of %s: %w", h.address, err)
 			}

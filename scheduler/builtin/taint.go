@@ -2,9 +2,9 @@ package builtin
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/quantity"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -124,11 +124,11 @@ func tolerates(o *corev1.Toleration, t *corev1.Taint) bool {
 }
 
 func compareNumbers(a, b string) (int, bool) {
-	x, err := resource.ParseQuantity(a)
+	x, err := quantity.Parse(a)
 	if err != nil {
 		return 0, false
 	}
-	y, err := resource.ParseQuantity(b)
+	y, err := quantity.Parse(b)
 	if err != nil {
 		return 0, false
 	}

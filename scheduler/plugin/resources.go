@@ -31,24 +31,32 @@ func NewResources(l corev1.ResourceList) Resources {
 		case corev1.ResourceCPU:
 			r.MilliCPU = thousandths(&q)
 		case corev1.ResourceMemory:
-			r.Memory = min(q.Value(), most)
+			r.Memory = bounded(&q)
 		case corev1.ResourceEphemeralStorage:
-			r.Ephemeral = min(q.Value(), most)
+			r.Ephemeral = bounded(&q)
 		case corev1.ResourcePods:
-			r.Pods = min(q.Value(), most)
+			r.Pods = bounded(&q)
 		default:
 			if r.Other == nil {
 				r.Other = map[corev1.ResourceName]int64{}
 			}
-			r.Other[name] = min(q.Value(), most)
+			r.Other[name] = bounded(&q)
 		}
 	}
 	return r
 }
 
+// bounded is [resource.Quantity.Value] for amounts that do not fit an int64 as well.
+func bounded(q *resource.Quantity) int64 {
+	if q.CmpInt64(most) >= 0 {
+		return most
+	}
+	return q.Value()
+}
+
 // thousandths is [resource.Quantity.MilliValue] for amounts whose thousandths do not fit an int64 as well.
 func thousandths(q *resource.Quantity) int64 {
-	if q.Value() >= most/1000 {
+	if q.CmpInt64(most/1000) >= 0 {
 		return most
 	}
 	return q.MilliValue()
