@@ -505,6 +505,32 @@ func TestWhatAGetAllocates(t *testing.T) {
 	}
 }
 
+// One buffer serves the metadata of all items, even if it is larger than the first one.
+func TestListAllocationsDoNotGrow(t *testing.T) {
+	const many = 1000
+	items := make([]*codec.Item, many)
+	for n := range items {
+		pod := samplePod("p")
+		pod.Annotations = map[string]string{"note": strings.Repeat("x", 1000)}
+		items[n] = placed(t, pod, pods, 7)
+	}
+	w := bufio.NewWriter(io.Discard)
+	for _, e := range []codec.Encoding{codec.JSON, codec.Protobuf} {
+		m := codec.Media{Encoding: e}
+		list := func() {
+			if err := codec.WriteList(w, m, pods, metav1.ListMeta{}, items); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 { // from then on the encodings are kept
+			list()
+		}
+		if got := testing.AllocsPerRun(3, list); got > many/10 {
+			t.Errorf("encoding %v: a list of %d items allocates %.0f times", e, many, got)
+		}
+	}
+}
+
 // TestJSONIsSharedThenDroppedThenKept follows the JSON of an item through collections.
 // Two results are the same bytes if they begin at the same place: what the test holds
 // is not used again for others.

@@ -194,7 +194,8 @@ func writeProtobufList(w *bufio.Writer, kind *catalog.Kind, meta metav1.ListMeta
 	for n, i := range items {
 		head = append(head[:0], tagListItem)
 		head = binary.AppendUvarint(head, uint64(bodies[n].size(i.rv)))
-		_, _ = w.Write(bodies[n].appendMeta(head, i.rv))
+		head = bodies[n].appendMeta(head, i.rv)
+		_, _ = w.Write(head)
 		// A bufio.Writer keeps its first error and gives it back every time.
 		if _, err := w.Write(bodies[n].rest); err != nil {
 			return err
