@@ -62,7 +62,6 @@ func RunServer(ctx context.Context, s *standin.Server, version string, log *slog
 	if err != nil {
 		return err
 	}
-	memory.Begin(headroom)
 	c := &cluster{
 		Options: Options{
 			Profile:  local.Profile{Name: "kube-apiserver", DataDir: dir},

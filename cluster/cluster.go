@@ -81,7 +81,6 @@ func Run(ctx context.Context, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	memory.Begin(headroom)
 	c := &cluster{Options: o, started: time.Now(), notices: newNotices(), activity: memory.NewActivity(), queues: &controller.Metrics{}}
 	backend, err := c.claim(ctx)
 	if err != nil {

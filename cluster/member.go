@@ -61,7 +61,6 @@ func RunMember(ctx context.Context, o MemberOptions) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	memory.Begin(headroom)
 	for started := time.Now(); ; {
 		m, err := newMember(ctx, o, started)
 		if err == nil {

@@ -67,19 +67,6 @@ func (a *Activity) next() <-chan struct{} {
 	return a.begun
 }
 
-// Begin lets the heap grow to headroom bytes before the first collection, for a process that does much
-// before it calls [Run]. The start of a process makes little garbage compared to what lives on, so that
-// collections in it are in vain.
-func Begin(headroom uint64) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(percentFor(leastHeap, headroom))
-	}
-}
-
-// leastHeap is the size that Go lets a heap have before a collection with GOGC=100; it scales with
-// GOGC (runtime, heapMinimum).
-const leastHeap = 4 << 20
-
 // Run follows the collector until ctx is over. One of them runs in a process.
 func Run(ctx context.Context, o Options) error {
 	o.Quiet = cmp.Or(o.Quiet, time.Second)
@@ -93,7 +80,7 @@ func Run(ctx context.Context, o Options) error {
 	arm(ctx, collected)
 	quiet := time.NewTimer(o.Quiet)
 	defer quiet.Stop()
-	percent, seen := 0, look() // Begin may have been called
+	percent, seen := 0, look()
 	watch := idleDetector{seen: seen.allocated}
 	var program programPages
 	forget := func() {
