@@ -20,7 +20,7 @@ import (
 )
 
 // errFailed says that not all tests have passed.
-var errFailed = errors.New("not all conformance tests passed")
+var errFailed = errors.New("not all tests passed")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -55,6 +55,7 @@ func dispatch(ctx context.Context, args []string) error {
 		f.StringVar(&o.focus, "focus", "", "regular expression of the names of tests")
 		f.StringVar(&o.kubelet, "kubelet-config", "", "file with a KubeletConfiguration for both nodes")
 		f.IntVar(&o.procs, "procs", 12, "processes of the suite in the parallel part") //nolint:mnd // default
+		f.StringVar(&o.labels, "labels", "", "run the tests that have these labels (a filter of ginkgo) and are not conformance tests, instead")
 		only := f.String("parts", "", "comma-separated parts to run: parallel, slow, serial")
 		_ = f.Parse(args[1:]) // it exits on errors
 		return o.run(ctx, *only)
@@ -83,8 +84,8 @@ func makeImages(s images.Sources) error {
 
 // options are the flags of the command run.
 type options struct {
-	bin, sampan, results, work, name, focus, kubelet string
-	procs                                            int
+	bin, sampan, results, work, name, focus, labels, kubelet string
+	procs                                                    int
 }
 
 // run starts the cluster, runs the suite, takes the cluster down, and writes the report.
@@ -92,6 +93,12 @@ func (o options) run(ctx context.Context, only string) (err error) {
 	parts, err := choose(only)
 	if err != nil {
 		return err
+	}
+	if o.labels != "" {
+		if only != "" {
+			return errors.New("-labels and -parts exclude each other: parts are of conformance tests")
+		}
+		parts = []part{otherTests(o.labels)}
 	}
 	if err := os.MkdirAll(o.results, 0o755); err != nil {
 		return err
@@ -105,7 +112,7 @@ func (o options) run(ctx context.Context, only string) (err error) {
 	}
 	reports := make([]report.Part, len(parts))
 	for i, p := range parts {
-		reports[i] = report.Part{Name: p.name, File: filepath.Join(o.results, p.name+".json")}
+		reports[i] = report.Part{Name: p.name, File: filepath.Join(o.results, p.name+".json"), Others: p.others}
 	}
 	for _, beside := range stages(parts) {
 		if err := o.runStage(ctx, c, beside); err != nil {
@@ -117,10 +124,10 @@ func (o options) run(ctx context.Context, only string) (err error) {
 		return err
 	}
 	printUsage(os.Stdout, "the whole run, with the start of the cluster", usage)
-	return o.report(reports, only == "")
+	return o.report(reports, only == "" && o.labels == "" && o.focus == "")
 }
 
-// report writes the results. If the run was to be complete, a test that did not run is a failure.
+// report writes the results. If the run was to be complete, a conformance test that did not run is a failure.
 func (o options) report(parts []report.Part, complete bool) error {
 	r, err := report.Read(parts)
 	if err != nil {
@@ -132,7 +139,8 @@ func (o options) report(parts []report.Part, complete bool) error {
 	}
 	errs = append(errs, o.joinLogs(parts), r.WriteSummary(os.Stdout))
 	for _, t := range r.Tests {
-		if !t.Passed() && (t.State != report.NotRun || complete && o.focus == "") {
+		incomplete := t.State == report.NotRun || t.State == report.Skipped
+		if !t.Passed() && (complete || !incomplete) {
 			errs = append(errs, errFailed)
 			break
 		}

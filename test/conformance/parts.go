@@ -22,14 +22,20 @@ type part struct {
 	name   string
 	labels string // filter, in ginkgo's language
 	procs  int    // 0 means as many as the user chose
+	others bool   // tests that are not conformance tests
+}
+
+// otherTests returns the part of the tests that match a filter and are not conformance tests.
+func otherTests(labels string) part {
+	return part{name: "others", labels: "!Conformance && (" + labels + ")", others: true}
 }
 
 func allParts() []part {
 	const someSlow = 6 // these wait most of the time
 	return []part{
-		{"parallel", "Conformance && !Slow && !Serial && !Disruptive", 0},
-		{"slow", "Conformance && Slow && !Serial && !Disruptive", someSlow},
-		{"serial", "Conformance && (Serial || Disruptive)", 1},
+		{name: "parallel", labels: "Conformance && !Slow && !Serial && !Disruptive"},
+		{name: "slow", labels: "Conformance && Slow && !Serial && !Disruptive", procs: someSlow},
+		{name: "serial", labels: "Conformance && (Serial || Disruptive)", procs: 1},
 	}
 }
 

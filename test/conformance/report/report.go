@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Test is one conformance test and what became of it.
+// A Test is one test and what became of it.
 type Test struct {
 	Name    string
 	Part    string // of the run, "" if no part ran it
@@ -19,8 +19,11 @@ type Test struct {
 	Where   string // file and line of the failure
 }
 
-// NotRun is the state of a test that no part ran.
-const NotRun = "not run"
+// States beside those of ginkgo that are failures.
+const (
+	NotRun  = "not run" // no part ran the test
+	Skipped = "skipped" // the test began, and found that the cluster is not made for it
+)
 
 const passed = "passed"
 
@@ -40,7 +43,7 @@ func (t Test) Cause() string {
 	return text
 }
 
-// A Result is what became of the conformance tests.
+// A Result is what became of the tests.
 type Result struct {
 	Tests    []Test   // sorted by name
 	Problems []string // of the suite outside of its tests: before, between and after them
@@ -104,10 +107,13 @@ func (s spec) where() string {
 }
 
 // A Part is the report of one run of ginkgo.
-type Part struct{ Name, File string }
+type Part struct {
+	Name, File string
+	Others     bool // it is about tests that are not conformance tests
+}
 
 // Read returns the result of some parts of a run. Each of them lists all tests of the suite. A test that more than one has run
-// has the result of the last one.
+// has the result of the last one. Of the tests that are not conformance tests only those that ran are in it.
 func Read(parts []Part) (Result, error) {
 	tests := map[string]Test{}
 	var r Result
@@ -131,10 +137,10 @@ func Read(parts []Part) (Result, error) {
 				}
 				name := s.name()
 				switch _, known := tests[name]; {
-				case !s.labelled("Conformance"):
+				case part.Others == s.labelled("Conformance"):
 				case s.ran():
 					tests[name] = Test{name, part.Name, s.State, s.RunTime.Seconds(), s.Failure.Message, s.where()}
-				case !known:
+				case !known && !part.Others: // most of the others are not asked for
 					tests[name] = Test{Name: name, State: NotRun}
 				}
 			}

@@ -65,6 +65,26 @@ func TestTestsThatNoPartRanAreListed(t *testing.T) {
 	}
 }
 
+func TestOtherTestsThatRanAreListed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	text := `[{"SpecReports": [
+{"ContainerHierarchyTexts": ["[sig-apps] Job"], "LeafNodeType": "It", "LeafNodeText": "should run", "State": "passed", "RunTime": 1000000000},
+{"ContainerHierarchyTexts": ["[sig-apps] Job"], "LeafNodeType": "It", "LeafNodeText": "was not asked for", "State": "skipped"},
+{"ContainerHierarchyTexts": ["[sig-apps] Job"], "LeafNodeType": "It", "LeafNodeText": "needs a cloud", "State": "skipped", "RunTime": 1},
+{"ContainerHierarchyTexts": ["[sig-apps] Job"], "LeafNodeType": "It", "LeafNodeText": "conforms", "LeafNodeLabels": ["Conformance"], "State": "passed", "RunTime": 1}
+]}]`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Read([]Part{{Name: "others", File: file, Others: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Tests) != 2 || r.Tests[0].State != Skipped || r.Tests[1].Name != "[sig-apps] Job should run" || r.Passed() != 1 {
+		t.Errorf("got %+v", r.Tests)
+	}
+}
+
 func TestReportsAreWritten(t *testing.T) {
 	r := read(t, spec1)
 	var table, junit, summary bytes.Buffer

@@ -61,7 +61,7 @@ func (r Result) WriteJUnit(w io.Writer) error {
 		c := junitCase{Name: "[It] " + t.Name, Class: name, Status: t.State, Seconds: fmt.Sprintf("%.3f", t.Seconds)}
 		switch {
 		case t.Passed():
-		case t.State == NotRun || t.State == "skipped":
+		case t.State == NotRun || t.State == Skipped:
 			s.Skipped++
 			c.Skipped = &struct{}{}
 		default:
