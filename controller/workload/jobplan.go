@@ -74,12 +74,17 @@ func planJob(job *batchv1.Job, pods []*corev1.Pod, now time.Time) jobPlan {
 		return p.plan
 	}
 	p.count()
+	if p.plan.status.StartTime == nil && !suspended(job) {
+		p.plan.status.StartTime = &metav1.Time{Time: p.now}
+	}
 	switch {
-	case p.verdict():
+	case p.verdict(): // a decided job is not suspended any more, as upstream
 	case suspended(job):
 		p.plan.remove = p.active
+		p.suspend()
 	default:
 		p.populate()
+		p.suspend()
 	}
 	p.finish()
 	return p.plan
@@ -350,9 +355,6 @@ func (p *jobPlanner) verdict() bool {
 }
 
 func (p *jobPlanner) complete() bool {
-	if suspended(p.job) {
-		return false
-	}
 	if p.job.Spec.Completions == nil {
 		return p.succeeded() > 0 && len(p.active) == 0 && len(p.ending) == 0
 	}
@@ -414,9 +416,6 @@ func (p *jobPlanner) deadline() (left time.Duration, limited bool) {
 
 // populate plans the pods of a job that is neither decided nor suspended.
 func (p *jobPlanner) populate() {
-	if p.plan.status.StartTime == nil {
-		p.plan.status.StartTime = &metav1.Time{Time: p.now}
-	}
 	parallelism := 1
 	if p.job.Spec.Parallelism != nil {
 		parallelism = int(*p.job.Spec.Parallelism)
@@ -576,8 +575,8 @@ func endOf(pod *corev1.Pod) (end time.Time) {
 	return pod.CreationTimestamp.Time
 }
 
-// finish sets what says how things stand: the suspension, and when to look again.
-func (p *jobPlanner) finish() {
+// suspend records whether the job is suspended.
+func (p *jobPlanner) suspend() {
 	s := &p.plan.status
 	if suspended(p.job) {
 		if p.plan.status.StartTime != nil {
@@ -592,6 +591,10 @@ func (p *jobPlanner) finish() {
 			p.event(corev1.EventTypeNormal, "Resumed", "Job resumed")
 		}
 	}
+}
+
+// finish sets when to plan again.
+func (p *jobPlanner) finish() {
 	if left, limited := p.deadline(); limited && left > 0 && (p.plan.after == 0 || left < p.plan.after) {
 		p.plan.after = left
 	}
