@@ -275,7 +275,7 @@ func checkVersion(t *target, obj metav1.Object, old *codec.Item) error {
 }
 
 func invalid(t *target, errs field.ErrorList) error {
-	return apierrors.NewInvalid(t.kind.GroupKind(), t.name, errs)
+	return catalog.Invalid(t.kind.GroupKind(), t.name, errs)
 }
 
 // checkOptions turns what is wrong with a request's options into an answer.

@@ -136,7 +136,7 @@ func invalid(a *Attributes, errs field.ErrorList) error {
 			errs = append(errs, e)
 		}
 	}
-	return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, a.Object.GetName(), errs)
+	return catalog.Invalid(schema.GroupKind{Kind: "Service"}, a.Object.GetName(), errs)
 }
 
 // A request is what one service asks for, and what has been found for it.

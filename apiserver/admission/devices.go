@@ -9,11 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/catalog"
 )
 
 // An Authorizer decides what a user may do.
@@ -59,7 +59,7 @@ func (p DeviceAccess) Validate(ctx context.Context, a *Attributes) error {
 	if name == "" {
 		name = a.Object.GetName()
 	}
-	return apierrors.NewInvalid(a.Kind.GroupVersionKind.GroupKind(), name, errs)
+	return catalog.Invalid(a.Kind.GroupVersionKind.GroupKind(), name, errs)
 }
 
 // requests refuses administrative access where the namespace does not permit it.

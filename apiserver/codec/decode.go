@@ -163,6 +163,9 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 	if err := checkDepth(body, deepest); err != nil {
 		return got, nil, err
 	}
+	if manyObjects(body) {
+		return got, nil, errManyObjects
+	}
 	if err := checkQuantitiesJSON(body, obj); err != nil {
 		return got, nil, err
 	}
@@ -220,6 +223,32 @@ func deeper(document []byte, levels int) bool {
 		}
 	}
 	return false
+}
+
+// mostObjects is how many objects and lists, or messages, a document of a kind with a Go type can have. "{}" in a list of
+// containers becomes 700 bytes, and their validation, defaults and managed fields several times as much: without a limit a body of
+// 3 MB takes gigabytes.
+const mostObjects = 100_000
+
+var errManyObjects = fmt.Errorf("the document has more than %d objects and lists", mostObjects)
+
+// manyObjects reports whether a JSON document has more objects and lists than that.
+func manyObjects(document []byte) bool {
+	if len(document) < 2*mostObjects {
+		return false
+	}
+	n, text := 0, false
+	for i := 0; i < len(document); i++ {
+		switch c := document[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case !text && (c == '{' || c == '['):
+			n++
+		}
+	}
+	return n > mostObjects
 }
 
 // kindOf returns the kind that an object names. It is an error if its apiVersion is not one.
@@ -330,7 +359,37 @@ func unmarshalProtobuf(body []byte, obj runtime.Object) (got schema.GroupVersion
 	if _, recursive := obj.(*apiextensionsv1.CustomResourceDefinition); recursive && deeperMessages(envelope.Raw, deepestMessage) {
 		return got, nil, fmt.Errorf("the message is nested more than %d levels deep", deepestMessage)
 	}
+	if len(envelope.Raw) > 2*mostObjects && messages(envelope.Raw, mostObjects, deepestMessage) > mostObjects {
+		return got, nil, errManyObjects
+	}
 	return got, nil, unmarshalMessage(envelope.Raw, m)
+}
+
+// messages returns how many messages a protobuf message has, itself included, up to a little more than limit; 0 if it is not one.
+// Bytes and texts that could be messages count as such, and messages below so many levels do not.
+func messages(message []byte, limit, levels int) int {
+	count := 1
+	for len(message) > 0 && count <= limit {
+		num, typ, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return 0
+		}
+		message = message[n:]
+		if typ == protowire.BytesType && levels > 0 {
+			inner, n := protowire.ConsumeBytes(message)
+			if n < 0 {
+				return 0
+			}
+			count += messages(inner, limit-count, levels-1)
+			message = message[n:]
+			continue
+		}
+		if n = protowire.ConsumeFieldValue(num, typ, message); n < 0 {
+			return 0
+		}
+		message = message[n:]
+	}
+	return count
 }
 
 // deepestMessage is how many levels of messages the protobuf of a type that contains itself can have: only schemas of custom
