@@ -65,7 +65,7 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 		return
 	}
 	q := x.query()
-	if t.sub != nil || isTrue(q, "watch") {
+	if t.sub != nil || verb == verbWatch || isTrue(q, "watch") {
 		x.fail(apierrors.NewBadRequest("until: only whole objects and lists can be waited for: leave out the subresource and watch"))
 		return
 	}

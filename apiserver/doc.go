@@ -23,6 +23,4 @@
 //
 // Reads never touch the disk and are always of the newest revision unless another
 // one was asked for: "not older than" is then met by definition.
-//
-// Not here yet: the deprecated /watch/ paths.
 package apiserver

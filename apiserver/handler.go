@@ -392,7 +392,7 @@ func attributesOf(r *http.Request) rbac.Attributes {
 		Verb: verbOf(r, &p), Group: p.group, Version: p.version, Resource: p.resource, Subresource: p.subresource,
 		Namespace: p.namespace, Name: p.name,
 	}
-	if where, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector")); err == nil && p.name == "" {
+	if where, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector")); err == nil && p.name == "" && !p.watch {
 		a.Fields = where
 		if name, ok := where.RequiresExactMatch("metadata.name"); ok {
 			a.Name = name
@@ -557,7 +557,7 @@ func (x *exchange) finish() {
 func (s *Server) serveResource(x *exchange, p path, verb string) {
 	t := target{user: x.user, namespace: p.namespace, name: p.name}
 	t.kind = s.opts.Catalog.Resource(schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: p.resource})
-	if t.kind == nil && p.resource == "bindings" && p.name == "" {
+	if t.kind == nil && p.resource == "bindings" && p.name == "" && !p.watch {
 		s.serveBindings(x, t, p)
 		return
 	}
@@ -590,7 +590,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 		x.notFoundPage()
 		return
 	}
-	if !serves(&t, verb) {
+	if !serves(&t, verb) || p.watch && x.r.Method != http.MethodGet {
 		if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
 			x.fail(err)
 			return
@@ -604,6 +604,13 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 	}
 	if verb == verbWatch || verb == verbList {
 		x.seats = s.seatsOf(x, &t, verb)
+	}
+	if p.watch { // a selector of fields does not widen what its user may do, as upstream
+		if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+			x.fail(err)
+			return
+		}
+		t.allowed = true
 	}
 	if verb == verbWatch {
 		s.serveWatch(x, t)
@@ -645,8 +652,11 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 func writes(verb string) bool { return verb != verbGet && verb != verbList && verb != verbWatch }
 
 // fits reports whether the path has a namespace where the kind has one. All
-// namespaces together can be listed and watched, and nothing else.
+// namespaces together can be listed and watched, and nothing else. Subresources have no path for watches.
 func fits(t *target, p *path) bool {
+	if p.watch && p.subresource != "" {
+		return false
+	}
 	if t.kind.Namespaced {
 		return p.namespace != "" || p.name == ""
 	}
@@ -655,6 +665,9 @@ func fits(t *target, p *path) bool {
 
 // verbOf returns the verb, as authorization knows it, of a request.
 func verbOf(r *http.Request, p *path) string {
+	if p.watch {
+		return verbWatch // whatever the method is, as upstream
+	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		switch {

@@ -10,11 +10,12 @@ type path struct {
 	name           string
 	subresource    string
 	rest           string // what follows the subresource, with its slash
+	watch          bool   // the deprecated form of a watch, with /watch behind the version
 }
 
 // parsePath takes apart
 //
-//	/api/VERSION/[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE[/...]]]
+//	/api/VERSION/[watch/][namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE[/...]]]
 //	/apis/GROUP/VERSION/...
 //
 // without allocating. A namespace is an object as well: its subresources are distinguished from
@@ -35,6 +36,12 @@ func parsePath(p string) path {
 	}
 	if out.resource, rest, ok = segment(rest); !ok || out.resource == "" {
 		return path{}
+	}
+	if out.resource == "watch" {
+		out.watch = true
+		if out.resource, rest, ok = segment(rest); !ok || out.resource == "" {
+			return path{}
+		}
 	}
 	if out.resource == "namespaces" {
 		if name, behind, ok := segment(rest); ok && name != "" {

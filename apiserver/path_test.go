@@ -22,6 +22,11 @@ func TestParsePath(t *testing.T) {
 		"/api/v1/namespaces/ns/pods/p/log":           {version: "v1", namespace: "ns", resource: "pods", name: "p", subresource: "log"},
 		"/apis/batch/v1/namespaces/ns/jobs/j/status": {group: "batch", version: "v1", namespace: "ns", resource: "jobs", name: "j", subresource: "status"},
 		"/apis/coordination.k8s.io/v1/leases":        {group: "coordination.k8s.io", version: "v1", resource: "leases"},
+		"/api/v1/watch/pods":                         {version: "v1", resource: "pods", watch: true},
+		"/api/v1/watch/namespaces/ns":                {version: "v1", resource: "namespaces", name: "ns", watch: true},
+		"/apis/batch/v1/watch/namespaces/ns/jobs/j":  {group: "batch", version: "v1", namespace: "ns", resource: "jobs", name: "j", watch: true},
+		"/api/v1/watch":                              {},
+		"/api/v1/watch/":                             {},
 		"/apis":                                      {},
 		"/apis/batch":                                {},
 		"/apis/batch/v1":                             {},
@@ -50,6 +55,7 @@ func FuzzParsePath(f *testing.F) {
 	f.Add("/apis/batch/v1/namespaces/ns/status/x")
 	f.Add("/api/v1/namespaces//pods")
 	f.Add("/api/0/0//")
+	f.Add("/api/v1/watch/namespaces/ns/pods/p")
 	f.Fuzz(func(t *testing.T, p string) {
 		got := parsePath(p)
 		if got.resource == "" {
@@ -61,6 +67,9 @@ func FuzzParsePath(f *testing.F) {
 			b.WriteString("/apis/" + got.group + "/")
 		}
 		b.WriteString(got.version)
+		if got.watch {
+			b.WriteString("/watch")
+		}
 		if got.namespace != "" {
 			b.WriteString("/namespaces/" + got.namespace)
 		}

@@ -7,6 +7,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -132,4 +133,23 @@ func TestReviewsOfOthers(t *testing.T) {
 		t.Errorf("%+v", got.Status)
 	}
 	f.refused(f.do("POST", whose, "{}"), 400, metav1.StatusReasonBadRequest, "token is required")
+}
+
+// Posting to bindings takes the right to create bindings; that to create pods/binding is for the other path.
+func TestBindingsHaveTheirOwnRight(t *testing.T) {
+	f := serveRoles(t)
+	f.create(pods, pod("a"))
+	for _, resource := range []string{"bindings", "pods/binding"} {
+		name := strings.ReplaceAll(resource, "/", "-")
+		f.create(clusterRoles, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{resource}}}})
+		f.create(roleBindings, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
+		})
+	}
+	body := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
+	f.eventually(201, "POST", "/api/v1/namespaces/default/bindings?dryRun=All", body, "X-User: bindings")
+	f.eventually(201, "POST", pods+"/a/binding?dryRun=All", body, "X-User: pods-binding")
+	f.refused(f.do("POST", "/api/v1/namespaces/default/bindings", body, "X-User: pods-binding"), 403, metav1.StatusReasonForbidden, `cannot create resource "bindings"`)
+	f.refused(f.do("POST", pods+"/a/binding", body, "X-User: bindings"), 403, metav1.StatusReasonForbidden, `cannot create resource "pods/binding"`)
 }

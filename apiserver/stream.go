@@ -7,7 +7,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -36,7 +38,10 @@ func (s *Server) serveWatch(x *exchange, t target) {
 		return
 	}
 	if t.name != "" { // a watch of one object by its path
-		opts.FieldSelector = joinSelectors(fieldName+"="+t.name, opts.FieldSelector)
+		if opts.FieldSelector, err = selectName(t.name, opts.FieldSelector); err != nil {
+			x.fail(err)
+			return
+		}
 	}
 	if opts.TimeoutSeconds == nil || *opts.TimeoutSeconds <= 0 {
 		seconds := int64(leastWatch + rand.IntN(leastWatch))
@@ -133,11 +138,19 @@ func isPanic(err error) bool {
 	return ok
 }
 
-func joinSelectors(a, b string) string {
-	if b == "" {
-		return a
+// selectName returns the selector of fields of a watch of one object. The one that the client gave may only name the same object.
+func selectName(name, selector string) (string, error) {
+	if selector == "" {
+		return fields.OneTermEqualSelector(fieldName, name).String(), nil
 	}
-	return a + "," + b
+	where, err := fields.ParseSelector(selector)
+	if err != nil {
+		return "", apierrors.NewBadRequest(err.Error())
+	}
+	if selected, ok := where.RequiresExactMatch(fieldName); !ok || selected != name {
+		return "", apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+	}
+	return selector, nil
 }
 
 // events writes changes in the form that a client wants.

@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/patch"
+	"github.com/sampan-io/sampan/apiserver/rbac"
 )
 
 // offer says in which forms t can be shown: a body of a subresource, and what can only be posted, in none but its own.
@@ -221,16 +222,19 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		return
 	}
 	x.subject, x.writes = subject{verb: "POST", version: p.version, resource: "pods", subresource: "binding", scope: "resource"}, true
-	if x.r.Method != http.MethodPost {
-		x.fail(apierrors.NewMethodNotSupported(schema.GroupResource{Resource: p.resource}, verbOf(x.r, &p)))
+	verb := verbOf(x.r, &p)
+	// The right is that to create bindings, not that to create pods/binding, as upstream.
+	if err := s.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Version: p.version, Resource: p.resource, Namespace: p.namespace}); err != nil {
+		x.fail(err)
 		return
 	}
+	if verb != verbCreate {
+		x.fail(apierrors.NewMethodNotSupported(schema.GroupResource{Resource: p.resource}, verb))
+		return
+	}
+	t.allowed = true
 	m, ok := x.media(codec.Offer{})
 	if !ok {
-		return
-	}
-	if err := s.allow(x.r.Context(), &t, verbCreate, nil, ""); err != nil {
-		x.fail(err)
 		return
 	}
 	if !s.beginWrite(x) {

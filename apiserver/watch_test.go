@@ -150,6 +150,30 @@ func TestWatchStarts(t *testing.T) {
 	}
 }
 
+// The paths with /watch are deprecated, but served by upstream.
+func TestWatchByDeprecatedPath(t *testing.T) {
+	const prefix = "/api/v1/watch/namespaces/default/configmaps"
+	f := serve(t)
+	f.create(configMaps, configMap("a"))
+	f.create(configMaps, configMap("b"))
+	one, all, everywhere := f.watch(prefix+"/b"), f.watch(prefix+"?resourceVersion=1"), f.watch("/api/v1/watch/configmaps?labelSelector=app%3Dweb")
+	f.create(configMaps, configMap("c", "app=web"))
+	f.remove(configMaps + "/b")
+	one.expect("ADDED b@2", "DELETED b@4")
+	all.expect("ADDED b@2", "ADDED c@3", "DELETED b@4")
+	everywhere.expect("ADDED c@3")
+
+	f.refused(f.do("GET", prefix+"/b?fieldSelector=metadata.name%3Da", nil), 400, metav1.StatusReasonBadRequest, "fieldSelector metadata.name doesn't match requested name")
+	f.refused(f.do("DELETE", prefix+"/c", nil), 405, metav1.StatusReasonMethodNotAllowed, "watch is not supported on resources of kind")
+	f.refused(f.do("GET", prefix+"?until=true", nil), 400, metav1.StatusReasonBadRequest, "leave out the subresource and watch")
+	for _, p := range []string{"/api/v1/watch/namespaces/default/pods/p/status", "/api/v1/watch/namespaces/default/nodes", "/api/v1/watch"} {
+		if a := f.do("GET", p, nil); a.code != 404 {
+			t.Errorf("%s: %d, want 404", p, a.code)
+		}
+	}
+	f.do("GET", configMaps+"/c", nil) // it is still there
+}
+
 func TestWatchDeletesObjectThatLeavesSelector(t *testing.T) {
 	f := serve(t)
 	f.create(configMaps, configMap("a", "app=web"))
