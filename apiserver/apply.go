@@ -61,7 +61,7 @@ func (s *Server) updateFields(t *target, manager string) fieldsUpdate {
 func newItem(kind *catalog.Kind, obj catalog.Object, old *codec.Item) (*codec.Item, error) {
 	fresh, kept := obj.GetManagedFields(), old.Object().GetManagedFields()
 	if len(fresh) == 0 || !catalog.SameManagers(fresh, kept) {
-		return codec.NewItem(kind, obj)
+		return boundedItem(kind, obj, len(old.Bytes()))
 	}
 	obj.SetManagedFields(kept)
 	item, err := codec.NewItem(kind, obj)
@@ -69,7 +69,23 @@ func newItem(kind *catalog.Kind, obj catalog.Object, old *codec.Item) (*codec.It
 		return item, err
 	}
 	obj.SetManagedFields(fresh)
-	return codec.NewItem(kind, obj)
+	return boundedItem(kind, obj, len(old.Bytes()))
+}
+
+// largestObject is how many bytes an object may have as it is stored: as many as a body, and twice as many as with etcd. Defaults
+// can make it eight times as large as the body.
+const largestObject = maxBody
+
+// boundedItem encodes an object. It is an error if that is too large, and larger than it was.
+func boundedItem(kind *catalog.Kind, obj catalog.Object, before int) (*codec.Item, error) {
+	item, err := codec.NewItem(kind, obj)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(item.Bytes()); n > largestObject && n > before {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object would have %d bytes in the store, limit is %d", n, largestObject))
+	}
+	return item, nil
 }
 
 // applyConfiguration makes the fields that a configuration has those of the manager who

@@ -15,7 +15,6 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
-	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/store"
 )
@@ -157,7 +156,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	if obj.GetResourceVersion() != "" && !dryRun { // as upstream: after the checks, and only if the object is stored
 		return result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
-	item, err := codec.NewItem(t.kind, obj)
+	item, err := boundedItem(t.kind, obj, 0)
 	if err != nil {
 		return result{}, err
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 )
@@ -52,4 +54,31 @@ func (b neverEnding) Read(p []byte) (int, error) {
 		p[i] = byte(b)
 	}
 	return len(p), nil
+}
+
+// TestObjectThatDefaultsMakeLargeIsRefused sends bodies of less than 3 MB that defaults make larger.
+func TestObjectThatDefaultsMakeLargeIsRefused(t *testing.T) {
+	f := serve(t)
+	with := func(containers int) map[string]any {
+		all := make([]map[string]any, containers)
+		for i := range all {
+			all[i] = map[string]any{"name": fmt.Sprint("c", i), "image": "i"}
+		}
+		return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "p"}, "spec": map[string]any{"containers": all}}
+	}
+	const words = "the object would have "
+	f.refused(f.do("POST", pods, with(60_000)), 413, metav1.StatusReasonRequestEntityTooLarge, words)
+	f.refused(f.do("POST", pods+"?dryRun=All", with(60_000)), 413, metav1.StatusReasonRequestEntityTooLarge, words)
+	f.create(configMaps, configMap("a"))
+	path := configMaps + "/a"
+	var last answer
+	for i := range 4 { // none of these bodies is large
+		labels := map[string]string{}
+		for n := range 8_000 {
+			labels[fmt.Sprintf("%d-%d.example.com/%s", i, n, strings.Repeat("k", 60))] = strings.Repeat("v", 60)
+		}
+		last = f.do("PATCH", path, map[string]any{"metadata": map[string]any{"labels": labels}}, "Content-Type: application/merge-patch+json")
+	}
+	f.refused(last, 413, metav1.StatusReasonRequestEntityTooLarge, words)
+	f.remove(path)
 }
