@@ -89,17 +89,6 @@ func ApplyOperations(operations jsonpatch.Patch, original []byte) ([]byte, error
 	return applyBounded(operations, original)
 }
 
-func applyMerge(patch, original []byte) ([]byte, error) {
-	if !isObject(patch) {
-		return nil, apierrors.NewBadRequest("error decoding patch: a merge patch of an object is a JSON object")
-	}
-	patched, err := jsonpatch.MergePatch(original, patch)
-	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
-	}
-	return patched, nil
-}
-
 // isObject reports whether the JSON text b is an object if it is valid at all.
 func isObject(b []byte) bool {
 	return strings.HasPrefix(strings.TrimLeft(string(b), " \t\r\n"), "{")
