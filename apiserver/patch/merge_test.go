@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/apiserver/patch"
@@ -59,4 +60,39 @@ func decoded(t *testing.T, text []byte) (v any) {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// Without bounds each of these takes minutes of a processor.
+func TestPatchesThatTakeLongAreRefused(t *testing.T) {
+	list := func(format string, n int) string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprintf(format, i)
+		}
+		return strings.Join(all, ",")
+	}
+	small := `{"spec":{"volumes":[]}}`
+	large := `{"spec":{"volumes":[` + list(`{"name":"a%d"}`, 2_000) + `]}}`
+	names := `{"data":{` + list(`"%05d":""`, 60_000) + `}}`
+	adds := `[` + list(`{"op":"add","path":"/data/z%d","value":""}`, 10_000) + `]`
+	for _, c := range []struct {
+		name            string
+		kind            types.PatchType
+		patch, original string
+		refused         string
+	}{
+		{"a long list", types.StrategicMergePatchType, `{"spec":{"volumes":[` + list(`{"name":"v%d"}`, 2_001) + `]}}`, small, "lists of more than 2000 items cannot be merged"},
+		{"one item for a long list", types.StrategicMergePatchType, `{"spec":{"volumes":[{"name":"v"}]}}`, large, "lists of more than 2000 items cannot be merged"},
+		{"the order of a long list", types.StrategicMergePatchType, `{"spec":{"$setElementOrder/volumes":[{"name":"v"}]}}`, large, "lists of more than 2000 items cannot be merged"},
+		{"something else", types.StrategicMergePatchType, `{"metadata":{"labels":{"a":"b"}}}`, large, ""},
+		{"a list of some length", types.StrategicMergePatchType, `{"spec":{"volumes":[` + list(`{"name":"v%d"}`, 500) + `]}}`, small, ""},
+		{"many operations on many names", types.JSONPatchType, adds, names, "The allowed maximum operations in a JSON patch of an object of 660010 bytes is 813, got 10000"},
+		{"many operations", types.JSONPatchType, adds, `{"data":{}}`, ""},
+		{"few operations on many names", types.JSONPatchType, `[{"op":"add","path":"/data/z","value":""}]`, names, ""},
+	} {
+		_, err := patch.Apply(c.kind, []byte(c.patch), []byte(c.original), &corev1.Pod{})
+		if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.refused)
+		}
+	}
 }

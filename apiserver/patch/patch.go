@@ -20,6 +20,13 @@ const (
 	maxCopied     = 3 << 20 // bytes that its copy operations may make
 )
 
+// Bounds against patches that take minutes. An operation of a JSON patch takes a time that grows with the object, because the
+// library searches the list of its names. A strategic merge patch takes one that grows with the square of the lengths of lists.
+const (
+	maxOperationBytes = 512 << 20 // operations of a JSON patch times the bytes of the object; 10,000 for one of 52 KiB
+	maxMerged         = 2_000     // items of a list together with those of the patch for it, if it is the only one
+)
+
 // Types returns the patch types that are served. [Apply] does not implement the last one,
 // server-side apply, which needs more than the two texts.
 func Types() []types.PatchType {
@@ -68,6 +75,9 @@ func applyOperations(patch, original []byte) ([]byte, error) {
 	if len(operations) > maxOperations {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(operations)))
 	}
+	if most := maxOperationBytes / max(len(original), 1); len(operations) > most {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch of an object of %d bytes is %d, got %d", len(original), most, len(operations)))
+	}
 	patched, err := applyBounded(operations, original)
 	if err != nil {
 		return nil, unprocessable(err)
@@ -98,6 +108,9 @@ func applyStrategic(patch, original []byte, schema any) ([]byte, error) {
 	if !isObject(patch) {
 		return nil, apierrors.NewBadRequest("error decoding patch: a strategic merge patch is a JSON object")
 	}
+	if len(patch)+len(original) > maxMerged*2 && mergedItems(patch, original) > maxMerged*maxMerged {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("lists of more than %d items cannot be merged by a strategic merge patch; use a JSON merge patch", maxMerged))
+	}
 	patched, err := strategicpatch.StrategicMergePatch(original, patch, schema)
 	switch {
 	case err == nil:
@@ -107,6 +120,40 @@ func applyStrategic(patch, original []byte, schema any) ([]byte, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return nil, unprocessable(err)
+}
+
+// mergedItems returns the sum of the squares of the lengths of the lists that a strategic merge patch is about. Documents that
+// cannot be read have none.
+func mergedItems(patch, original []byte) int {
+	changes, err := decodeObject(patch)
+	if err != nil {
+		return 0
+	}
+	object, err := decodeObject(original)
+	if err != nil {
+		return 0
+	}
+	return mergedItemsIn(changes, object)
+}
+
+func mergedItemsIn(patch, value any) (sum int) {
+	switch p := patch.(type) {
+	case map[string]any:
+		object, _ := value.(map[string]any)
+		for name, change := range p {
+			if strings.HasPrefix(name, "$") { // $setElementOrder/NAME and $deleteFromPrimitiveList/NAME
+				_, name, _ = strings.Cut(name, "/")
+			}
+			sum += mergedItemsIn(change, object[name])
+		}
+	case []any:
+		list, _ := value.([]any)
+		sum = (len(p) + len(list)) * (len(p) + len(list))
+		for _, item := range p {
+			sum += mergedItemsIn(item, nil)
+		}
+	}
+	return sum
 }
 
 func isAny(err error, targets ...error) bool {
