@@ -76,8 +76,11 @@ func (c *chosen) checkFields() error {
 		if f.Field == fieldName || f.Field == fieldNamespace || c.kind.Fields[f.Field] != nil {
 			continue
 		}
+		if len(c.kind.Fields) == 0 && !c.kind.Untyped() {
+			return apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only %q, %q", f.Field, fieldName, fieldNamespace))
+		}
 		known := slices.Sorted(maps.Keys(c.kind.Fields))
-		return apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %q is not one of %s", f.Field,
+		return apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s, want one of %s", f.Field,
 			strings.Join(append([]string{fieldName, fieldNamespace}, known...), ", ")))
 	}
 	return nil

@@ -588,3 +588,15 @@ func TestIndexIsEqualOnEachServer(t *testing.T) {
 		}
 	}
 }
+
+func TestDeletionOfCollectionsHasOptions(t *testing.T) {
+	item := document(t, "").Paths.Paths["/api/v1/namespaces/{namespace}/pods"]
+	if item == nil || item.Delete == nil || item.Delete.RequestBody == nil {
+		t.Fatalf("it has no body: %+v", item)
+	}
+	for _, name := range []string{"dryRun", "gracePeriodSeconds", "propagationPolicy", "labelSelector"} {
+		if !slices.ContainsFunc(item.Delete.Parameters, func(p *spec3.Parameter) bool { return strings.HasSuffix(p.Ref.String(), "/"+name) }) {
+			t.Errorf("it has no parameter %s", name)
+		}
+	}
+}

@@ -104,6 +104,8 @@ func (b *builder) kind(k *catalog.Kind) {
 		op := b.listing(k, b.object(&metav1.Status{}), "deletecollection", scoped, false)
 		op.OperationID = b.id("delete", "Collection"+scoped)
 		op.Description = "delete collection of " + k.Kind
+		op.Parameters = append(op.Parameters, refs("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy", "sendInitialEvents")...)
+		op.RequestBody = &body{Content: map[string]media{"*/*": {b.object(&metav1.DeleteOptions{})}}}
 		all["delete"] = op
 	}
 	b.put(at, all, where)

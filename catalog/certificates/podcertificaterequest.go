@@ -52,7 +52,7 @@ func podRequests() *catalog.Kind {
 			catalog.Text("State", "Is the request Pending, Issued, Denied, or Failed?", podRequestState),
 			catalog.Text("UnverifiedUserAnnotations", doc["unverifiedUserAnnotations"], func(r *podRequest) string {
 				return labels.FormatLabels(r.Spec.UnverifiedUserAnnotations)
-			}).Wide(),
+			}),
 		},
 		Fields: map[string]func(catalog.Object) string{
 			"spec.signerName": catalog.Value(signer), "spec.podName": catalog.Value(pod), "spec.nodeName": catalog.Value(node),
