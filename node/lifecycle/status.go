@@ -55,6 +55,9 @@ func (r Runtime) Status(v View) corev1.PodStatus {
 		c := (*corev1.Container)(&v.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, r.container(&v, c, ephemeral, over))
 	}
+	if over && !v.Alive() {
+		endOthers(&v, &s)
+	}
 	wholeStatus(&v, &s)
 	s.Phase = phase(&v, &s)
 	if l := &v.Last; podstate.FinishedIn(l) && s.Reason == "" {
@@ -190,6 +193,51 @@ func (r Runtime) notCreated(v *View, c *corev1.Container, s *corev1.ContainerSta
 		reason, message = last.State.Waiting.Reason, last.State.Waiting.Message
 	}
 	s.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: message}
+}
+
+// endOthers ends the containers that still wait for a start when their pod has ended, as in Kubernetes: the regular ones if the
+// pod is initialized, and the init containers up to the last one that was started.
+func endOthers(v *View, s *corev1.PodStatus) {
+	if initialized(v.Pod, s) {
+		for i := range s.ContainerStatuses {
+			endUnknown(&s.ContainerStatuses[i])
+		}
+	}
+	started := 1
+	for i := range s.InitContainerStatuses {
+		if tried(&s.InitContainerStatuses[i]) {
+			started = i + 1
+		}
+	}
+	for i := range min(started, len(s.InitContainerStatuses)) {
+		endUnknown(&s.InitContainerStatuses[i])
+	}
+}
+
+// initialized reports whether a regular container has been started, or would have been the next one.
+func initialized(pod *corev1.Pod, s *corev1.PodStatus) bool {
+	n := len(s.InitContainerStatuses)
+	if n == 0 || slices.ContainsFunc(s.ContainerStatuses, func(c corev1.ContainerStatus) bool { return tried(&c) }) {
+		return true
+	}
+	last := &s.InitContainerStatuses[n-1]
+	if IsSidecar(&pod.Spec.InitContainers[n-1]) {
+		return last.Started != nil && *last.Started
+	}
+	end := exit(last)
+	return end != nil && end.ExitCode == 0
+}
+
+// tried reports whether a container has been started.
+func tried(s *corev1.ContainerStatus) bool {
+	return s.State.Waiting == nil || s.LastTerminationState.Terminated != nil
+}
+
+// endUnknown ends a container that waits, with the exit code of an unknown end.
+func endUnknown(s *corev1.ContainerStatus) {
+	if s.State.Waiting != nil {
+		s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: unknownEnd, Message: unknownEndMessage}}
+	}
 }
 
 // beginning is the reason of a container that waits for nothing but its first start. As in Kubernetes, all containers of

@@ -179,13 +179,18 @@ func (v *View) attempts(name string) []Container {
 	return all
 }
 
+// How the status shows an end that was not observed, as in Kubernetes.
+const (
+	unknownEnd        = "ContainerStatusUnknown"
+	unknownEndMessage = "The container could not be located when the pod was terminated"
+)
+
 // recall returns a container from its status only.
 func recall(s *corev1.ContainerStatus) Container {
 	c := Container{
 		ID: s.ContainerID, Name: s.Name, Attempt: s.RestartCount, State: Exited,
-		ExitCode: 137, Reason: "ContainerStatusUnknown",
-		Message: "The container could not be located when the pod was terminated",
-		Image:   s.Image, ImageID: s.ImageID, User: s.User,
+		ExitCode: 137, Reason: unknownEnd, Message: unknownEndMessage,
+		Image: s.Image, ImageID: s.ImageID, User: s.User,
 	}
 	t := s.State.Terminated
 	if t == nil && s.State.Waiting != nil {
