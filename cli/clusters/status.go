@@ -52,7 +52,7 @@ func statusCommand(Options) *cobra.Command {
 				return err
 			}
 			if !running {
-				return fmt.Errorf("cluster %s is not running; start it with %s", p.Name, hint(cmd, "up"))
+				return stopped(cmd, p)
 			}
 			show(cmd, i)
 			return nil
@@ -60,6 +60,18 @@ func statusCommand(Options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "show every running cluster of this machine")
 	return cmd
+}
+
+// stopped returns the error about a cluster, or a node of another machine's cluster, that is not running.
+func stopped(cmd *cobra.Command, p local.Profile) error {
+	m, member, err := p.Member()
+	switch {
+	case err != nil:
+		return err
+	case member:
+		return fmt.Errorf("node %s of the cluster at %s is not running; start it with %s", m.Settings.NodeName, m.Server, hint(cmd, "join"))
+	}
+	return fmt.Errorf("cluster %s is not running; start it with %s", p.Name, hint(cmd, "up"))
 }
 
 func describe(cmd *cobra.Command, i local.Instance) {
@@ -119,6 +131,18 @@ func processes(i local.Instance) string {
 	return s
 }
 
+// noCredentials returns the error about a data directory without an administrator's kubeconfig.
+func noCredentials(cmd *cobra.Command, p local.Profile) error {
+	m, member, err := p.Member()
+	switch {
+	case err != nil:
+		return err
+	case member:
+		return fmt.Errorf("this machine is the node %s of the cluster at %s: run `sampan kubeconfig` on the machine of that API server", m.Settings.NodeName, m.Server)
+	}
+	return fmt.Errorf("cluster %s has no credentials in %s because it was never started; start it with %s", p.Name, p.DataDir, hint(cmd, "up"))
+}
+
 func kubeconfigCommand() *cobra.Command {
 	var merge bool
 	cmd := &cobra.Command{
@@ -132,7 +156,7 @@ func kubeconfigCommand() *cobra.Command {
 			}
 			data, err := os.ReadFile(p.Kubeconfig())
 			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("cluster %s has no credentials in %s because it was never started; start it with %s", p.Name, p.DataDir, hint(cmd, "up"))
+				return noCredentials(cmd, p)
 			}
 			if err != nil {
 				return fmt.Errorf("reading the credentials of cluster %s: %w", p.Name, err)

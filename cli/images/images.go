@@ -72,7 +72,7 @@ func Command(g *session.Globals) *cobra.Command {
 type verbMaker func(use, short string, args cobra.PositionalArgs, f func(context.Context, *grpc.ClientConn, []string) error) *cobra.Command
 
 func (i *images) dial() (*grpc.ClientConn, error) {
-	path := strings.TrimPrefix(i.socket, "unix://")
+	path, start := strings.TrimPrefix(i.socket, "unix://"), "sampan up"
 	if path == "" {
 		p, err := local.NewProfile(i.Name, i.DataDir)
 		if err != nil {
@@ -82,12 +82,15 @@ func (i *images) dial() (*grpc.ClientConn, error) {
 		if running, _, err := p.Instance(); err == nil && running.Runtime.Endpoint != "" {
 			path, i.foreign = strings.TrimPrefix(running.Runtime.Endpoint, "unix://"), true
 		}
+		if _, member, err := p.Member(); err == nil && member {
+			start = "sampan join"
+		}
 	}
 	if _, err := os.Stat(path); err != nil {
 		if errors.Is(err, os.ErrPermission) {
 			return nil, fmt.Errorf("cannot connect to the container runtime at %s: permission denied; the image commands need root", path)
 		}
-		return nil, fmt.Errorf("the container runtime of cluster %q is not running on this machine (%s does not exist): start it with 'sampan up'", i.Name, path)
+		return nil, fmt.Errorf("the container runtime of cluster %q is not running on this machine (%s does not exist): start it with '%s'", i.Name, path, start)
 	}
 	i.socket = path
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -1,0 +1,33 @@
+package clusters
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+// TestStoppedNodeIsStartedByJoin has commands about a cluster of this machine, and about a node of another machine's cluster.
+func TestStoppedNodeIsStartedByJoin(t *testing.T) {
+	own := local.Profile{Name: "own", DataDir: t.TempDir()}
+	joined := local.Profile{Name: "two", DataDir: t.TempDir()}
+	if err := joined.KeepMember(local.Member{Server: "https://192.0.2.1:6443", Settings: local.Settings{NodeName: "n2"}}); err != nil {
+		t.Fatal(err)
+	}
+	cmd := &cobra.Command{Use: "status"}
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{stopped(cmd, own), "cluster own is not running; start it with `sampan up`"},
+		{stopped(cmd, joined), "node n2 of the cluster at https://192.0.2.1:6443 is not running; start it with `sampan join`"},
+		{noCredentials(cmd, own), "start it with `sampan up`"},
+		{noCredentials(cmd, joined), "run `sampan kubeconfig` on the machine of that API server"},
+	} {
+		if tt.err == nil || !strings.HasSuffix(tt.err.Error(), tt.want) {
+			t.Errorf("%v, want %s", tt.err, tt.want)
+		}
+	}
+}
