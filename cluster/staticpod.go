@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/core"
 )
@@ -15,6 +16,13 @@ import (
 // node accepts has a mirror pod that the API server accepts.
 func readPod(data []byte, complete func(*corev1.Pod) error) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
+	var object any
+	if err := yaml.Unmarshal(data, &object); err != nil {
+		return nil, err
+	}
+	if err := codec.CheckQuantities(object, pod); err != nil {
+		return nil, err
+	}
 	if err := yaml.UnmarshalStrict(data, pod); err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ func TestManifestsAreCheckedAsPods(t *testing.T) {
 		{"name", strings.Replace(head, "name: web", "name: Web_1", 1), "invalid pod: metadata.name: Invalid value: \"Web_1\": a lowercase RFC 1123 subdomain"},
 		{"label", strings.Replace(head, "app: web", "app: -", 1), "invalid pod: metadata.labels: Invalid value: \"-\""},
 		{"no containers", strings.Replace(head, "[{name: web, image: demo}]", "[]", 1), "invalid pod: spec.containers: Required value"},
+		{"huge quantity", head + "  overhead: {memory: \"1e-10000000\"}\n", `spec.overhead[memory]: the exponent of a quantity must be between -999 and 999, got "1e-10000000"`},
 		{"gates", head + "  schedulingGates: [{name: wait}]\n", "spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared"},
 	} {
 		pod, err := readPod([]byte(tt.manifest), func(p *corev1.Pod) error {
