@@ -91,6 +91,9 @@ func (n *Node) reported() kubeletconfig.Config {
 		c.ResolverConfig = &n.opts.ResolvConf
 	}
 	c.RegisterWithTaints = n.opts.Taints
+	pulls := int32(n.opts.Images.ParallelPulls)
+	serialize := pulls == 1
+	c.MaxParallelImagePulls, c.SerializeImagePulls = &pulls, &serialize
 	if !n.servesHealth() {
 		c.HealthzPort = new(int32)
 	}

@@ -91,6 +91,9 @@ func TestReadOnlyEndpoints(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &z); err != nil || z.Kubeletconfig.MaxPods != 7 || z.Kubeletconfig.ClusterDomain != "cluster.local" || z.Kubeletconfig.Kind != "KubeletConfiguration" {
 		t.Errorf("%s, %v", body, err)
 	}
+	if z.Kubeletconfig.SerializeImagePulls == nil || *z.Kubeletconfig.SerializeImagePulls || z.Kubeletconfig.MaxParallelImagePulls == nil || *z.Kubeletconfig.MaxParallelImagePulls != 5 {
+		t.Errorf("pulls of images in %s, want the five at a time that are in use", body)
+	}
 	capacity := clienttest.Find(r.api, client.Nodes, "", "n1").Status
 	if capacity.Capacity.Pods().Value() != 7 || capacity.Allocatable.Cpu().MilliValue() != capacity.Capacity.Cpu().MilliValue()-1 {
 		t.Errorf("capacity %v, allocatable %v", capacity.Capacity, capacity.Allocatable)
