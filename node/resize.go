@@ -3,11 +3,13 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
@@ -178,8 +180,15 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 	asked := crispec.Resources(pod, qos, c, w.n.machine.spec())
 	applied := lifecycle.Effective(c.Resources, pod.Spec.Resources)
 	during, after := w.between(""), w.between(c.Name)
+	before, limit := w.view.Memory.Resize.Applied[a.ID], asked.GetMemoryLimitInBytes()
 	w.begin(a, now, false, func(ctx context.Context) func() {
-		err := w.n.limit(during, qos)
+		var err error
+		if shrinks(before.Limits.Memory().Value(), limit) {
+			err = w.n.checkContainerUsage(ctx, a, limit)
+		}
+		if err == nil {
+			err = w.n.limit(during, qos)
+		}
 		if err == nil {
 			err = w.n.opts.Runtime.UpdateContainerResources(ctx, a.ID, asked)
 		}
@@ -201,9 +210,17 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 
 // enforce sets the granted resources of the pod as a whole in its cgroup.
 func (w *worker) enforce(a lifecycle.Action, now time.Time) {
-	pod := w.view.Granted()
+	pod, during := w.view.Granted(), w.between("")
+	before := crispec.PodResources(during, qosOf(during)).GetMemoryLimitInBytes()
+	limit := crispec.PodResources(pod, qosOf(pod)).GetMemoryLimitInBytes()
 	w.begin(a, now, false, func(ctx context.Context) func() {
-		err := w.n.limit(pod, qosOf(pod))
+		var err error
+		if shrinks(before, limit) {
+			err = w.n.checkPodUsage(ctx, pod, limit)
+		}
+		if err == nil {
+			err = w.n.limit(pod, qosOf(pod))
+		}
 		return func() {
 			r := &w.view.Memory.Resize
 			switch {
@@ -215,6 +232,38 @@ func (w *worker) enforce(a lifecycle.Action, now time.Time) {
 			}
 		}
 	})
+}
+
+// shrinks reports whether a limit of memory falls; 0 means none.
+func shrinks(before, after int64) bool { return after > 0 && (before == 0 || after < before) }
+
+// checkContainerUsage returns an error if a container uses more memory than a new limit allows. Cgroup v2 would end its processes.
+// The check and the words are those of upstream's kubelet: usage can grow after it.
+func (n *Node) checkContainerUsage(ctx context.Context, a lifecycle.Action, limit int64) error {
+	list, err := n.opts.Runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{Id: a.ID})
+	if err != nil {
+		return fmt.Errorf("unable to read memory usage for container %q: %w", a.Container, err)
+	}
+	for _, s := range list {
+		if used := s.GetMemory().GetUsageBytes().GetValue(); used >= uint64(limit) {
+			return fmt.Errorf("cannot decrease memory limits: attempting to set container %q memory limit (%d) below current usage (%d)", a.Container, limit, used)
+		}
+	}
+	return nil
+}
+
+// checkPodUsage is checkContainerUsage for the limit of a pod as a whole.
+func (n *Node) checkPodUsage(ctx context.Context, pod *corev1.Pod, limit int64) error {
+	list, err := n.opts.Runtime.ListPodSandboxStats(ctx, &cri.PodSandboxStatsFilter{LabelSelector: map[string]string{crispec.PodUID: string(pod.UID)}})
+	if err != nil {
+		return fmt.Errorf("unable to read memory usage for pod \"%s_%s(%s)\": %w", pod.Name, pod.Namespace, pod.UID, err)
+	}
+	for _, s := range list {
+		if used := s.GetLinux().GetMemory().GetUsageBytes().GetValue(); used >= uint64(limit) {
+			return fmt.Errorf("cannot decrease memory limits: attempting to set pod memory limit (%d) below current usage (%d)", limit, used)
+		}
+	}
+	return nil
 }
 
 // notResized reports that granted resources could not be applied. They are tried again.
