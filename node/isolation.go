@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/podcgroup"
 )
@@ -37,6 +38,7 @@ func (n *Node) openIsolation(ctx context.Context) error {
 		return err
 	}
 	n.appArmor = appArmorEnabled()
+	n.openMemoryQoS()
 	if n.opts.CgroupRoot == "" {
 		n.openSwap("/")
 		return nil
@@ -47,7 +49,7 @@ func (n *Node) openIsolation(ctx context.Context) error {
 		n.log.Warn("the runtime has no cgroup of this name: it limits each container, and nothing limits pods as a whole", "cgroup", n.opts.CgroupRoot)
 		return nil
 	}
-	cgroups, err := podcgroup.Open(root, crispec.NodeResources(n.machine.capacity), *n.config().PodPidsLimit)
+	cgroups, err := podcgroup.Open(root, crispec.NodeResources(n.config().Enforced(n.machine.capacity)), *n.config().PodPidsLimit)
 	if err != nil {
 		// Pods run, as on a machine that lacks a controller.
 		n.log.Warn("cgroups of pods can't be made: nothing limits pods as a whole", "err", err)
@@ -208,10 +210,25 @@ func qosOf(pod *corev1.Pod) corev1.PodQOSClass {
 
 // unified returns the files in the cgroups of containers, beside those of their limits.
 func (n *Node) unified() map[string]string {
-	if n.cgroups == nil || !podcgroup.Unified() {
+	if single := n.config().SingleProcessOOMKill; n.cgroups == nil || !podcgroup.Unified() || single != nil && *single {
 		return nil
 	}
 	return map[string]string{"memory.oom.group": "1"} // all processes of a container end together
+}
+
+// openMemoryQoS reads how the memory of pods is throttled and protected.
+func (n *Node) openMemoryQoS() {
+	c := n.config()
+	n.machine.qos = crispec.MemoryQoS{
+		Unified: podcgroup.Unified(), Protect: c.MemoryReservationPolicy == kubeletconfig.TieredReservation,
+		Allocatable: n.machine.allocatable.Memory().Value(),
+	}
+	if f := c.MemoryThrottlingFactor; f != nil {
+		n.machine.qos.Factor = *f
+	}
+	if !n.machine.qos.Unified && (n.machine.qos.Protect || n.machine.qos.Factor > 0) {
+		n.log.Warn("memoryThrottlingFactor and memoryReservationPolicy have no effect: they need cgroup v2")
+	}
 }
 
 // handlers are the runtime's handlers, as its status names them.
@@ -243,7 +260,7 @@ func (n *Node) adoptCgroup(log *slog.Logger, pod *corev1.Pod) {
 		return
 	}
 	qos := qosOf(pod)
-	if err := n.cgroups.Set(pod.UID, qos, crispec.PodResources(pod, qos)); err != nil {
+	if err := n.limit(pod, qos); err != nil {
 		log.Warn("the limits of a pod could not be set again", "err", err)
 	}
 }

@@ -23,6 +23,7 @@ type machine struct {
 	arch        string
 	capacity    corev1.ResourceList
 	allocatable corev1.ResourceList // of capacity, what is for pods
+	qos         crispec.MemoryQoS
 	info        corev1.NodeSystemInfo
 	swap        crispec.Swap
 }
@@ -98,7 +99,7 @@ func statfs(dir string, fs *unix.Statfs_t) error {
 }
 
 func (m machine) spec() crispec.Capacity {
-	return crispec.Capacity{MilliCPU: m.capacity.Cpu().MilliValue(), Memory: m.capacity.Memory().Value(), Swap: m.swap}
+	return crispec.Capacity{MilliCPU: m.capacity.Cpu().MilliValue(), Memory: m.capacity.Memory().Value(), Swap: m.swap, QoS: m.qos}
 }
 
 func memoryTotal() (int64, error) {

@@ -180,12 +180,14 @@ var ( //nolint:gochecknoglobals // constants
 		"inodes_free":     desc("volume_stats_inodes_free", "Free inodes of the volume.", "namespace", "persistentvolumeclaim"),
 		"inodes_used":     desc("volume_stats_inodes_used", "Used inodes of the volume.", "namespace", "persistentvolumeclaim"),
 	}
-	descBuild = prometheus.NewDesc("kubernetes_build_info", "The version of the agent; the value is 1.", []string{"git_version"}, nil)
+	descMemoryMin = desc("memory_qos_node_memory_min_bytes", "Memory of Guaranteed pods that the kernel never takes away (memory.min).")
+	descMemoryLow = desc("memory_qos_node_memory_low_bytes", "Memory of Burstable pods that the kernel takes away last (memory.low).")
+	descBuild     = prometheus.NewDesc("kubernetes_build_info", "The version of the agent; the value is 1.", []string{"git_version"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (nodeState) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descName, descPods, descContainers, descDesired, descActive, descBuild} {
+	for _, d := range []*prometheus.Desc{descName, descPods, descContainers, descDesired, descActive, descMemoryMin, descMemoryLow, descBuild} {
 		to <- d
 	}
 	for _, d := range descVolumes {
@@ -228,6 +230,12 @@ func (s nodeState) Collect(to chan<- prometheus.Metric) {
 	for name, n := range states {
 		gauge(descContainers, float64(n), name)
 	}
+	var hard, soft int64
+	if s.n.cgroups != nil {
+		hard, soft = s.n.cgroups.Protected()
+	}
+	gauge(descMemoryMin, float64(hard))
+	gauge(descMemoryLow, float64(soft))
 	s.volumes(gauge)
 }
 

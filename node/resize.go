@@ -324,5 +324,7 @@ func (n *Node) limit(pod *corev1.Pod, qos corev1.PodQOSClass) error {
 	if n.cgroups == nil {
 		return nil
 	}
-	return n.cgroups.Set(pod.UID, qos, crispec.PodResources(pod, qos))
+	limits := crispec.PodResources(pod, qos)
+	limits.Unified = n.machine.qos.Pod(pod)
+	return n.cgroups.Set(pod.UID, qos, limits, n.machine.qos.Protected(pod, qos))
 }

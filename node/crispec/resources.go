@@ -37,6 +37,7 @@ type Capacity struct {
 	MilliCPU int64
 	Memory   int64 // bytes
 	Swap     Swap
+	QoS      MemoryQoS
 }
 
 // Resources translates the resources of one container.
@@ -45,6 +46,7 @@ func Resources(pod *corev1.Pod, qos corev1.PodQOSClass, c *corev1.Container, nod
 	r := linux(c.Resources.Requests, limits)
 	r.HugepageLimits = hugepages(limits)
 	r.OomScoreAdj = OOMScore(pod, qos, c, node.Memory)
+	r.Unified = node.QoS.files(pod, qos, c)
 	node.Swap.limit(r, node.Swap.allowance(pod, qos, c, node.Memory))
 	return r
 }

@@ -50,7 +50,10 @@ func (s Swap) limit(r *cri.LinuxContainerResources, allowance int64) {
 	switch s.Limit {
 	case SwapUnlimited:
 	case SwapAlone:
-		r.Unified = map[string]string{swapFile: strconv.FormatInt(allowance, 10)}
+		if r.Unified == nil {
+			r.Unified = map[string]string{}
+		}
+		r.Unified[swapFile] = strconv.FormatInt(allowance, 10)
 	case SwapWithMemory:
 		if r.MemoryLimitInBytes > 0 {
 			r.MemorySwapLimitInBytes = r.MemoryLimitInBytes + allowance

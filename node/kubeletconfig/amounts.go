@@ -2,6 +2,7 @@ package kubeletconfig
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,13 +11,46 @@ import (
 	"github.com/sampan-io/sampan/internal/quantity"
 )
 
+// Values of enforceNodeAllocatable.
+const (
+	enforcePods    = "pods"
+	enforceNothing = "none"
+)
+
+// Enforced returns what pods may use together, of a node's capacity: what is not reserved for the system and for the agent. With an
+// enforceNodeAllocatable that does not name pods, that is everything.
+func (c *Config) Enforced(capacity corev1.ResourceList) corev1.ResourceList {
+	if !slices.Contains(c.EnforceNodeAllocatable, enforcePods) {
+		return capacity
+	}
+	return c.without(capacity, nil)
+}
+
 // Allocatable returns what of a node's capacity is for pods: without what is reserved for the system and for the agent,
 // and without what evictionHard keeps free, as in upstream's kubelet. No amount is below zero.
 func (c *Config) Allocatable(capacity corev1.ResourceList) corev1.ResourceList {
-	out := maps.Clone(capacity)
-	kept := map[corev1.ResourceName]string{
+	out := c.without(capacity, map[corev1.ResourceName]string{
 		corev1.ResourceMemory: c.EvictionHard["memory.available"], corev1.ResourceEphemeralStorage: c.EvictionHard["nodefs.available"],
+	})
+	// Memory in huge pages is not usable as ordinary memory.
+	memory, has := out[corev1.ResourceMemory]
+	for name, q := range capacity {
+		if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) && has {
+			memory.Sub(q)
+		}
 	}
+	if has {
+		if memory.Sign() < 0 {
+			memory = *resource.NewQuantity(0, memory.Format)
+		}
+		out[corev1.ResourceMemory] = memory
+	}
+	return out
+}
+
+// without returns what is neither reserved nor kept free. No amount is below zero.
+func (c *Config) without(capacity corev1.ResourceList, kept map[corev1.ResourceName]string) corev1.ResourceList {
+	out := maps.Clone(capacity)
 	for name, has := range out {
 		left := has.DeepCopy()
 		for _, reserved := range []map[string]string{c.SystemReserved, c.KubeReserved} {
@@ -31,19 +65,6 @@ func (c *Config) Allocatable(capacity corev1.ResourceList) corev1.ResourceList {
 			left = *resource.NewQuantity(0, left.Format)
 		}
 		out[name] = left
-	}
-	// Memory in huge pages is not usable as ordinary memory.
-	memory, has := out[corev1.ResourceMemory]
-	for name, q := range capacity {
-		if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) && has {
-			memory.Sub(q)
-		}
-	}
-	if has {
-		if memory.Sign() < 0 {
-			memory = *resource.NewQuantity(0, memory.Format)
-		}
-		out[corev1.ResourceMemory] = memory
 	}
 	return out
 }

@@ -96,6 +96,11 @@ func (c *Config) warn() {
 		}
 		c.Warnings = append(c.Warnings, fmt.Sprintf("the field %s has no effect on this node", name))
 	}
+	for _, value := range c.EnforceNodeAllocatable {
+		if value != enforcePods && value != enforceNothing {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("the value %s of enforceNodeAllocatable has no effect on this node", value))
+		}
+	}
 }
 
 func asMap(k *kubelet.KubeletConfiguration) map[string]any {
@@ -116,9 +121,9 @@ func Effective() []string {
 	all := strings.Fields(`
 		allowedUnsafeSysctls clusterDNS clusterDomain containerLogMaxFiles containerLogMaxSize cgroupDriver containerLogMonitorInterval
 		enableProfilingHandler enableSystemLogHandler evictionHard evictionMaxPodGracePeriod evictionMinimumReclaim evictionPressureTransitionPeriod
-		evictionSoft evictionSoftGracePeriod failSwapOn memorySwap podLogsDir podPidsLimit healthzBindAddress healthzPort imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
+		enforceNodeAllocatable evictionSoft evictionSoftGracePeriod failSwapOn memoryReservationPolicy memorySwap memoryThrottlingFactor podLogsDir podPidsLimit healthzBindAddress healthzPort imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
 		imagePullCredentialsVerificationPolicy kubeReserved maxParallelImagePulls maxPods preloadedImagesVerificationAllowlist
-		seccompDefault serializeImagePulls staticPodPath
+		seccompDefault serializeImagePulls singleProcessOOMKill staticPodPath
 		nodeLeaseDurationSeconds nodeStatusMaxImages nodeStatusReportFrequency nodeStatusUpdateFrequency podsPerCore
 		providerID registerWithTaints resolvConf shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods systemReserved volumeStatsAggPeriod
 	`)

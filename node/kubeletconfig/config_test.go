@@ -38,6 +38,11 @@ func TestFaultsNameTheField(t *testing.T) {
 		{"shutdownGracePeriodByPodPriority:\n- {priority: 1, shutdownGracePeriodSeconds: 86000}\n- {priority: 2, shutdownGracePeriodSeconds: 9000000000000}", "shutdownGracePeriodByPodPriority[1].shutdownGracePeriodSeconds: 9000000000000: must be 0 to 400"},
 		{"shutdownGracePeriod: 5s\nshutdownGracePeriodByPodPriority:\n- {priority: 1, shutdownGracePeriodSeconds: 1}", "shutdownGracePeriodByPodPriority: 1: must be empty if"},
 		{"nodeLeaseDurationSeconds: -3", "nodeLeaseDurationSeconds: -3: must be >= 1"},
+		{"memoryThrottlingFactor: 1.5", "k.yaml: line 3 column 1: memoryThrottlingFactor: 1.5: must be > 0 and <= 1"},
+		{"memoryThrottlingFactor: 0", "memoryThrottlingFactor: 0: must be > 0 and <= 1"},
+		{"memoryReservationPolicy: Hard", `memoryReservationPolicy: "Hard": must be one of None, TieredReservation`},
+		{"enforceNodeAllocatable: [pod]", `enforceNodeAllocatable[0]: "pod": must be one of pods, `},
+		{"enforceNodeAllocatable: [none, pods]", `enforceNodeAllocatable: "none,pods": must have no other value beside none`},
 		{"registerNode: false", "registerNode: false: must be true"},
 		{"maxPods: 1\nmaxPods: 2", "line 4"},
 	}
@@ -55,11 +60,12 @@ func TestFaultsNameTheField(t *testing.T) {
 }
 
 func TestFieldsWithoutEffectAreWarned(t *testing.T) {
-	c, err := kubeletconfig.Parse("k.yaml", []byte(head+"maxPods: 50\ncpuManagerPolicy: static\nhairpinMode: promiscuous-bridge\nclusterDNS: [10.0.0.10]\n"))
+	c, err := kubeletconfig.Parse("k.yaml", []byte(head+"maxPods: 50\ncpuManagerPolicy: static\nhairpinMode: promiscuous-bridge\nclusterDNS: [10.0.0.10]\n"+
+		"enforceNodeAllocatable: [pods, kube-reserved]\nmemoryThrottlingFactor: 0.9\nsingleProcessOOMKill: true\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"the field cpuManagerPolicy has no effect on this node"}, c.Warnings); diff != "" {
+	if diff := cmp.Diff([]string{"the field cpuManagerPolicy has no effect on this node", "the value kube-reserved of enforceNodeAllocatable has no effect on this node"}, c.Warnings); diff != "" {
 		t.Error(diff)
 	}
 	if !c.Has("maxPods") || c.Has("maxOpenFiles") || c.MaxPods != 50 || *c.ImageGCHighThresholdPercent != 85 {
@@ -98,6 +104,24 @@ func TestAllocatable(t *testing.T) {
 			if got := a[name]; got.Cmp(resource.MustParse(want)) != 0 {
 				t.Errorf("%q: %s is %s, want %s", tt.text, name, got.String(), want)
 			}
+		}
+	}
+}
+
+func TestEnforced(t *testing.T) {
+	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"), "hugepages-2Mi": resource.MustParse("100Mi")}
+	const reserved = "kubeReserved: {cpu: 500m, memory: 24Mi}\nsystemReserved: {memory: 200Mi}\n"
+	for _, tt := range []struct{ text, cpu, memory string }{
+		{"", "2", "1Gi"}, // what evictionHard keeps free is not taken away from pods that run
+		{reserved, "1500m", "800Mi"},
+		{reserved + "enforceNodeAllocatable: [none]\n", "2", "1Gi"},
+	} {
+		c, err := kubeletconfig.Parse("k.yaml", []byte(head+tt.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := c.Enforced(capacity); e.Cpu().Cmp(resource.MustParse(tt.cpu)) != 0 || e.Memory().Cmp(resource.MustParse(tt.memory)) != 0 {
+			t.Errorf("%q: %s of CPU and %s of memory, want %s and %s", tt.text, e.Cpu(), e.Memory(), tt.cpu, tt.memory)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func resourceDefaults(k *kubelet.KubeletConfiguration) {
 	orNew(&k.FailSwapOn, false)
 	orNew(&k.LocalStorageCapacityIsolation, true)
 	if k.EnforceNodeAllocatable == nil {
-		k.EnforceNodeAllocatable = []string{"pods"}
+		k.EnforceNodeAllocatable = []string{enforcePods}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/sampan-io/sampan/internal/quantity"
 )
@@ -23,6 +24,9 @@ const (
 	NoSwap      = "NoSwap"
 	LimitedSwap = "LimitedSwap"
 )
+
+// TieredReservation is the value of memoryReservationPolicy that protects the memory of pods.
+const TieredReservation = kubelet.TieredReservationMemoryReservationPolicy
 
 // faults collects what is wrong.
 type faults struct{ field.ErrorList }
@@ -84,6 +88,12 @@ func (c *Config) checkServer(f *faults) {
 		f.add("authentication.anonymous.enabled", true, "must be false: every request needs a permission")
 	}
 	f.oneOf("authorization.mode", string(c.Authorization.Mode), "Webhook")
+	for i, value := range c.EnforceNodeAllocatable {
+		f.oneOf(fmt.Sprintf("enforceNodeAllocatable[%d]", i), value, enforcePods, "system-reserved", "kube-reserved", "system-reserved-compressible", "kube-reserved-compressible", enforceNothing)
+	}
+	if n := len(c.EnforceNodeAllocatable); n > 1 && slices.Contains(c.EnforceNodeAllocatable, enforceNothing) {
+		f.add("enforceNodeAllocatable", strings.Join(c.EnforceNodeAllocatable, ","), "must have no other value beside %s", enforceNothing)
+	}
 	f.oneOf("cgroupDriver", c.CgroupDriver, "cgroupfs", "systemd")
 }
 
@@ -138,6 +148,10 @@ func (c *Config) checkPods(f *faults) {
 	if b := c.MemorySwap.SwapBehavior; b != "" && b != LimitedSwap && b != NoSwap {
 		f.add("memorySwap.swapBehavior", b, "must be one of: \"\", %q or %q", LimitedSwap, NoSwap)
 	}
+	if m := c.MemoryThrottlingFactor; m != nil && (*m <= 0 || *m > 1) {
+		f.add("memoryThrottlingFactor", *m, "must be > 0 and <= 1")
+	}
+	f.oneOf("memoryReservationPolicy", string(c.MemoryReservationPolicy), string(kubelet.NoneMemoryReservationPolicy), string(TieredReservation))
 	if p := c.CPUCFSQuotaPeriod.Duration; p < time.Millisecond || p > time.Second {
 		f.add("cpuCFSQuotaPeriod", p.String(), "must be 1ms to 1s")
 	}

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -32,25 +34,35 @@ const unifiedMount = "/sys/fs/cgroup"
 
 // A Tree is the cgroups of the pods of one node. It is safe for concurrent use.
 type Tree struct {
-	pids int64  // how many processes a pod may have; 0 means as many as the node
-	root string // of the node's cgroups, below the mount points of the hierarchies
-	make func(path string, r *cgroups.Resources) error
-	drop func(path string) error
+	pids    int64  // how many processes a pod may have; 0 means as many as the node
+	root    string // of the node's cgroups, below the mount points of the hierarchies
+	unified bool   // cgroup v2
+	make    func(path string, r *cgroups.Resources) error
+	drop    func(path string) error
 
 	mu        sync.Mutex
 	burstable map[types.UID]uint64 // guarded by mu; CPU shares of the pods of that class
+	protected map[types.UID]amount // guarded by mu; of the pods whose memory is protected
+}
+
+// An amount is protected memory, in bytes: of Guaranteed pods (memory.min), or of others (memory.low).
+type amount struct{ min, low int64 }
+
+// files returns the amount as files of cgroup v2.
+func (a amount) files() map[string]string {
+	return map[string]string{"memory.min": strconv.FormatInt(a.min, 10), "memory.low": strconv.FormatInt(a.low, 10)}
 }
 
 // Open makes the cgroups above those of pods, below the cgroup at the path root, which must exist. Node is what the pods
 // of the node may use together; pids is how many processes and threads each of them may have, and 0 or less means no limit.
 func Open(root string, node *cri.LinuxContainerResources, pids int64) (*Tree, error) {
-	t := newTree(root, set, remove)
+	t := newTree(root, Unified(), set, remove)
 	t.pids = max(0, pids)
 	return t, t.open(node)
 }
 
-func newTree(root string, create func(path string, r *cgroups.Resources) error, drop func(path string) error) *Tree {
-	return &Tree{root: root, make: create, drop: drop, burstable: map[types.UID]uint64{}}
+func newTree(root string, unified bool, create func(path string, r *cgroups.Resources) error, drop func(path string) error) *Tree {
+	return &Tree{root: root, unified: unified, make: create, drop: drop, burstable: map[types.UID]uint64{}, protected: map[types.UID]amount{}}
 }
 
 func (t *Tree) open(node *cri.LinuxContainerResources) error {
@@ -63,6 +75,9 @@ func (t *Tree) open(node *cri.LinuxContainerResources) error {
 		{t.class(corev1.PodQOSBestEffort), &cri.LinuxContainerResources{CpuShares: minShares}},
 	} {
 		r := resources(c.limits)
+		if t.unified {
+			r.Unified = amount{}.files() // an agent with another configuration may have left others
+		}
 		for _, size := range cgroups.HugePageSizes() { // pods are limited one by one
 			r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: size, Limit: unlimited})
 		}
@@ -141,23 +156,34 @@ func (t *Tree) Path(uid types.UID, qos corev1.PodQOSClass) string {
 	return filepath.Join(t.class(qos), "pod"+string(uid))
 }
 
-// Set makes the cgroup of a pod, or changes its limits.
-func (t *Tree) Set(uid types.UID, qos corev1.PodQOSClass, limits *cri.LinuxContainerResources) error {
+// Set makes the cgroup of a pod, or changes its limits. Protected is how much of its memory is protected, in bytes; only cgroup v2
+// can do that.
+func (t *Tree) Set(uid types.UID, qos corev1.PodQOSClass, limits *cri.LinuxContainerResources, protected int64) error {
 	path := t.Path(uid, qos)
 	r := resources(limits)
+	of := amount{low: protected}
+	if qos == corev1.PodQOSGuaranteed {
+		of = amount{min: protected}
+	}
+	if t.unified {
+		r.Unified = of.files()
+		maps.Copy(r.Unified, limits.GetUnified())
+	}
 	if t.pids > 0 {
 		r.PidsLimit = &t.pids
 	}
 	if err := t.make(path, r); err != nil {
 		return fmt.Errorf("cgroup %s: %w", path, err)
 	}
-	if qos != corev1.PodQOSBurstable {
-		return nil
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.burstable[uid] = uint64(max(0, limits.GetCpuShares()))
-	return t.balance()
+	if qos == corev1.PodQOSBurstable {
+		t.burstable[uid] = uint64(max(0, limits.GetCpuShares()))
+		if err := t.balance(); err != nil {
+			return err
+		}
+	}
+	return t.protect(uid, of)
 }
 
 // Remove removes the cgroup of a pod. One that is not there is no error; processes in it are.
@@ -172,6 +198,7 @@ func (t *Tree) Remove(uid types.UID) error {
 		delete(t.burstable, uid)
 		errs = append(errs, t.balance())
 	}
+	errs = append(errs, t.protect(uid, amount{}))
 	return errors.Join(errs...)
 }
 
@@ -186,6 +213,47 @@ func (t *Tree) balance() error {
 		return fmt.Errorf("cgroup %s: %w", path, err)
 	}
 	return nil
+}
+
+// protect records how much memory of a pod is protected, and protects that of all pods in the cgroups above them. The kernel
+// protects no more of a cgroup than the ones above it have. The caller holds mu.
+func (t *Tree) protect(uid types.UID, of amount) error {
+	if !t.unified || t.protected[uid] == of {
+		return nil
+	}
+	t.protected[uid] = of
+	if of == (amount{}) {
+		delete(t.protected, uid)
+	}
+	sum := t.sum()
+	for path, a := range map[string]amount{
+		t.class(corev1.PodQOSBurstable): {low: sum.low},
+		t.top():                         {min: sum.min + sum.low, low: sum.low},
+	} {
+		r := resources(nil)
+		r.Unified = a.files()
+		if err := t.make(path, r); err != nil {
+			return fmt.Errorf("cgroup %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// sum returns the protected memory of all pods. The caller holds mu.
+func (t *Tree) sum() (sum amount) {
+	for _, a := range t.protected {
+		sum.min += a.min
+		sum.low += a.low
+	}
+	return sum
+}
+
+// Protected returns how much memory of all pods, in bytes, is protected by memory.min and by memory.low.
+func (t *Tree) Protected() (hard, soft int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sum := t.sum()
+	return sum.min, sum.low
 }
 
 // resources translates limits. The use of devices is not limited here: containers have rules of their own.
@@ -242,6 +310,8 @@ func within(r *cgroups.Resources, enforces func(controller string) bool) *cgroup
 	}
 	if !enforces("memory") {
 		out.Memory = 0
+		out.Unified = maps.Clone(r.Unified)
+		maps.DeleteFunc(out.Unified, func(file, _ string) bool { return strings.HasPrefix(file, "memory.") })
 	}
 	if !enforces("pids") {
 		out.PidsLimit = nil

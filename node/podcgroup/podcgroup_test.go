@@ -15,7 +15,7 @@ import (
 func fake(t *testing.T) (*Tree, map[string]*cgroups.Resources) {
 	t.Helper()
 	made := map[string]*cgroups.Resources{}
-	tree := newTree("/node",
+	tree := newTree("/node", false,
 		func(path string, r *cgroups.Resources) error { made[path] = r; return nil },
 		func(path string) error { delete(made, path); return nil },
 	)
@@ -40,7 +40,7 @@ func TestTreeIsArrangedLikeKubelets(t *testing.T) {
 		shares int64
 	}{"g": {corev1.PodQOSGuaranteed, 1024}, "b": {corev1.PodQOSBurstable, 512}, "c": {corev1.PodQOSBurstable, 256}, "e": {corev1.PodQOSBestEffort, 2}} {
 		limits := &cri.LinuxContainerResources{CpuShares: one.shares, MemoryLimitInBytes: 1 << 20}
-		if err := tree.Set(types.UID(uid), one.qos, limits); err != nil {
+		if err := tree.Set(types.UID(uid), one.qos, limits, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +67,7 @@ func TestTreeReportsWhichCgroupFails(t *testing.T) {
 	tree, _ := fake(t)
 	no := errors.New("no space")
 	tree.make = func(string, *cgroups.Resources) error { return no }
-	err := tree.Set("x", corev1.PodQOSGuaranteed, &cri.LinuxContainerResources{})
+	err := tree.Set("x", corev1.PodQOSGuaranteed, &cri.LinuxContainerResources{}, 0)
 	if !errors.Is(err, no) || err.Error() != "cgroup /node/kubepods/podx: no space" {
 		t.Errorf("error %v", err)
 	}
@@ -75,11 +75,11 @@ func TestTreeReportsWhichCgroupFails(t *testing.T) {
 
 func TestPodsHaveALimitOfProcesses(t *testing.T) {
 	tree, made := fake(t)
-	if err := tree.Set("free", corev1.PodQOSGuaranteed, nil); err != nil {
+	if err := tree.Set("free", corev1.PodQOSGuaranteed, nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	tree.pids = 50
-	if err := tree.Set("bound", corev1.PodQOSBurstable, nil); err != nil {
+	if err := tree.Set("bound", corev1.PodQOSBurstable, nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	if made["/node/kubepods/podfree"].PidsLimit != nil || made["/node/kubepods/burstable"].PidsLimit != nil {
@@ -90,5 +90,51 @@ func TestPodsHaveALimitOfProcesses(t *testing.T) {
 	}
 	if got := within(made["/node/kubepods/burstable/podbound"], func(controller string) bool { return controller != "pids" }); got.PidsLimit != nil {
 		t.Error("a limit without its controller is kept")
+	}
+}
+
+// TestTreeProtectsMemory has the files of cgroup v2 for pods of which memory is protected. A cgroup gives those below it no more than
+// it has itself.
+func TestTreeProtectsMemory(t *testing.T) {
+	tree, made := fake(t)
+	tree.unified = true
+	files := func(path string) string {
+		return made[path].Unified["memory.min"] + " " + made[path].Unified["memory.low"]
+	}
+	check := func(want map[string]string) {
+		t.Helper()
+		for path, both := range want {
+			if got := files(path); got != both {
+				t.Errorf("%s has memory.min and memory.low %q, want %q", path, got, both)
+			}
+		}
+	}
+	for uid, one := range map[string]struct {
+		qos    corev1.PodQOSClass
+		memory int64
+	}{"g": {corev1.PodQOSGuaranteed, 100}, "b": {corev1.PodQOSBurstable, 20}, "c": {corev1.PodQOSBurstable, 3}, "e": {corev1.PodQOSBestEffort, 0}} {
+		limits := &cri.LinuxContainerResources{Unified: map[string]string{"memory.high": "max"}}
+		if err := tree.Set(types.UID(uid), one.qos, limits, one.memory); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(map[string]string{
+		"/node/kubepods": "123 23", "/node/kubepods/burstable": "0 23", "/node/kubepods/podg": "100 0",
+		"/node/kubepods/burstable/podb": "0 20", "/node/kubepods/burstable/podc": "0 3", "/node/kubepods/besteffort/pode": "0 0",
+	})
+	if hard, soft := tree.Protected(); hard != 100 || soft != 23 {
+		t.Errorf("%d and %d bytes are protected, want 100 and 23", hard, soft)
+	}
+	if got := made["/node/kubepods/podg"].Unified["memory.high"]; got != "max" {
+		t.Errorf("memory.high of a pod is %q, want that of its limits", got)
+	}
+	// A resize, and the end of a pod.
+	if err := errors.Join(tree.Set("g", corev1.PodQOSGuaranteed, nil, 50), tree.Remove("b")); err != nil {
+		t.Fatal(err)
+	}
+	check(map[string]string{"/node/kubepods": "53 3", "/node/kubepods/burstable": "0 3", "/node/kubepods/podg": "50 0"})
+	without := within(made["/node/kubepods/podg"], func(controller string) bool { return controller != "memory" })
+	if len(without.Unified) > 0 {
+		t.Errorf("without the controller the files %v are kept", without.Unified)
 	}
 }
