@@ -104,6 +104,13 @@ func TestControllersArePassedOn(t *testing.T) {
 	if want := strings.TrimSpace(controllersOf(t)); code != 0 || strings.TrimSpace(own) != want {
 		t.Errorf("a container's cgroup has the controllers %q, want %q", own, want)
 	}
+	// It is all that the container sees of the hierarchy, and the container is in it.
+	if out, _, code := n.kit().Exec(id, "read", "/proc/self/cgroup"); code != 0 || !strings.Contains(out, "0::/\n") {
+		t.Errorf("a container is in the cgroups %q (exit code %d), want 0::/", out, code)
+	}
+	if out, _, code := n.kit().Exec(id, "read", cgroupMount+"/cgroup.events"); code != 0 || !strings.Contains(out, "populated 1") {
+		t.Errorf("the cgroup at %s is not that of the container: %q (exit code %d)", cgroupMount, out, code) // the root has no such file
+	}
 }
 
 func TestCgroupV1WithoutSomeHierarchies(t *testing.T) {

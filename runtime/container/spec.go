@@ -282,6 +282,11 @@ func (s *Spec) namespaces() []specs.LinuxNamespace {
 	if !s.HostPID || s.PIDNS != "" {
 		ns = append(ns, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: s.PIDNS})
 	}
+	if unified() && !s.Privileged {
+		// The container sees its own cgroup at /sys/fs/cgroup, where programs read their limits. With cgroup v1 the mounts
+		// alone do that.
+		ns = append(ns, specs.LinuxNamespace{Type: specs.CgroupNamespace})
+	}
 	for _, shared := range []specs.LinuxNamespace{
 		{Type: specs.UserNamespace, Path: s.UserNS},
 		{Type: specs.NetworkNamespace, Path: s.NetNS},
