@@ -249,6 +249,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		admission.NewCertificateApproval(authorizer.MayUseSigner),
 		admission.NewCertificateSigning(authorizer.MayUseSigner),
 		admission.CertificateSubjectRestriction{},
+		admission.NewCertificateRequestLimit(objects),
 		admission.NewDeviceAccess(objects, authorizer),
 		admission.NewDefaultIngressClass(objects),
 		admission.NewPodTopologyLabels(objects),

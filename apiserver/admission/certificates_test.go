@@ -8,7 +8,9 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -126,6 +128,49 @@ func TestNodesRequestTheirOwnCertificates(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("\n%s, want\n%s", got, tt.want)
+		}
+	}
+}
+
+// TestCertificateRequestsOfNodesAreLimited fills the store with requests of each kind of user.
+func TestCertificateRequestsOfNodesAreLimited(t *testing.T) {
+	const limit = 1000
+	users := map[string]*auth.User{
+		"token": {Name: "system:bootstrap:abcdef", Groups: []string{auth.GroupBootstrappers}},
+		"node":  {Name: "system:node:n1", Groups: []string{auth.GroupNodes}},
+		"other": {Name: "jane", Groups: []string{"web"}},
+	}
+	full, m := newMemory(nil), newMemory(nil)
+	for name, u := range users {
+		for i := range limit {
+			r := &certificatesv1.CertificateSigningRequest{ObjectMeta: meta("", fmt.Sprint(name, i)), Spec: certificatesv1.CertificateSigningRequestSpec{Username: u.Name}}
+			full.put("certificatesigningrequests", r)
+			if i > 0 {
+				m.put("certificatesigningrequests", r)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		user    string
+		objects *memory
+		size    int
+		want    string
+	}{
+		{"token", m, 0, ""},
+		{"token", full, 0, `user "system:bootstrap:abcdef" has 1000 requests for certificates, and may have at most 1000`},
+		{"token", m, 16 << 10, "one of a node or a bootstrap token may have at most 16384"},
+		{"node", m, 0, ""},
+		{"node", full, 0, `user "system:node:n1" has 1000 requests for certificates`},
+		{"node", m, 16 << 10, "one of a node or a bootstrap token may have at most 16384"},
+		{"other", full, 16 << 10, ""},
+	} {
+		r := &certificatesv1.CertificateSigningRequest{ObjectMeta: meta("", "r")}
+		r.Annotations = map[string]string{"a": strings.Repeat("a", tt.size)} // any part counts
+		a := creating(certificates.Kinds()[0], r)
+		a.User = users[tt.user]
+		err := admission.NewCertificateRequestLimit(tt.objects).Validate(t.Context(), a)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s, %d bytes: got %v, want %q", tt.user, tt.size, err, tt.want)
 		}
 	}
 }

@@ -262,6 +262,10 @@ func podStatus(node string, a *Attributes) error {
 		return refuse(a, "node %q cannot update labels through pod status", node)
 	case !equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses):
 		return refuse(a, "node %q cannot update resource claim statues", node)
+	case !equality.Semantic.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus):
+		return refuse(a, "node %q cannot update extended resource claim status", node) // it could read the claim then
+	case !equality.Semantic.DeepEqual(old.Status.NodeAllocatableResourceClaimStatuses, pod.Status.NodeAllocatableResourceClaimStatuses):
+		return refuse(a, "node %q cannot update node allocatable resource claim statuses", node)
 	}
 	return nil
 }
@@ -290,6 +294,9 @@ func (p *NodeRestriction) nodeObject(ctx context.Context, node string, a *Attrib
 		}
 		if !equality.Semantic.DeepEqual(fresh.Spec.Taints, old.Spec.Taints) {
 			return refuse(a, "node %q is not allowed to modify taints", node)
+		}
+		if !equality.Semantic.DeepEqual(fresh.OwnerReferences, old.OwnerReferences) {
+			return refuse(a, "node %q is not allowed to modify ownerReferences", node)
 		}
 		if bad := forbiddenLabels(fresh.Labels, old.Labels); len(bad) > 0 {
 			return refuse(a, "is not allowed to modify labels: %s", strings.Join(bad, ", "))

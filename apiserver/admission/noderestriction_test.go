@@ -116,7 +116,18 @@ func TestNodeRestriction(t *testing.T) {
 		{"the status of another's", status(theirs, func(*corev1.Pod) {}), "can only update pod status for pods with spec.nodeName set to itself"},
 		{"labels with the status", status(mine, func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }), "cannot update labels through pod status"},
 
+		{"a claim with the status", status(mine, func(p *corev1.Pod) {
+			p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "c"}}
+		}), "cannot update resource claim statues"},
+		{"a claim of extended resources with the status", status(mine, func(p *corev1.Pod) {
+			p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "theirs"}
+		}), "cannot update extended resource claim status"},
+		{"a claim of its resources with the status", status(mine, func(p *corev1.Pod) {
+			p.Status.NodeAllocatableResourceClaimStatuses = []corev1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: "theirs"}}
+		}), "cannot update node allocatable resource claim statuses"},
+
 		{"its node", node("n1", func(*corev1.Node) {}), ""},
+		{"an owner of its node", node("n1", func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} }), "is not allowed to modify ownerReferences"},
 		{"another node", node("n2", func(*corev1.Node) {}), `node "n1" is not allowed to modify node "n2"`},
 		{"its taints", node("n1", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }), "is not allowed to modify taints"},
 		{"a label of its own", node("n1", func(n *corev1.Node) { n.Labels["disk"] = "hdd" }), ""},
