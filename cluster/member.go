@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,7 +50,10 @@ type member struct {
 	*cluster
 	local.Member
 	certificates *join.Certificates
-	api          client.Interface
+	api          client.Interface // for what does not depend on the name: the Node, and the settings of the cluster
+	owned        chan struct{}    // closed by ownedOnce when the Node of this name is known to be this machine's
+	ownedOnce    sync.Once
+	asNode       client.Interface // for everything else; its requests wait for owned
 }
 
 // errMoved says that this machine has other addresses than before.
@@ -80,7 +84,7 @@ func newMember(ctx context.Context, o MemberOptions, started time.Time) (*member
 		Options: Options{Profile: o.Profile, Settings: settings, Version: o.Version, Runtime: o.Runtime, Flags: o.Flags, Report: o.Report, Log: o.Log},
 		started: started, notices: newNotices(), activity: memory.NewActivity(), queues: &controller.Metrics{},
 	}
-	m := &member{cluster: c, Member: o.Member}
+	m := &member{cluster: c, Member: o.Member, owned: make(chan struct{})}
 	self, err := c.claimName(ctx)
 	if err != nil {
 		return nil, err
@@ -95,13 +99,15 @@ func newMember(ctx context.Context, o MemberOptions, started time.Time) (*member
 		return nil, fmt.Errorf("%w; join the cluster again: `sampan leave`, then `sampan join`", err)
 	}
 	if end := m.certificates.Expires(); time.Now().After(end) {
-		return nil, fmt.Errorf("the certificate of node %s expired at %s: join the cluster again with a new token: `sampan leave`, then `sampan join`", settings.NodeName, end.Format(time.RFC3339))
+		return nil, fmt.Errorf("the certificate of node %s expired at %s: join the cluster again with a new token: `sampan leave`, `kubectl delete node %[1]s`, then `sampan join`", settings.NodeName, end.Format(time.RFC3339))
 	}
-	api, err := m.certificates.Client(o.Member.Server, "sampan/"+o.Version)
-	if err != nil {
+	agent := "sampan/" + o.Version
+	if m.api, err = m.certificates.Client(o.Member.Server, agent, nil); err != nil {
 		return nil, err
 	}
-	m.api = api
+	if m.asNode, err = m.certificates.Client(o.Member.Server, agent, m.owned); err != nil {
+		return nil, err
+	}
 	if err := c.loadKubeletConfig(); err != nil {
 		return nil, err
 	}
@@ -129,8 +135,8 @@ func (m *member) instance(self local.Process) local.Instance {
 // access is the access of a node to the API server on another machine.
 func (m *member) access() access {
 	return access{
-		node:  func(string) client.Interface { return m.api },
-		proxy: m.api,
+		node:  func(string) client.Interface { return m.asNode },
+		proxy: m.asNode,
 		serving: func(string, []netip.Addr) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return m.certificates.Server
 		},
@@ -147,7 +153,7 @@ func (m *member) run(ctx context.Context) error {
 		unpacking.Go(c.runtime.unpack)
 		defer unpacking.Wait() // it is short
 	}
-	caches := cache.NewShared(m.api, c.Log)
+	caches := cache.NewShared(m.asNode, c.Log)
 	proxy, err := c.proxy(m.access(), caches)
 	if err != nil {
 		return err
@@ -174,7 +180,7 @@ func (m *member) run(ctx context.Context) error {
 		first,
 		{
 			{Name: "certificates", Run: func(ctx context.Context) error {
-				return m.certificates.Run(ctx, m.api, c.hostAddresses(), c.Log)
+				return m.certificates.Run(ctx, m.asNode, c.hostAddresses(), c.Log)
 			}},
 			{Name: "caches", Run: caches.Run},
 			{Name: "addresses of this machine", Run: m.followAddresses},
@@ -305,7 +311,9 @@ func (m *member) register(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// followName returns an error when another machine has the name of this node.
+// followName returns an error when another machine has the name of this node. Until it has seen the Node once, the parts of
+// this node send no requests: their credentials are those of the name, and another machine may have got it while this one was
+// off.
 func (m *member) followName(ctx context.Context) error {
 	for _, err := range m.self(ctx) {
 		if err != nil {
@@ -324,7 +332,7 @@ func (m *member) initial() *corev1.Node {
 }
 
 // self returns the states of this node's Node, until ctx is cancelled, or an error if another machine has its name. It creates
-// the Node if there is none, and marks it as this machine's.
+// the Node if there is none, and closes owned when it is this machine's.
 func (m *member) self(ctx context.Context) func(yield func(*corev1.Node, error) bool) {
 	name := m.cluster.Settings.NodeName
 	source := follow.Source{GroupVersionResource: client.Nodes.GroupVersionResource, Fields: "metadata.name=" + name}
@@ -354,13 +362,16 @@ func (m *member) self(ctx context.Context) func(yield func(*corev1.Node, error) 
 			default:
 				continue
 			}
-			err := join.Own(ctx, m.api, node, m.initial(), m.ID, m.Networks)
+			own, err := join.Own(ctx, m.api, node, m.initial(), m.ID, m.Networks)
 			if errors.As(err, new(*join.TakenError)) {
-				yield(nil, err)
+				yield(nil, fmt.Errorf("%w; `sampan leave --name=%s` removes what this machine has of that node", err, m.Profile.Name))
 				return
 			}
 			if err != nil && ctx.Err() == nil {
 				m.Log.WarnContext(ctx, "the node cannot write its Node", "err", err)
+			}
+			if own {
+				m.ownedOnce.Do(func() { close(m.owned) })
 			}
 			if !yield(node, nil) {
 				return

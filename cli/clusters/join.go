@@ -222,7 +222,7 @@ func (j *joining) join(cmd *cobra.Command, p local.Profile, text string) (m loca
 	if err != nil {
 		return m, j.undo(p, err)
 	}
-	api, err := certificates.Client(place.Server, "sampan")
+	api, err := certificates.Client(place.Server, "sampan", nil)
 	if err != nil {
 		return m, j.undo(p, err)
 	}

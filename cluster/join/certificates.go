@@ -169,8 +169,9 @@ func replace(file string, data []byte) error {
 	return err
 }
 
-// Client returns a client of the API server as the node. It shows the newest certificate.
-func (c *Certificates) Client(server, agent string) (*client.REST, error) {
+// Client returns a client of the API server as the node. It shows the newest certificate. Requests block until wait is closed; nil
+// means that they do not.
+func (c *Certificates) Client(server, agent string, wait <-chan struct{}) (*client.REST, error) {
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
 	c.mu.Lock()
 	c.dialers = append(c.dialers, dialer)
@@ -189,7 +190,27 @@ func (c *Certificates) Client(server, agent string) (*client.REST, error) {
 			NextProtos: []string{"h2", "http/1.1"},
 		},
 	})
-	return client.NewREST(&rest.Config{Host: server, Transport: transport}, client.RESTOptions{UserAgent: agent})
+	config := &rest.Config{Host: server, Transport: transport}
+	if wait != nil {
+		config.Transport = waiting{transport, wait}
+	}
+	return client.NewREST(config, client.RESTOptions{UserAgent: agent})
+}
+
+// waiting is a transport whose requests block until a channel is closed.
+type waiting struct {
+	http.RoundTripper
+	until <-chan struct{}
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (w waiting) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-w.until:
+		return w.RoundTripper.RoundTrip(r)
+	case <-r.Context().Done():
+		return nil, context.Cause(r.Context())
+	}
 }
 
 // verify verifies a server as package tls does.

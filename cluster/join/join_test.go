@@ -340,12 +340,14 @@ func TestRefusalIsReported(t *testing.T) {
 }
 
 func TestNamesHaveOneMachine(t *testing.T) {
-	ready := func(mark string, status corev1.ConditionStatus) *corev1.Node {
+	marked := func(mark string, status corev1.ConditionStatus) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "two", UID: "two"}}
 		if mark != "" {
 			n.Annotations = map[string]string{names.Machine: mark}
 		}
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+		if status != "" {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+		}
 		return n
 	}
 	networks := []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}
@@ -353,16 +355,19 @@ func TestNamesHaveOneMachine(t *testing.T) {
 		name     string
 		node     *corev1.Node
 		networks []netip.Prefix
-		taken    bool
+		taken    string // the status in the error
 	}{
-		{"new", nil, nil, false},
-		{"deleted", nil, networks, false},
-		{"own", ready("me", corev1.ConditionTrue), networks, false},
-		{"another's, alive", ready("you", corev1.ConditionTrue), nil, true},
-		{"another's now, alive", ready("you", corev1.ConditionTrue), networks, true},
-		{"another's, dead", ready("you", corev1.ConditionUnknown), nil, false},
-		{"unmarked, alive", ready("", corev1.ConditionTrue), nil, true},
-		{"own that lost its mark", ready("", corev1.ConditionTrue), networks, false},
+		{"new", nil, nil, ""},
+		{"deleted", nil, networks, ""},
+		{"own", marked("me", corev1.ConditionTrue), networks, ""},
+		{"own that has no status yet", marked("me", ""), nil, ""},
+		{"another's, alive", marked("you", corev1.ConditionTrue), nil, "Ready"},
+		{"another's now, alive", marked("you", corev1.ConditionTrue), networks, "Ready"},
+		{"another's, off", marked("you", corev1.ConditionUnknown), nil, "NotReady"},
+		{"another's now, off", marked("you", corev1.ConditionUnknown), networks, "NotReady"},
+		{"another's that was created a moment ago", marked("you", ""), nil, "Unknown"},
+		{"unmarked, alive", marked("", corev1.ConditionTrue), nil, "Ready"},
+		{"own that lost its mark", marked("", corev1.ConditionTrue), networks, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var objects []client.Object
@@ -372,12 +377,18 @@ func TestNamesHaveOneMachine(t *testing.T) {
 			s := clienttest.New(t, objects...)
 			node := clienttest.Find(s, client.Nodes, "", "two")
 			initial := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}}}
-			err := Own(t.Context(), s, node, initial, "me", tt.networks)
-			if errors.As(err, new(*TakenError)) != tt.taken || err != nil && !tt.taken {
-				t.Fatalf("got %v", err)
+			own, err := Own(t.Context(), s, node, initial, "me", tt.networks)
+			status := ""
+			if taken := new(TakenError); errors.As(err, &taken) {
+				status = taken.Status
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if status != tt.taken || own == (tt.taken != "") {
+				t.Errorf("owned %t, refused for a Node that is %q, want %q", own, status, tt.taken)
 			}
 			now := clienttest.Find(s, client.Nodes, "", "two")
-			if (now.Annotations[names.Machine] == "me") == tt.taken {
+			if (now.Annotations[names.Machine] == "me") != own {
 				t.Errorf("the marks are %v", now.Annotations)
 			}
 			if tt.node == nil && (len(now.Spec.PodCIDRs) != len(tt.networks) || len(now.Spec.Taints) != 1) {
@@ -386,6 +397,47 @@ func TestNamesHaveOneMachine(t *testing.T) {
 		})
 	}
 }
+
+// TestOneOfTwoMachinesGetsNewName has two machines that both saw no Node create it.
+func TestOneOfTwoMachinesGetsNewName(t *testing.T) {
+	s := clienttest.New(t)
+	initial := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "two"}}
+	first, err := Own(t.Context(), s, nil, initial, "me", nil)
+	if err != nil || !first {
+		t.Fatal(first, err)
+	}
+	if second, err := Own(t.Context(), s, nil, initial, "you", nil); err != nil || second {
+		t.Errorf("the second machine owns the name: %t, %v", second, err)
+	}
+	_, err = Own(t.Context(), s, clienttest.Find(s, client.Nodes, "", "two"), initial, "you", nil)
+	if !errors.As(err, new(*TakenError)) {
+		t.Errorf("the second machine sees the Node of the first one: %v", err)
+	}
+}
+
+// TestRequestsWaitForTheName checks that nothing is sent before the channel is closed.
+func TestRequestsWaitForTheName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		next := roundTripper(func(*http.Request) (*http.Response, error) { sent++; return &http.Response{}, nil })
+		until := make(chan struct{})
+		w := waiting{next, until}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)
+		if _, err := w.RoundTrip(r); !errors.Is(err, context.DeadlineExceeded) || sent != 0 {
+			t.Errorf("%d requests were sent; %v", sent, err)
+		}
+		close(until)
+		if _, err := w.RoundTrip(r.WithContext(t.Context())); err != nil || sent != 1 {
+			t.Errorf("%d requests were sent; %v", sent, err)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func base64Of(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
 

@@ -15,30 +15,40 @@ import (
 	"github.com/sampan-io/sampan/internal/names"
 )
 
-// A TakenError says that a living node of another machine has the name.
-type TakenError struct{ Name string }
+// A TakenError says that the Node of another machine has the name.
+type TakenError struct {
+	Name   string
+	Status string // Ready, NotReady or Unknown
+}
 
+// Error has kubeadm's words. Kubeadm refuses only the names of nodes that are Ready.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("a Node with name %q and status %q already exists in the cluster. You must delete the existing Node or change the name of this new joining Node with --node-name", e.Name, corev1.NodeReady)
+	return fmt.Sprintf("a Node with name %q and status %q already exists in the cluster. You must delete the existing Node or change the name of this new joining Node with --node-name", e.Name, e.Status)
 }
 
-// Taken returns a [*TakenError] if a Node is Ready and not that of the machine with this ID.
+// Taken returns a [*TakenError] unless a Node is that of the machine with this ID. Whether it is Ready does not matter: a
+// machine that is off for a while is still the node, and comes back with the pods and the rights of it.
 func Taken(node *corev1.Node, id string) error {
-	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-	if ready && node.Annotations[names.Machine] != id {
-		return &TakenError{node.Name}
+	if node.Annotations[names.Machine] == id {
+		return nil
 	}
-	return nil
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	switch {
+	case i < 0:
+		return &TakenError{node.Name, "Unknown"}
+	case node.Status.Conditions[i].Status == corev1.ConditionTrue:
+		return &TakenError{node.Name, "Ready"}
+	}
+	return &TakenError{node.Name, "NotReady"}
 }
 
-// Own makes the Node of a name that of the machine with an ID: it creates initial if there is none, and marks it. If it is Ready
-// and that of another machine, the error is a [*TakenError]. A Node without a mark is that of another machine, unless it was
-// this one's before: then it has lost its mark.
+// Own makes sure that the Node of a name is that of the machine with an ID, and reports whether it is. Without a Node it creates
+// initial, with a mark. Of two machines that do that at once one creates it, and the other one gets a [*TakenError] when
+// it sees that Node. A Node without a mark has lost it if this machine was the node before, and gets it back;
+// otherwise it is another machine's.
 //
-// Networks are the pod networks of the node; nil means that the node was not this machine's before.
-func Own(ctx context.Context, api client.Interface, node, initial *corev1.Node, id string, networks []netip.Prefix) error {
+// Networks are the pod networks of the node; nil means that the machine was not the node before.
+func Own(ctx context.Context, api client.Interface, node, initial *corev1.Node, id string, networks []netip.Prefix) (bool, error) {
 	if node == nil {
 		node := initial.DeepCopy()
 		node.Annotations = map[string]string{names.Machine: id}
@@ -48,16 +58,16 @@ func Own(ctx context.Context, api client.Interface, node, initial *corev1.Node, 
 		}
 		_, err := client.Nodes.Create(ctx, api, node)
 		if apierrors.IsAlreadyExists(err) {
-			return nil // it will be seen
+			return false, nil // it will be seen
 		}
-		return err
+		return err == nil, err
 	}
 	mark := node.Annotations[names.Machine]
-	if mark == id {
-		return nil
-	}
-	if err := Taken(node, id); err != nil && (mark != "" || networks == nil) {
-		return err
+	switch {
+	case mark == id:
+		return true, nil
+	case mark != "" || networks == nil:
+		return false, Taken(node, id)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": node.UID, "resourceVersion": node.ResourceVersion, "annotations": map[string]string{names.Machine: id},
@@ -65,5 +75,5 @@ func Own(ctx context.Context, api client.Interface, node, initial *corev1.Node, 
 	if err == nil {
 		_, err = client.Nodes.Patch(ctx, api, "", initial.Name, types.MergePatchType, patch, "")
 	}
-	return err
+	return err == nil, err
 }

@@ -4,16 +4,15 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller"
@@ -54,35 +53,22 @@ func (c *controllers) approve(ctx context.Context, key controller.Key) (controll
 			continue
 		}
 		if r.Spec.Username != request.Subject.CommonName {
-			if reason, why := c.refuseName(strings.TrimPrefix(request.Subject.CommonName, nodePrefix)); why != "" {
+			if reason, why := c.refuseName(strings.TrimPrefix(request.Subject.CommonName, nodePrefix), time.Now()); why != "" {
 				return controller.Result{}, c.deny(ctx, r, reason, why)
 			}
 		}
 		approved := r.DeepCopy()
 		approved.Status.Conditions = append(approved.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: right.message,
+			LastUpdateTime: metav1.Now(),
 		})
-		return controller.Result{}, c.update(ctx, approved, "approval", "error updating approval for csr")
+		if err := c.update(ctx, approved, "approval", "error updating approval for csr"); err != nil {
+			return controller.Result{}, err
+		}
+		c.reserved.observe(r, approved) // before the next request; the event may come later
+		return controller.Result{}, nil
 	}
 	return controller.Result{}, nil // changes of roles wake it
-}
-
-// refuseName returns why no bootstrap token gets the client certificate of a node with a name, or "": it is not a name of a Node,
-// could be that of a server, or is that of a node that is alive (certificates-C5).
-func (c *controllers) refuseName(name string) (reason, why string) {
-	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
-		return "InvalidName", fmt.Sprintf("the name of the node is %q, which a Node cannot have: %s", name, errs[0])
-	}
-	if _, err := netip.ParseAddr(name); err == nil || c.servers.has(name) {
-		return "InvalidName", fmt.Sprintf("the name of the node is %q, which could be that of a server", name)
-	}
-	node, ok := c.nodes.Get("", name)
-	if ok && slices.ContainsFunc(node.Status.Conditions, func(n corev1.NodeCondition) bool {
-		return n.Type == corev1.NodeReady && n.Status == corev1.ConditionTrue
-	}) {
-		return "NodeExists", fmt.Sprintf("a Node with name %q and status %q already exists in the cluster; delete the existing Node or change the name of the new one", name, corev1.NodeReady)
-	}
-	return "", ""
 }
 
 // deny denies a request.

@@ -62,6 +62,7 @@ type controllers struct {
 	signers   map[string]rule
 	nodes     *cache.Cache[*corev1.Node]
 	servers   Servers
+	reserved  reservations
 	log       *slog.Logger
 }
 
@@ -81,10 +82,11 @@ func Tasks(opts Options) []run.Task {
 	}
 	roles := cache.Of(config.Caches, client.ClusterRoles, nil)
 	bindings := cache.Of(config.Caches, client.ClusterRoleBindings, nil)
-	loop := func(name string, reconcile func(context.Context, controller.Key) (controller.Result, error), needs ...<-chan struct{}) *controller.Loop {
+	c.requests.Subscribe(c.reserved.observe) // before the loops read it
+	loop := func(name string, workers int, reconcile func(context.Context, controller.Key) (controller.Result, error), needs ...<-chan struct{}) *controller.Loop {
 		l := controller.New(controller.Options{
 			Name: "certificatesigningrequest-" + name + "-controller", Reconcile: reconcile,
-			Workers: config.Workers, Log: config.Log, Needs: append(needs, c.requests.Ready()),
+			Workers: workers, Log: config.Log, Needs: append(needs, c.requests.Ready()),
 		})
 		c.requests.Subscribe(func(_, after *signingRequest) {
 			if after != nil {
@@ -93,7 +95,8 @@ func Tasks(opts Options) []run.Task {
 		})
 		return l
 	}
-	approver := loop("approving", c.approve, roles.Ready(), bindings.Ready(), c.nodes.Ready())
+	// One worker: whether a request is approved depends on the approvals before it (certificates-C5).
+	approver := loop("approving", 1, c.approve, roles.Ready(), bindings.Ready(), c.nodes.Ready())
 	again := func() {
 		for _, r := range c.requests.List("") {
 			if undecided(r) {
@@ -103,9 +106,13 @@ func Tasks(opts Options) []run.Task {
 	}
 	roles.Subscribe(func(_, _ *rbacv1.ClusterRole) { again() })
 	bindings.Subscribe(func(_, _ *rbacv1.ClusterRoleBinding) { again() })
-	serving := loop(servingApprover, c.approveServing, c.nodes.Ready())
+	serving := loop(servingApprover, config.Workers, c.approveServing, c.nodes.Ready())
 	c.nodes.Subscribe(func(before, after *corev1.Node) {
-		if after == nil || before != nil && slices.Equal(before.Status.Addresses, after.Status.Addresses) {
+		if after == nil {
+			c.reserved.release(before.Name)
+			return
+		}
+		if before != nil && slices.Equal(before.Status.Addresses, after.Status.Addresses) {
 			return
 		}
 		for _, r := range c.requests.List("") {
@@ -118,8 +125,8 @@ func Tasks(opts Options) []run.Task {
 		caches,
 		approver.Task(),
 		serving.Task(),
-		loop("signing", c.sign).Task(),
-		loop("cleaner", c.clean).Task(),
+		loop("signing", config.Workers, c.sign).Task(),
+		loop("cleaner", config.Workers, c.clean).Task(),
 		newPodRequestCleaner(shared.For("podcertificaterequestcleaner")).Task(),
 	}
 	if len(opts.RootCA) > 0 {

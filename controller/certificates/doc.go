@@ -16,6 +16,7 @@
 //	                 has a timer for its deletion.
 //	certificates-C4  A node gets a serving certificate only for its name and the addresses in its status, and for none that
 //	                 may be that of a server, of a Service, or that of another node.
-//	certificates-C5  No client certificate is approved for the name of a node that is Ready, unless that node asks itself:
-//	                 the holder of a bootstrap token could take its place.
+//	certificates-C5  No client certificate is approved for the name of a Node that exists, unless that node asks itself, nor for
+//	                 a name that another request was approved for a moment ago: the holder of a bootstrap token could act
+//	                 as the other node.
 package certificates

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -93,28 +94,6 @@ func TestServingCertificateOfAnotherNodeIsLeft(t *testing.T) {
 	}, request, machine("n2", "192.0.2.2"), machine("n3", "192.0.2.3"))
 }
 
-func TestLivingNodeIsNotReplaced(t *testing.T) {
-	bootstrap := renewal(t)
-	bootstrap.Spec.Username, bootstrap.Spec.Groups = "system:bootstrap:abcdef", []string{"system:bootstrappers"}
-	allows := func(s *authorizationv1.SubjectAccessReviewSpec) bool {
-		return s.ResourceAttributes.Subresource == "nodeclient"
-	}
-	for _, ready := range []bool{true, false} {
-		t.Run(map[bool]string{true: "ready", false: "not ready"}[ready], func(t *testing.T) {
-			node := machine("n1")
-			if !ready {
-				node.Status.Conditions[0].Status = corev1.ConditionUnknown
-			}
-			controlling(t, allows, func(t *testing.T, s *clienttest.Server) {
-				r := found(s, "renewal")
-				if has(r, certificatesv1.CertificateDenied) != ready || has(r, certificatesv1.CertificateApproved) == ready {
-					t.Errorf("the conditions are %+v", r.Status.Conditions)
-				}
-			}, bootstrap, node)
-		})
-	}
-}
-
 func TestNamesThatNoNodeGets(t *testing.T) {
 	c := &controllers{
 		servers: Servers{Names: []string{"kubernetes", "localhost"}},
@@ -124,7 +103,7 @@ func TestNamesThatNoNodeGets(t *testing.T) {
 		"n2": false, "n2.example": false,
 		"": true, "ONE": true, "../x": true, "192.0.2.1": true, "kubernetes": true, "localhost": true, "web.default.svc": true,
 	} {
-		if reason, why := c.refuseName(name); (why != "") != refused || (reason == "InvalidName") != refused {
+		if reason, why := c.refuseName(name, time.Now()); (why != "") != refused || (reason == "InvalidName") != refused {
 			t.Errorf("the name %q is refused: %q (%s), want %t", name, why, reason, refused)
 		}
 	}
