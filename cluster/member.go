@@ -53,6 +53,7 @@ type member struct {
 	api          client.Interface // for what does not depend on the name: the Node, and the settings of the cluster
 	owned        chan struct{}    // closed by ownedOnce when the Node of this name is known to be this machine's
 	ownedOnce    sync.Once
+	measured     []prometheus.Collector // of the parts of this node but the agent, which serves them
 	asNode       client.Interface // for everything else; its requests wait for owned
 }
 
@@ -94,6 +95,11 @@ func newMember(ctx context.Context, o MemberOptions, started time.Time) (*member
 	}
 	if err := c.Profile.Save(m.instance(self)); err != nil {
 		return nil, err
+	}
+	if c.foreign() {
+		if err := c.Profile.SaveRuntime(c.foreignRuntime()); err != nil {
+			return nil, err
+		}
 	}
 	if m.certificates, err = join.Open(c.Profile.PKI(), settings.NodeName); err != nil {
 		return nil, fmt.Errorf("%w; join the cluster again: `sampan leave`, then `sampan join`", err)
@@ -141,7 +147,7 @@ func (m *member) access() access {
 			return m.certificates.Server
 		},
 		pool:    m.certificates.Pool,
-		measure: func(prometheus.Collector) error { return nil }, // no server of this process serves them
+		measure: func(one prometheus.Collector) error { m.measured = append(m.measured, one); return nil },
 	}
 }
 
@@ -161,7 +167,7 @@ func (m *member) run(ctx context.Context) error {
 	if c.names, err = c.listenDNS(ctx); err != nil { // before the node, whose pods get the address
 		return err
 	}
-	agent, err := c.realNode(m.access())
+	agent, err := c.realNode(m.access(), m.measured...)
 	if err != nil {
 		return err
 	}
@@ -187,7 +193,7 @@ func (m *member) run(ctx context.Context) error {
 			{Name: "name of the node", Run: m.followName},
 			{Name: "settings of the cluster", Run: m.followSettings},
 		},
-		slices.Concat(run.Stage{{Name: "node", Run: agent.Run, Ready: agent.Ready()}}, names, c.routes(caches)),
+		slices.Concat(run.Stage{c.nodeTask(agent)}, names, c.routes(caches)),
 	}
 	stages = append(stages, proxy...)
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/kubelet"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/manager"
@@ -128,12 +130,7 @@ func (c *cluster) nodes(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 		if err != nil {
 			return nil, nil, err
 		}
-		task := run.Task{Name: "node", Run: n.Run, Ready: n.Ready()}
-		if dir := c.Settings.CNIConfDir; dir != "" && !hasCNI(dir) {
-			c.Log.Info("the node will be Ready when a network add-on has written its configuration", "directory", dir)
-			task.Ready = nil // the add-on is a pod
-		}
-		return slices.Concat(run.Stage{task}, c.routes(caches)), []string{c.Settings.NodeName}, nil
+		return slices.Concat(run.Stage{c.nodeTask(n)}, c.routes(caches)), []string{c.Settings.NodeName}, nil
 	}
 	if c.hasFleet() {
 		return c.fleet(p, caches)
@@ -151,6 +148,16 @@ func (c *cluster) nodes(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 		names = append(names, name)
 	}
 	return stage, names, nil
+}
+
+// nodeTask returns the task of the agent of this host's node.
+func (c *cluster) nodeTask(n *node.Node) run.Task {
+	task := run.Task{Name: "node", Run: n.Run, Ready: n.Ready()}
+	if dir := c.Settings.CNIConfDir; dir != "" && !local.HasCNI(dir) {
+		c.Log.Info("the node will be Ready when a network add-on has written its configuration", "directory", dir)
+		task.Ready = nil // the add-on is a pod
+	}
+	return task
 }
 
 // fullAgents is up to how many simulated nodes, of which no file says more, have the
@@ -257,19 +264,12 @@ func unverified(node *corev1.Node) bool {
 	return ok
 }
 
-// hasCNI reports whether a directory has a configuration of CNI plug-ins.
-func hasCNI(dir string) bool {
-	entries, err := os.ReadDir(dir)
-	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
-		return slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name()))
-	})
-}
-
 // kubeletPlugins is the directory of device plug-ins of upstream's kubelet, which plug-ins mount. It belongs to the first agent of the
 // machine that asks for it.
 const kubeletPlugins = "/var/lib/kubelet/device-plugins"
 
-func (c *cluster) realNode(api access) (*node.Node, error) {
+// realNode returns the agent of this host's node, which serves the metrics of other parts of the process beside its own.
+func (c *cluster) realNode(api access, metrics ...prometheus.Collector) (*node.Node, error) {
 	cri, err := node.Dial(c.runtimeEndpoint())
 	if err != nil {
 		return nil, err
@@ -283,7 +283,7 @@ func (c *cluster) realNode(api access) (*node.Node, error) {
 		c.Log.Info("node agent listening", "address", l.Addr(), "for", "the API server")
 	}
 	o := c.nodeOptions(api, c.Settings.NodeName, listeners, at...)
-	o.Runtime = cri
+	o.Runtime, o.Metrics = cri, metrics
 	o.OwnPorts = append([]int32{kubeletPort}, api.ports...)
 	o.PodCIDRs = texts(c.networks)
 	o.RootDir = filepath.Join(c.Profile.DataDir, "pods")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -26,6 +27,7 @@ func TestReadOnlyEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.opts.Config, r.opts.SystemLogs = config, t.TempDir()
+	r.opts.Metrics = []prometheus.Collector{prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "proxy_rules"}, func() float64 { return 3 })}
 	if err := os.WriteFile(filepath.Join(r.opts.SystemLogs, "syslog"), []byte("booted"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +65,7 @@ func TestReadOnlyEndpoints(t *testing.T) {
 			`kubelet_node_name{node="n1"} 1`, "\nkubelet_running_pods 1\n", `kubelet_running_containers{container_state="running"} 1`,
 			"\nkubelet_pod_start_duration_seconds_count 1\n", `kubelet_pod_worker_duration_seconds_count{operation_type="sync"}`,
 			`kubelet_started_containers_total{container_type="container"} 1`, `kubelet_http_requests_total{long_running="false",method="GET",path="healthz",`,
-			"\nprocess_start_time_seconds ", "\ngo_goroutines ", "kubernetes_build_info{",
+			"\nprocess_start_time_seconds ", "\ngo_goroutines ", "kubernetes_build_info{", "\nproxy_rules 3\n",
 		},
 		"/metrics/probes": {
 			`prober_probe_total{container="web",namespace="default",pod="web",pod_uid="`, `probe_type="Readiness",result="successful"} `,

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -55,6 +56,8 @@ type Options struct {
 	// Handlers are further parts of the kubelet API, by patterns of [http.ServeMux]
 	// ("GET /path"): for the same clients as all of it.
 	Handlers map[string]http.Handler
+	// Metrics are those of other parts of the process, which /metrics of the kubelet API has as well.
+	Metrics []prometheus.Collector
 
 	Addresses []corev1.NodeAddress // each InternalIP is one of the pods' hostIPs
 	PodCIDRs  []string             // networks of the pods, for the Node object; may be empty
@@ -296,6 +299,11 @@ func New(opts Options) (*Node, error) {
 		n.opts.Prober = prober{n: n}
 	}
 	n.metrics.register(n)
+	for _, m := range opts.Metrics {
+		if err := n.metrics.registry.Register(m); err != nil {
+			return nil, fmt.Errorf("the metrics of the node agent: %w", err)
+		}
+	}
 	for _, a := range opts.Addresses {
 		if a.Type == corev1.NodeInternalIP {
 			n.hostIPs = append(n.hostIPs, a.Address)

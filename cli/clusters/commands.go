@@ -119,9 +119,7 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.StringVar(&s.NodeName, "node-name", "", "name of the node (default: the name of this host)")
 	f.Var(&s.Controllers, "controllers", "controllers to run, in kube-controller-manager's format: NAME, * for all, -NAME for all except that one (default *); -scheduler disables the scheduler")
 	f.Var(pathFlag{to: &s.SchedulerConfig, none: local.NoSchedulerConfig}, "scheduler-config", "file with a KubeSchedulerConfiguration for the cluster's scheduler, read at each start; \"none\" restores the default")
-	f.StringVar(&s.CNIConfDir, "cni-conf-dir", "", "directory with the configuration of CNI plug-ins, such as /etc/cni/net.d, which then connect the pods; \"none\" restores the built-in network")
-	f.StringVar(&s.CNIBinDir, "cni-bin-dir", "", "comma-separated directories with the programs of CNI plug-ins (default "+local.DefaultCNIBinDir+")")
-	f.StringVar(&s.RuntimeEndpoint, "container-runtime-endpoint", "", "unix socket of another container runtime (CRI), such as unix:///run/containerd/containerd.sock; its CNI configuration connects the pods; \"none\" restores Sampan's own")
+	containerFlags(f, s)
 	f.Var(pathFlag{to: &s.KubeletConfig, none: local.NoKubeletConfig}, "kubelet-config", "file with a KubeletConfiguration for the node, read at each start; \"none\" restores the default")
 	f.Var(pairFlag{&s.Pods}, "pod-network", "pod network, or one for each IP family separated by a comma, the primary one first (default: an IPv4 network that no route of this host overlaps)")
 	f.Var(pairFlag{&s.Services}, "service-network", "service network, or one for each IP family of --pod-network (default: one that no route of this host overlaps)")
@@ -141,6 +139,13 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	for _, flag := range local.AllServerFlags() {
 		f.VarPF(serverFlag{flag, &s.Server}, flag.Name, "", flag.Usage).NoOptDefVal = flag.Alone()
 	}
+}
+
+// containerFlags adds the flags of what runs the containers of a node and what connects its pods.
+func containerFlags(f *pflag.FlagSet, s *local.Settings) {
+	f.StringVar(&s.CNIConfDir, "cni-conf-dir", "", "directory with the configuration of CNI plug-ins, such as /etc/cni/net.d, which then connect the pods; \"none\" restores the built-in network")
+	f.StringVar(&s.CNIBinDir, "cni-bin-dir", "", "comma-separated directories with the programs of CNI plug-ins (default "+local.DefaultCNIBinDir+")")
+	f.StringVar(&s.RuntimeEndpoint, "container-runtime-endpoint", "", "unix socket of another container runtime (CRI), such as unix:///run/containerd/containerd.sock; its CNI configuration connects the pods; \"none\" restores Sampan's own")
 }
 
 // imageFlags adds the flags of where a node gets images from.

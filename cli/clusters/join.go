@@ -65,6 +65,7 @@ func joinCommand(o Options) *cobra.Command {
 	f.StringSliceVar(&j.hashes, "ca-cert-hash", nil, "hash of the cluster's certificate authority, sha256:HEX; may be repeated")
 	f.StringVar(&j.settings.NodeName, "node-name", "", "name of the node (default: the name of this host)")
 	f.StringVar(&j.nodeIP, "node-ip", "", "address of this machine at which the others reach it, or one of each IP family separated by a comma (default: the one that leads to HOST)")
+	containerFlags(f, &j.settings)
 	f.Var(pathFlag{to: &j.settings.KubeletConfig, none: local.NoKubeletConfig}, "kubelet-config", "file with a KubeletConfiguration for the node, read at each start; \"none\" restores the default")
 	f.StringVar((*string)(&j.settings.ProxyMode), "proxy-mode", "", "default proxy mode of Services: kernel or userspace (default kernel)")
 	f.StringVar(&j.settings.DNSUpstream, "cluster-dns-upstream", "", "comma-separated name servers for names outside the cluster, or none (default: those of this host)")
@@ -114,7 +115,12 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 	if i, err = startMember(cmd, o, p); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "node %s is Ready after %v\ncluster %s\n", m.Settings.NodeName, i.ReadyAfter.Round(time.Millisecond), m.Server)
+	after := i.ReadyAfter.Round(time.Millisecond)
+	if dir := m.Settings.CNIConfDir; dir != "" && !local.HasCNI(dir) {
+		_, _ = fmt.Fprintf(out, "node %s has joined after %v, and will be Ready when a network add-on has written its configuration to %s\ncluster %s\n", m.Settings.NodeName, after, dir, m.Server)
+		return nil
+	}
+	_, _ = fmt.Fprintf(out, "node %s is Ready after %v\ncluster %s\n", m.Settings.NodeName, after, m.Server)
 	return nil
 }
 
@@ -177,11 +183,11 @@ func (j *joining) join(cmd *cobra.Command, p local.Profile, text string) (m loca
 	if errs := validation.IsDNS1123Subdomain(s.NodeName); len(errs) > 0 || net.ParseIP(s.NodeName) != nil {
 		return m, fmt.Errorf("--node-name: must be a DNS-1123 subdomain (lower-case letters, digits, dots and hyphens) and no IP address, got %q", s.NodeName)
 	}
-	if s.KubeletConfig == local.NoKubeletConfig {
-		s.KubeletConfig = ""
-	}
-	s.Images, err = s.Images.Settled()
+	s, err = s.First()
 	if err := errors.Join(err, local.CheckNodeIP(j.nodeIP), s.Check()); err != nil {
+		return m, err
+	}
+	if err := checkKubeletConfig(cmd, s); err != nil {
 		return m, err
 	}
 	say := func(step string) { _, _ = fmt.Fprintln(cmd.ErrOrStderr(), step) }

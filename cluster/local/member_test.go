@@ -23,6 +23,9 @@ func TestNodeIsStartedAgain(t *testing.T) {
 		"--node-name of this node is two and cannot be changed to three": {NodeName: "three"},
 		"--registries: must be absolute paths":                           {Images: local.ImageSettings{Registries: "here"}},
 		"--proxy-mode":                                                   {ProxyMode: "magic"},
+		"--cni-conf-dir: must be an absolute path":                       {CNIConfDir: "net.d"},
+		"--container-runtime-endpoint":                                   {RuntimeEndpoint: "tcp://192.0.2.1:80"},
+		"must not be set with --container-runtime-endpoint":              {CNIConfDir: "/etc/cni/net.d", RuntimeEndpoint: "unix:///run/c.sock"},
 	} {
 		if _, err := joined.Again(asked, "", p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", asked, err, want)
@@ -30,5 +33,17 @@ func TestNodeIsStartedAgain(t *testing.T) {
 	}
 	if _, err := joined.Again(local.Settings{}, "203.0.113.9", p); err == nil || !strings.Contains(err.Error(), "--node-ip") {
 		t.Errorf("the address of another machine: %v", err)
+	}
+}
+
+// TestFirstSettingsHaveNothingToTakeBack checks that the words that remove a stored setting mean the default at first.
+func TestFirstSettingsHaveNothingToTakeBack(t *testing.T) {
+	none := local.Settings{RuntimeEndpoint: local.NoRuntimeEndpoint, CNIConfDir: local.NoCNI, KubeletConfig: local.NoKubeletConfig}
+	if s, err := none.First(); err != nil || s.RuntimeEndpoint+s.CNIConfDir+s.KubeletConfig != "" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	asked := local.Settings{RuntimeEndpoint: "unix:///run/c.sock", KubeletConfig: "/etc/kubelet.yaml"}
+	if s, err := asked.First(); err != nil || s.RuntimeEndpoint != asked.RuntimeEndpoint || s.KubeletConfig != asked.KubeletConfig {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -284,15 +284,12 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	}
 	asked.Server = ServerFlags("").with(asked.Server)
 	asked.Authentication = Authentication{}.with(asked.Authentication)
-	asked.Images, err = asked.Images.Settled()
+	asked, err = asked.First()
 	if err := errors.Join(asked.Authentication.check(), err); err != nil {
 		return Settings{}, err
 	}
 	asked.AdvertiseAddress = kept("", asked.AdvertiseAddress, NoAdvertiseAddress)
 	asked.SchedulerConfig = kept("", asked.SchedulerConfig, NoSchedulerConfig)
-	asked.RuntimeEndpoint = kept("", asked.RuntimeEndpoint, NoRuntimeEndpoint)
-	asked.CNIConfDir = kept("", asked.CNIConfDir, NoCNI)
-	asked.KubeletConfig = kept("", asked.KubeletConfig, NoKubeletConfig)
 	if asked.LoadBalancerAddresses == NoLoadBalancerAddresses {
 		asked.LoadBalancerAddresses = ""
 	}
@@ -437,6 +434,16 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 		s.LoadBalancerAddresses = asked.LoadBalancerAddresses
 	}
 	return s, nil
+}
+
+// First returns the settings of a node that has none yet, where a value that takes back a stored one means the default. The
+// error is about those that must be set together.
+func (s Settings) First() (_ Settings, err error) {
+	s.RuntimeEndpoint = kept("", s.RuntimeEndpoint, NoRuntimeEndpoint)
+	s.CNIConfDir = kept("", s.CNIConfDir, NoCNI)
+	s.KubeletConfig = kept("", s.KubeletConfig, NoKubeletConfig)
+	s.Images, err = s.Images.Settled()
+	return s, err
 }
 
 // kept returns the value of a setting: the one that is asked for, if any; none takes the stored one back.
@@ -641,4 +648,12 @@ func (s Settings) checkCNI() error {
 		return errors.New("--cni-conf-dir: must not be set with --container-runtime-endpoint: that runtime has its own setting")
 	}
 	return nil
+}
+
+// HasCNI reports whether a directory has a configuration of CNI plug-ins.
+func HasCNI(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name()))
+	})
 }
