@@ -415,22 +415,39 @@ func TestPodsAreAdoptedAndOrphansEnd(t *testing.T) {
 	})
 }
 
+// TestPodsGoOnWithoutTheAPIServer has the API server away for ten minutes, in which one container ends.
 func TestPodsGoOnWithoutTheAPIServer(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.create(webPod("web"))
+		r.create(webPod("other"))
 		r.await("web", "ready", isReady)
+		other := r.await("other", "ready", isReady)
 		down := errors.New("connection refused")
 		r.api.Intercept(func(clienttest.Request) error { return down })
 		r.api.BreakWatches(down)
 		r.rt.Exit("default", "web", "web", 1)
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		list, err := r.rt.ListContainers(t.Context(), nil)
 		if err != nil || !slices.ContainsFunc(list, func(c *cri.Container) bool { return c.GetMetadata().GetAttempt() == 1 && c.GetState() == 1 }) {
 			t.Errorf("not restarted without the API server: %v %v", list, err)
 		}
 		r.api.Intercept(nil)
+		back := time.Now()
 		r.await("web", "known as restarted", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].RestartCount == 1 && isReady(p) })
+		time.Sleep(39 * time.Second) // the grace period of the node lifecycle controller
+		synctest.Wait()
+		if now := r.pod("other"); now.ResourceVersion != other.ResourceVersion {
+			t.Errorf("the status of the other pod was %+v, and is %+v", other.Status, now.Status)
+		}
+		if lease := clienttest.Find(r.api, client.Leases, corev1.NamespaceNodeLease, "n1"); lease.Spec.RenewTime.Time.Before(back) {
+			t.Errorf("the lease was renewed at %v, the server is back since %v", lease.Spec.RenewTime, back)
+		}
+		for _, c := range clienttest.Find(r.api, client.Nodes, "", "n1").Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+				t.Errorf("the node is %+v", c)
+			}
+		}
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
@@ -368,11 +369,44 @@ func leaveCommand(o Options) *cobra.Command {
 					return err
 				}
 			}
+			next := afterLeaving(cmd.Context(), p, m)
 			if _, err := p.Remove(cmd.Context()); err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "this machine is no longer a node of the cluster at %s\nto remove the Node object: kubectl delete node %s\n", m.Server, m.Settings.NodeName)
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "this machine is no longer a node of the cluster at %s\n%s\n", m.Server, next)
 			return nil
 		},
 	}
+}
+
+// leaveLimit is how long leave waits for an API server that may be gone.
+const leaveLimit = 5 * time.Second
+
+// afterLeaving returns what an administrator has to do about the Node, which a node may not delete. The Node may be gone, or that
+// of another machine that has joined under the name since.
+func afterLeaving(ctx context.Context, p local.Profile, m local.Member) string {
+	name := m.Settings.NodeName
+	ctx, cancel := context.WithTimeout(ctx, leaveLimit)
+	defer cancel()
+	certificates, err := join.Open(p.PKI(), name)
+	if err != nil {
+		return deleteHint(name, nil, err, m.ID)
+	}
+	api, err := certificates.Client(m.Server, "sampan", nil)
+	if err != nil {
+		return deleteHint(name, nil, err, m.ID)
+	}
+	node, err := client.Nodes.Get(ctx, api, "", name)
+	return deleteHint(name, node, err, m.ID)
+}
+
+// deleteHint returns what to do about a Node that the machine with this ID has left. The error is that of reading it.
+func deleteHint(name string, node *corev1.Node, err error, id string) string {
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("the Node object %s does not exist", name)
+	case err == nil && join.Taken(node, id) != nil:
+		return fmt.Sprintf("the Node object %s is that of another machine by now: do not delete it", name)
+	}
+	return "to remove the Node object: kubectl delete node " + name
 }
