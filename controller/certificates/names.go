@@ -39,7 +39,7 @@ func (v *reservations) observe(before, after *signingRequest) {
 	if after == nil {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		for name, r := range v.byName { // as many as requests exist; a request is deleted once
+		for name, r := range v.byName { // at most as many as there are requests
 			if r.request == before.Name {
 				delete(v.byName, name)
 			}
