@@ -118,6 +118,16 @@ func (c *REST) decodeJSON(body []byte, kind schema.GroupVersionKind) (runtime.Ob
 		return nil, errors.New("JSON: an object without a kind")
 	}
 	isStatus := gvk.Kind == "Status" && gvk.Group == "" // an error has one Go type for all clients
+	if c.metadata && !isStatus {
+		m := &metav1.PartialObjectMetadata{}
+		if err := json.Unmarshal(body, m); err != nil {
+			return nil, fmt.Errorf("JSON: %s: %w", gvk.Kind, err)
+		}
+		if m.SetGroupVersionKind(gvk); gvk.Group == metav1.GroupName { // the form, and not the kind of the object
+			m.SetGroupVersionKind(schema.GroupVersionKind{})
+		}
+		return m, nil
+	}
 	if !c.dynamic || isStatus {
 		obj, err := Scheme().New(gvk)
 		if err == nil {

@@ -36,6 +36,9 @@ const (
 	mediaJSON     = "application/json"
 	mediaProtobuf = "application/vnd.kubernetes.protobuf"
 
+	mediaMetadata     = mediaJSON + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	mediaMetadataList = mediaJSON + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
 	// busyTries and busyPause bound how often and how long a request waits for a
 	// server that says that it is busy: what the server asks for is honoured,
 	// but a mistaken header must not hang a caller for hours.
@@ -51,6 +54,10 @@ type RESTOptions struct {
 	// Dynamic makes every object that comes out an *unstructured.Unstructured,
 	// whatever its kind, exactly as the server wrote it. Objects that go in may be of any type.
 	Dynamic bool
+
+	// Metadata makes every object that comes out a *metav1.PartialObjectMetadata, and asks servers for no more. Those that do
+	// not know this form send whole objects, of which the rest is dropped. Only those that do not have the kind of the object.
+	Metadata bool
 
 	// UserAgent is what the server logs; empty means the configuration's, or
 	// "sampan".
@@ -77,6 +84,7 @@ type REST struct {
 	timeout     time.Duration // of requests that end by themselves; 0 means none
 	certificate *x509.Certificate
 	dynamic     bool
+	metadata    bool
 	warn        func(string)
 	jsonOnly    atomic.Bool // the server refused a protobuf body
 }
@@ -93,7 +101,7 @@ func NewREST(cfg *rest.Config, opts RESTOptions) (*REST, error) {
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "sampan"
 	}
-	c := &REST{config: cfg, timeout: cfg.Timeout, dynamic: opts.Dynamic, warn: opts.Warn}
+	c := &REST{config: cfg, timeout: cfg.Timeout, dynamic: opts.Dynamic, metadata: opts.Metadata, warn: opts.Warn}
 	tls := cfg.CAFile != "" || len(cfg.CAData) != 0 ||
 		cfg.CertFile != "" || len(cfg.CertData) != 0 || cfg.Insecure
 	host := cfg.Host
@@ -397,7 +405,7 @@ func (c *REST) send(ctx context.Context, r *request) (resp *http.Response, proto
 		return nil, false, err
 	}
 	// Some servers have protobuf of kinds for which there is no Go type here.
-	protobuf = !c.dynamic && !c.jsonOnly.Load() && Scheme().IsVersionRegistered(r.GroupVersion())
+	protobuf = !c.dynamic && !c.metadata && !c.jsonOnly.Load() && Scheme().IsVersionRegistered(r.GroupVersion())
 	body, contentType := r.body, r.contentType
 	if r.object != nil {
 		if body, contentType, err = encode(r.object, protobuf); err != nil {
@@ -422,7 +430,12 @@ func (c *REST) send(ctx context.Context, r *request) (resp *http.Response, proto
 		req.Header.Set("Content-Type", contentType)
 	}
 	accept := mediaJSON
-	if protobuf {
+	switch {
+	case c.metadata && r.verb == "list":
+		accept = mediaMetadataList + "," + mediaJSON
+	case c.metadata:
+		accept = mediaMetadata + "," + mediaJSON
+	case protobuf:
 		accept = mediaProtobuf + "," + mediaJSON
 	}
 	req.Header.Set("Accept", accept)

@@ -100,6 +100,54 @@ func TestDynamicClientReturnsServerBytes(t *testing.T) {
 	}
 }
 
+// TestMetadataClientReadsNoMore has a server that knows the form and one that sends whole objects.
+func TestMetadataClientReadsNoMore(t *testing.T) {
+	whole := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Query().Get("watch") != "":
+			_, _ = io.WriteString(w, `{"type":"ADDED","object":{"kind":"Whale","apiVersion":"sea.example.com/v1","metadata":{"name":"a","uid":"1"},"spec":{}}}`)
+		case strings.HasSuffix(r.URL.Path, "/a"):
+			_, _ = io.WriteString(w, `{"kind":"Whale","apiVersion":"sea.example.com/v1","metadata":{"name":"a","uid":"1"},"spec":{}}`)
+		default:
+			_, _ = io.WriteString(w, `{"kind":"WhaleList","apiVersion":"sea.example.com/v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","uid":"1"},"spec":{}}]}`)
+		}
+	})
+	a := configMap("a")
+	a.Data = map[string]string{"secret": "text"}
+	knows := clienttest.New(t, a).Handler()
+	for name, h := range map[string]http.Handler{"whole objects": whole, "metadata": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+			t.Errorf("%s accepts %s", r.URL, r.Header.Get("Accept"))
+		}
+		knows.ServeHTTP(w, r)
+	})} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, h, client.RESTOptions{Metadata: true})
+			gvr := client.ConfigMaps.GroupVersionResource
+			got, err := c.Get(t.Context(), gvr, "default", "a", "")
+			items, _, listErr := c.List(t.Context(), gvr, "default", metav1.ListOptions{})
+			if err != nil || listErr != nil || len(items) != 1 {
+				t.Fatalf("%v, %v, %v", items, err, listErr)
+			}
+			objs := []any{got, items[0]}
+			for e, err := range c.Watch(t.Context(), gvr, "default", metav1.ListOptions{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				objs = append(objs, e.Object)
+				break
+			}
+			for _, obj := range objs {
+				m, ok := obj.(*metav1.PartialObjectMetadata)
+				if !ok || m.Name != "a" || m.UID == "" || (m.Kind == "Whale") != (name == "whole objects") {
+					t.Errorf("got %T %+v", obj, obj)
+				}
+			}
+		})
+	}
+}
+
 func TestUntypedKindsAreRequestedInJSON(t *testing.T) {
 	accepted := map[string]string{}
 	c := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -51,16 +51,19 @@ func hookConfig(c *apiextensionsv1.WebhookClientConfig) webhook.Config {
 
 // customResources returns the custom resources that a catalog has, each in one version.
 func customResources(kinds *catalog.Catalog) cache.Served {
-	return func() ([]client.Resource[client.Object], <-chan struct{}) {
+	return func() ([]cache.Resource, <-chan struct{}) {
 		now := kinds.Snapshot()
-		var all []client.Resource[client.Object]
+		var all []cache.Resource
 		for _, hub := range now.Hubs() {
 			if !hub.Untyped() {
 				continue
 			}
 			if served := hub.Served(); len(served) > 0 {
 				k := served[0]
-				all = append(all, client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced})
+				all = append(all, cache.Resource{
+					Resource:  client.Resource[client.Object]{GroupVersionResource: k.GVR(), Kind: k.Kind, Namespaced: k.Namespaced},
+					Creatable: true,
+				})
 			}
 		}
 		return all, now.Replaced()

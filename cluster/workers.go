@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/kubelet"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
@@ -88,15 +89,31 @@ func (c *cluster) controllers(p *controlPlane, caches *cache.Shared) (run.Stage,
 	if err != nil {
 		return nil, err
 	}
-	common := controller.Config{Client: p.as(controllerManager), As: p.asAccount, Caches: caches, Log: c.Log}
+	// The collector asks other servers, too, and so do the caches.
+	reading, readingTask, err := inside("caches", p.server.HandlerAs(auth.User{Name: controllerManager, Groups: []string{auth.GroupAuthenticated}}))
+	if err != nil {
+		return nil, err
+	}
+	collecting, collectingTask, err := inside("the garbage collector", p.server.HandlerAs(accountUser(manager.Collector)))
+	if err != nil {
+		return nil, err
+	}
+	common := controller.Config{Client: p.as(controllerManager), Caches: caches, Log: c.Log, As: func(name string) client.Interface {
+		if name != manager.Collector {
+			return p.asAccount(name)
+		}
+		return routed{p.asAccount(name), collecting, p.aggregator}
+	}}
+	others := elsewhere{p.aggregator}
 	made := manager.New(manager.Options{
 		Config: common, Selection: c.Settings.Controllers.Selection(),
-		Resources: stored, Served: customResources(p.catalog), Others: elsewhere{p.aggregator},
-		Raw: documents{p.server.HandlerAs(accountUser(manager.Autoscaler))}, Roots: c.authority,
+		Resources: stored, Served: []cache.Served{customResources(p.catalog), others.Served}, Others: others,
+		Metadata: routed{p.as(controllerManager), reading, p.aggregator},
+		Raw:      documents{p.server.HandlerAs(accountUser(manager.Autoscaler))}, Roots: c.authority,
 		Signer: p.credentials.tokens, Authority: c.authority, Pool: &pool,
 		PodNetworks: c.podPool(), Servers: c.servers(),
 	})
-	return slices.Concat(made.Stage, servicecidrs.RepairTasks(common)), nil
+	return slices.Concat(run.Stage{readingTask, collectingTask}, made.Stage, servicecidrs.RepairTasks(common)), nil
 }
 
 // localDisk returns the provisioner of local volumes.

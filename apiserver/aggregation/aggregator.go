@@ -77,6 +77,7 @@ type Aggregator struct {
 	mu      sync.Mutex
 	stored  map[string]*registrationv1.APIService // guarded by mu; shared objects
 	remotes map[string]*watched                   // guarded by mu; by the name of the APIService
+	changed chan struct{}                         // guarded by mu; closed when remote is replaced
 }
 
 // A watched is a Service and its state.
@@ -111,7 +112,7 @@ func New(ctx context.Context, opts Options) (*Aggregator, error) {
 	a := &Aggregator{
 		opts: opts, via: "1.1 sampan-" + hex.EncodeToString(id), base: baseOf(opts.BuiltIn),
 		ready: make(chan struct{}), dirty: make(chan struct{}, 1),
-		stored: map[string]*registrationv1.APIService{}, remotes: map[string]*watched{},
+		stored: map[string]*registrationv1.APIService{}, remotes: map[string]*watched{}, changed: make(chan struct{}),
 	}
 	objects, err := opts.Objects.List(ctx, resource, "", nil)
 	if err != nil {
@@ -135,6 +136,13 @@ func (a *Aggregator) Remote() *Remote {
 		return nil
 	}
 	return a.remote.Load()
+}
+
+// Watch returns what other servers serve now, and a channel that is closed when that has changed.
+func (a *Aggregator) Watch() (*Remote, <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.remote.Load(), a.changed
 }
 
 // Of returns the Service of a version of a group, or nil if it is served here or not at all. A may be nil.
@@ -224,6 +232,8 @@ func (a *Aggregator) publish() {
 		return
 	}
 	a.remote.Store(now)
+	close(a.changed)
+	a.changed = make(chan struct{})
 }
 
 // Run keeps the APIServices of the versions that are served here, and follows those of other servers, until ctx is over. It may

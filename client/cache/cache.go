@@ -31,6 +31,10 @@ type Options[T client.Object] struct {
 	// again now and then.
 	Optional bool
 
+	// Foreign is for objects that another server has, behind an APIService, which may be of any version. Lists are read in
+	// pages and not as the beginning of a watch, which older servers do not know. Failures are logged once in a row.
+	Foreign bool
+
 	Log *slog.Logger // nil means slog.Default
 }
 
@@ -53,7 +57,7 @@ func New[T client.Object](c client.Interface, r client.Resource[T], opts Options
 	if opts.Keep != nil {
 		f.keep = func(obj client.Object) client.Object { return opts.Keep(typed[T](obj)) }
 	}
-	f.optional = opts.Optional
+	f.optional, f.foreign = opts.Optional, opts.Foreign
 	return view(f, opts.Indexes)
 }
 

@@ -13,39 +13,58 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Served returns the resources that are served now, and a channel that is closed when there are others.
-type Served func() (all []client.Resource[client.Object], changed <-chan struct{})
+// A Resource is a resource that comes and goes.
+type Resource struct {
+	client.Resource[client.Object]
 
-// A Dynamic has the metadata of all objects of resources that come and go: custom resources. It follows each resource for as
-// long as that is served. Several parts of a process can share one.
+	// Elsewhere says that another server has the objects, behind an APIService: they stay when the resource is not served any
+	// more.
+	Elsewhere bool
+
+	// Creatable says that clients can create objects.
+	Creatable bool
+}
+
+// Served returns the resources that are served now, and a channel that is closed when there are others.
+type Served func() (all []Resource, changed <-chan struct{})
+
+// A Dynamic has the metadata of all objects of resources that come and go: custom resources and those of other servers. It
+// follows each resource for as long as that is served. A server that does not answer delays its own resources alone. Several
+// parts of a process can share one.
 type Dynamic struct {
 	client  client.Interface
-	served  Served
+	sources []Served
 	indexes Indexes[client.Object]
 	log     *slog.Logger
-	changed []func(r client.Resource[client.Object], before, after client.Object)
-	moved   []func(r client.Resource[client.Object], served bool)
+	changed []func(r Resource, before, after client.Object)
+	moved   []func(r Resource, served bool)
 
-	mu  sync.RWMutex
-	all map[schema.GroupResource]*Followed // guarded by mu
+	turn   sync.Mutex // held by follow
+	mu     sync.RWMutex
+	served [][]Resource                       // guarded by mu; what each source returned last
+	all    map[schema.GroupResource]*Followed // guarded by mu
 }
 
 // A Followed is one resource of a [Dynamic].
 type Followed struct {
-	client.Resource[client.Object]
+	Resource
 	*Cache[client.Object]
 
 	stop context.CancelFunc
 }
 
-// NewDynamic returns a Dynamic without resources. Indexes are those of each cache. A nil log means slog.Default.
-func NewDynamic(c client.Interface, served Served, indexes Indexes[client.Object], log *slog.Logger) *Dynamic {
-	return &Dynamic{client: c, served: served, indexes: indexes, log: log, all: map[schema.GroupResource]*Followed{}}
+// NewDynamic returns a Dynamic without resources. A resource that several sources have is that of the last one. Indexes are
+// those of each cache. A nil log means slog.Default.
+func NewDynamic(c client.Interface, sources []Served, indexes Indexes[client.Object], log *slog.Logger) *Dynamic {
+	return &Dynamic{
+		client: c, sources: sources, indexes: indexes, log: log,
+		served: make([][]Resource, len(sources)), all: map[schema.GroupResource]*Followed{},
+	}
 }
 
 // Subscribe has f called after each change of an object, as [Cache.Subscribe], and moved, which may be nil, after a resource
 // came and all of its objects were read, or went. It must be called before Run.
-func (d *Dynamic) Subscribe(f func(r client.Resource[client.Object], before, after client.Object), moved func(r client.Resource[client.Object], served bool)) {
+func (d *Dynamic) Subscribe(f func(r Resource, before, after client.Object), moved func(r Resource, served bool)) {
 	d.changed = append(d.changed, f)
 	if moved != nil {
 		d.moved = append(d.moved, moved)
@@ -74,24 +93,35 @@ func (d *Dynamic) All() []*Followed {
 func (d *Dynamic) Run(ctx context.Context) error {
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
-	for {
-		served, changed := d.served()
-		d.follow(ctx, g, served)
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
+	for i, source := range d.sources {
+		g.Go(func(context.Context) {
+			for {
+				served, changed := source()
+				d.follow(ctx, g, i, served)
+				select {
+				case <-changed:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
 	}
+	<-ctx.Done()
+	return nil
 }
 
-// follow starts to follow what is new, and stops following what is gone.
-func (d *Dynamic) follow(ctx context.Context, g *run.Group, served []client.Resource[client.Object]) {
-	want := make(map[schema.GroupResource]client.Resource[client.Object], len(served))
-	for _, r := range served {
-		want[r.GroupResource()] = r
-	}
+// follow takes what a source returned: it starts to follow what is new, and stops following what is gone.
+func (d *Dynamic) follow(ctx context.Context, g *run.Group, source int, served []Resource) {
+	d.turn.Lock() // subscribers receive what went before what came, from one caller at a time
+	defer d.turn.Unlock()
 	d.mu.Lock()
+	d.served[source] = served
+	want := map[schema.GroupResource]Resource{}
+	for _, all := range d.served {
+		for _, r := range all {
+			want[r.GroupResource()] = r
+		}
+	}
 	var gone []*Followed
 	for name, f := range d.all {
 		if r, ok := want[name]; !ok || r != f.Resource {
@@ -103,7 +133,9 @@ func (d *Dynamic) follow(ctx context.Context, g *run.Group, served []client.Reso
 	}
 	var begun []*Followed
 	for name, r := range want {
-		f := &Followed{Resource: r, Cache: New(d.client, r, Options[client.Object]{Indexes: d.indexes, Keep: metadata, Optional: true, Log: d.log})}
+		f := &Followed{Resource: r, Cache: New(d.client, r.Resource, Options[client.Object]{
+			Indexes: d.indexes, Keep: metadataOf(r.GVK()), Optional: !r.Elsewhere, Foreign: r.Elsewhere, Log: d.log,
+		})}
 		for _, notify := range d.changed {
 			f.Subscribe(func(before, after client.Object) { notify(r, before, after) })
 		}
@@ -137,15 +169,21 @@ func (d *Dynamic) follow(ctx context.Context, g *run.Group, served []client.Reso
 	}
 }
 
-func (d *Dynamic) tell(r client.Resource[client.Object], served bool) {
+func (d *Dynamic) tell(r Resource, served bool) {
 	for _, f := range d.moved {
 		f(r, served)
 	}
 }
 
 // metadata returns what all objects have.
-func metadata(obj client.Object) client.Object {
-	gvk := client.KindOf(obj)
+func metadata(obj client.Object) client.Object { return metadataOf(client.KindOf(obj))(obj) }
+
+// metadataOf returns a function that returns what all objects have, of objects of a kind.
+func metadataOf(gvk schema.GroupVersionKind) func(client.Object) client.Object {
+	return func(obj client.Object) client.Object { return onlyMetadata(obj, gvk) }
+}
+
+func onlyMetadata(obj client.Object, gvk schema.GroupVersionKind) client.Object {
 	out := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
 		DeletionTimestamp: obj.GetDeletionTimestamp(), Finalizers: obj.GetFinalizers(), OwnerReferences: obj.GetOwnerReferences(),

@@ -3,6 +3,7 @@ package cache
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -17,7 +18,7 @@ import (
 // run keeps the objects current until ctx is over and then returns nil.
 func (c *follower) run(ctx context.Context) error {
 	f := follow.Follower{
-		Client: c.client, Stream: true, Check: c.check, Retry: c.retry,
+		Client: c.client, Stream: !c.foreign, PageSize: c.pageSize(), Check: c.check, Retry: c.retry,
 		Source: follow.Source{
 			GroupVersionResource: c.resource.GroupVersionResource,
 			Namespace:            c.chosen.Namespace, Labels: c.chosen.LabelSelector, Fields: c.chosen.FieldSelector,
@@ -43,15 +44,24 @@ func (c *follower) run(ctx context.Context) error {
 			for _, obj := range s.Objects {
 				fresh[keyOf(obj)] = c.kept(obj)
 			}
+			c.reading = len(fresh)
 			if s.Whole { // K2
 				c.replace(fresh, c.progress(s.Revision))
-				fresh = nil
+				fresh, c.reading = nil, 0
 			}
 		case follow.Failed:
 			c.failed(ctx, s)
 		}
 	}
 	return nil
+}
+
+// pageSize returns the number of objects in each answer to a list request, as upstream's clients have it; 0 means all.
+func (c *follower) pageSize() int64 {
+	if c.foreign {
+		return 500
+	}
+	return 0
 }
 
 // progress records that the server serves the resource, and returns a revision as a number, 0 if it is none.
@@ -77,8 +87,14 @@ func (c *follower) kept(obj client.Object) client.Object {
 	return held
 }
 
+// mostForeign is how many objects are held of a resource that another server has: a list without an end must not take all memory.
+const mostForeign = 250_000
+
 // check says no to an object that readers have no type for.
 func (c *follower) check(obj client.Object) error {
+	if c.foreign && max(c.reading, c.count) >= mostForeign && c.entry(keyOf(obj)) == nil { // only run writes these
+		return fmt.Errorf("there are more than %d objects", mostForeign)
+	}
 	for _, fits := range c.types {
 		if err := fits(obj); err != nil {
 			return err

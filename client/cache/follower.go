@@ -39,8 +39,9 @@ type follower struct {
 	types    []func(client.Object) error       // what each cache asks of an object
 	keep     func(client.Object) client.Object // nil: objects are held as they are
 
-	optional bool // see Options
+	optional, foreign bool // see Options
 
+	reading int  // of run alone: how many objects were read of a list that is not complete
 	absent  bool // of run alone: the server does not serve what is optional, and that was said
 	refused bool // of run alone: the user may not read the resource, and that was said
 
@@ -87,7 +88,7 @@ func (c *follower) failed(ctx context.Context, f follow.Failed) {
 		c.refused = true
 	default:
 		level := slog.LevelDebug
-		if f.Failures > 1 {
+		if f.Failures == 2 || f.Failures > 2 && !c.foreign {
 			level = slog.LevelWarn
 		}
 		c.log.Log(ctx, level, "watch interrupted, trying again", "resource", c.resource.Resource, "pause", f.Pause, "err", f.Err)

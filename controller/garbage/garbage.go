@@ -26,7 +26,11 @@ type collector struct {
 	foreign *foreign
 	events  *client.Recorder
 	loop    *controller.Loop
+	others  *others
 }
+
+// Account is the service account as which the collector acts.
+const Account = "generic-garbage-collector"
 
 // Options configures the controller. Client is required.
 type Options struct {
@@ -36,7 +40,7 @@ type Options struct {
 	// for among their objects.
 	Resources []client.Resource[client.Object]
 
-	// Custom has the objects of the custom resources, with [Indexes]. It may be nil.
+	// Custom has the objects of the custom resources and of those that other servers have, with [Indexes]. It may be nil.
 	Custom *cache.Dynamic
 }
 
@@ -44,12 +48,13 @@ type Options struct {
 func Tasks(opts Options) []run.Task {
 	var caches run.Task
 	opts.Config, caches = opts.WithDefaults()
-	opts.Config = opts.For("generic-garbage-collector")
+	opts.Config = opts.For(Account)
 	all := newObjects(opts)
 	g := &collector{client: opts.Client, all: all, foreign: newForeign(opts.Resources), events: client.NewRecorder(opts.Client, "garbage-collector", "", opts.Log)}
 	g.loop = controller.New(controller.Options{
 		Name: "garbage-collector", Reconcile: g.reconcile, Workers: max(opts.Workers, 8), Log: opts.Log, Needs: all.ready(),
 	})
+	g.others = newOthers(opts, g)
 	for _, k := range all.kinds {
 		if k.Cache == nil {
 			continue
@@ -57,15 +62,15 @@ func Tasks(opts Options) []run.Task {
 		k.Subscribe(func(before, after client.Object) { g.changed(k, before, after) })
 	}
 	if opts.Custom != nil {
-		opts.Custom.Subscribe(func(r client.Resource[client.Object], before, after client.Object) {
-			g.changed(&kindCache{res: r, custom: true}, before, after)
+		opts.Custom.Subscribe(func(r cache.Resource, before, after client.Object) {
+			g.changed(&kindCache{res: r.Resource, custom: true, elsewhere: r.Elsewhere}, before, after)
 		}, g.moved)
 	}
-	return []run.Task{caches, {Name: "garbage-collector-events", Run: g.events.Run}, g.loop.Task()}
+	return []run.Task{caches, {Name: "garbage-collector-events", Run: g.events.Run}, g.loop.Task(), g.others.loop.Task()}
 }
 
 // moved queues the dependents of a kind that came or went: their owners can be looked for now, or are gone.
-func (g *collector) moved(r client.Resource[client.Object], served bool) {
+func (g *collector) moved(r cache.Resource, served bool) {
 	g.all.moved(r, served)
 	for _, key := range g.foreign.of(r.GVK().GroupKind()) {
 		g.loop.Add(key)
@@ -109,22 +114,32 @@ func (g *collector) reconcile(ctx context.Context, key controller.Key) (controll
 	if !ok {
 		return controller.Result{}, nil
 	}
+	if len(g.serversOf(it)) > 0 {
+		g.others.loop.Add(key)
+		return controller.Result{}, nil
+	}
+	return controller.Result{}, g.process(ctx, it)
+}
+
+// process does with an item what its state asks for.
+func (g *collector) process(ctx context.Context, it item) error {
 	if orphaning(it) {
-		return controller.Result{}, g.orphan(ctx, it)
+		return g.orphan(ctx, it)
 	}
 	if deletingDependents(it) {
 		done, err := g.foreground(ctx, it)
 		if done || err != nil {
-			return controller.Result{}, err
+			return err
 		}
 	} else if it.GetDeletionTimestamp() != nil {
-		return controller.Result{}, nil // it is going; nothing more can be done to it
+		return nil // it is going; nothing more can be done to it
 	}
-	return controller.Result{}, g.collect(ctx, it)
+	return g.collect(ctx, it)
 }
 
 // orphan frees the dependents of an object and then the object. The caches may not have
-// the youngest dependents yet, and to miss one is to kill it: the server is asked.
+// the youngest dependents yet, and to miss one is to kill it: the server is asked. Those at other servers are known from
+// the caches alone, as with upstream's collector: a server that does not answer must not keep all owners.
 func (g *collector) orphan(ctx context.Context, owner item) error {
 	uid := string(owner.GetUID())
 	var errs []error
@@ -132,9 +147,12 @@ func (g *collector) orphan(ctx context.Context, owner item) error {
 		if k.Cache == nil || owner.GetNamespace() != "" && !k.res.Namespaced {
 			continue
 		}
-		objs, _, err := k.res.List(ctx, g.client, owner.GetNamespace(), metav1.ListOptions{})
-		if err != nil {
-			return fmt.Errorf("list %s: %w", k.name(), err)
+		objs := k.ByIndex(byOwner, uid)
+		if !k.elsewhere {
+			var err error
+			if objs, _, err = k.res.List(ctx, g.client, owner.GetNamespace(), metav1.ListOptions{}); err != nil {
+				return fmt.Errorf("list %s: %w", k.name(), err)
+			}
 		}
 		for _, o := range objs {
 			if refs := withoutOwner(o, uid); len(refs) < len(o.GetOwnerReferences()) {
@@ -205,6 +223,7 @@ func (g *collector) collect(ctx context.Context, it item) error {
 		PropagationPolicy: &policy,
 		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, // garbage-G1
 	})
+	g.others.answered(ctx, it.kind)
 	switch {
 	case apierrors.IsNotFound(err):
 	case err != nil:
@@ -246,9 +265,10 @@ func (g *collector) stateOf(ctx context.Context, dependent item, ref metav1.Owne
 		}
 	}
 	obj, err := g.client.Get(ctx, kind.res.GroupVersionResource, namespace, ref.Name, "")
+	g.others.answered(ctx, kind)
 	switch {
-	case apierrors.IsNotFound(err):
-		return absent, nil
+	case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		return absent, nil // with any other 404 the server, or one in front of it, does not know the path
 	case err != nil:
 		return solid, fmt.Errorf("look for owner %s %s/%s: %w", kind.name(), namespace, ref.Name, err)
 	}
@@ -284,6 +304,7 @@ func (g *collector) patch(ctx context.Context, it item, meta map[string]any) err
 		return err
 	}
 	obj, err := g.client.Patch(ctx, it.kind.res.GroupVersionResource, it.GetNamespace(), it.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, "")
+	g.others.answered(ctx, it.kind)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil

@@ -29,7 +29,8 @@ type kindCache struct {
 	res                         client.Resource[client.Object]
 	*cache.Cache[client.Object] // nil for Events, which own nothing and are too many to follow
 
-	custom bool // it may go at any time, so its cache cannot be waited for
+	custom    bool // it may go at any time, so its cache cannot be waited for
+	elsewhere bool // another server has the objects
 }
 
 // Await is that of the cache.
@@ -71,16 +72,17 @@ func (o *objects) all() []*kindCache {
 	}
 	all := slices.Clone(o.kinds)
 	for _, f := range custom {
-		all = append(all, &kindCache{res: f.Resource, Cache: f.Cache, custom: true})
+		all = append(all, &kindCache{res: f.Resource.Resource, Cache: f.Cache, custom: true, elsewhere: f.Elsewhere})
 	}
 	return all
 }
 
-// moved records that a kind came or went.
-func (o *objects) moved(r client.Resource[client.Object], served bool) {
+// moved records that a kind came or went. Objects at another server stay when their kind is not served any more: the server
+// may be away, or its APIService be replaced.
+func (o *objects) moved(r cache.Resource, served bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if gk := r.GVK().GroupKind(); served {
+	if gk := r.GVK().GroupKind(); served || r.Elsewhere {
 		delete(o.gone, gk)
 	} else {
 		o.gone[gk] = true

@@ -23,17 +23,19 @@ import (
 
 // Options configures the controllers. The fields of Config except Workers, and Raw and Roots are required.
 type Options struct {
-	controller.Config // its Client fills the caches of custom resources
+	controller.Config
 
 	Selection Selection
 
 	// Resources are the resources that the server itself serves and stores, without subresources and custom resources.
 	Resources []client.Resource[client.Object]
 
-	// Served returns the other resources, which come and go. Nil means that there are none.
-	Served cache.Served
+	// Served returns the other resources, which come and go: first the custom resources, then those of other servers. It may be
+	// empty. Metadata fills their caches. Nil means Client.
+	Served   []cache.Served
+	Metadata client.Interface
 
-	// Others deletes the objects in a namespace that neither Resources nor Served have. Nil means that there are none.
+	// Others deletes the objects in a namespace that other servers have. Nil means that there are none.
 	Others namespaces.Others
 
 	Raw   autoscale.Raw // acts as the service account horizontal-pod-autoscaler
@@ -92,8 +94,12 @@ func all() iter.Seq[*part] {
 func New(o Options) Controllers {
 	var c Controllers
 	var custom *cache.Dynamic
-	if o.Served != nil {
-		custom = cache.NewDynamic(o.Client, o.Served, garbage.Indexes(), o.Log)
+	if len(o.Served) > 0 {
+		reads := o.Metadata
+		if reads == nil {
+			reads = o.Client
+		}
+		custom = cache.NewDynamic(reads, o.Served, garbage.Indexes(), o.Log)
 	}
 	follows := false
 	for _, g := range groups() {

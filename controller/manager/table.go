@@ -130,7 +130,7 @@ func groups() []group {
 				needs: []schema.GroupVersionResource{client.StorageVersionMigrations.GroupVersionResource},
 			}},
 			tasks: func(o Options, _ *cache.Dynamic) []run.Task {
-				return migration.Tasks(migration.Options{Config: o.Config, Resources: o.Resources, Served: o.Served})
+				return migration.Tasks(migration.Options{Config: o.Config, Resources: o.Resources, Served: o.customServed()})
 			},
 		},
 		{
@@ -175,7 +175,7 @@ func groups() []group {
 			},
 		},
 		{
-			parts:  []part{{name: "garbage-collector-controller", alias: "garbagecollector", loops: []string{"garbage-collector"}}},
+			parts:  []part{{name: "garbage-collector-controller", alias: "garbagecollector", loops: []string{"garbage-collector", "garbage-collector-others"}}},
 			custom: true,
 			tasks: func(o Options, custom *cache.Dynamic) []run.Task {
 				return garbage.Tasks(garbage.Options{Config: o.Config, Resources: o.Resources, Custom: custom})
@@ -240,8 +240,19 @@ func groups() []group {
 	}
 }
 
-// Autoscaler is the service account of the controller of HorizontalPodAutoscalers.
-const Autoscaler = "horizontal-pod-autoscaler"
+// Service accounts of controllers that need more than the client of one server.
+const (
+	Autoscaler = "horizontal-pod-autoscaler"
+	Collector  = garbage.Account
+)
+
+// customServed returns the source of custom resources, or nil.
+func (o Options) customServed() cache.Served {
+	if len(o.Served) == 0 {
+		return nil
+	}
+	return o.Served[0]
+}
 
 // with returns the tasks of a package that needs nothing else than the common configuration.
 func with(tasks func(controller.Config) []run.Task) func(Options, *cache.Dynamic) []run.Task {

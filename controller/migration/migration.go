@@ -76,10 +76,14 @@ func (m *migrator) reconcile(ctx context.Context, key controller.Key) (controlle
 	if !ok || one.DeletionTimestamp != nil || finished(one) {
 		return controller.Result{}, nil
 	}
-	resources := m.resources
+	resources := slices.Clone(m.resources)
 	if m.served != nil {
 		custom, _ := m.served()
-		resources = slices.Concat(resources, custom)
+		for _, r := range custom {
+			if !r.Elsewhere { // its server stores it
+				resources = append(resources, r.Resource)
+			}
+		}
 	}
 	i := slices.IndexFunc(resources, func(r client.Resource[client.Object]) bool {
 		return r.Group == one.Spec.Resource.Group && r.Resource == one.Spec.Resource.Resource

@@ -32,7 +32,7 @@ type Options struct {
 	// Others deletes the objects of groups that other servers serve. Nil means that there are none.
 	Others Others
 
-	// Custom has the objects of the custom resources. It may be nil.
+	// Custom has the objects of the custom resources. Those of other servers are left to Others. It may be nil.
 	Custom *cache.Dynamic
 
 	// RootCA is the certificate of the API server's authority in PEM, which is written to the ConfigMap
@@ -124,7 +124,7 @@ func newNamespaces(opts Options, spaces *cache.Cache[*corev1.Namespace]) run.Tas
 		k.cache.Subscribe(n.changed)
 	}
 	if opts.Custom != nil {
-		opts.Custom.Subscribe(func(_ client.Resource[client.Object], before, after client.Object) { n.changed(before, after) }, nil)
+		opts.Custom.Subscribe(func(_ cache.Resource, before, after client.Object) { n.changed(before, after) }, nil)
 	}
 	return n.loop.Task()
 }
@@ -140,8 +140,8 @@ func (n *namespaces) changed(before, after client.Object) {
 func (n *namespaces) contents() []contents {
 	all := slices.Clone(n.all)
 	for _, f := range n.custom.All() {
-		if f.Namespaced {
-			all = append(all, contents{f.Resource, f.Cache, true})
+		if f.Namespaced && !f.Elsewhere { // see Others
+			all = append(all, contents{f.Resource.Resource, f.Cache, true})
 		}
 	}
 	return all

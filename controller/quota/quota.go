@@ -35,7 +35,7 @@ type Options struct {
 	// Resources are all resources that the cluster serves, without subresources.
 	Resources []client.Resource[client.Object]
 
-	// Custom has the objects of the custom resources. It may be nil.
+	// Custom has the objects of the custom resources and of those that other servers have. It may be nil.
 	Custom *cache.Dynamic
 }
 
@@ -81,8 +81,8 @@ func Tasks(opts Options) []run.Task {
 	s.loop = controller.New(controller.Options{Name: name, Reconcile: s.reconcile, Workers: opts.Workers, Log: opts.Log, Needs: needs})
 	s.quotas.Subscribe(func(before, after *corev1.ResourceQuota) { s.loop.Add(controller.KeyOfEither(before, after)) })
 	if opts.Custom != nil {
-		opts.Custom.Subscribe(func(r client.Resource[client.Object], before, after client.Object) {
-			if rules, ok := quotas.Of(r.GroupResource()); ok && r.Namespaced {
+		opts.Custom.Subscribe(func(r cache.Resource, before, after client.Object) {
+			if rules, ok := rulesOf(r); ok {
 				s.changed(&kind{rules: rules}, before, after)
 			}
 		}, s.moved)
@@ -90,10 +90,17 @@ func Tasks(opts Options) []run.Task {
 	return []run.Task{caches, s.loop.Task()}
 }
 
-// moved makes the quotas that count a kind which came or went count again.
-func (s *statuses) moved(r client.Resource[client.Object], _ bool) {
+// rulesOf returns the rules of a resource that comes and goes, and false if its objects are not counted. As with upstream's
+// controller, these are the ones that clients can create.
+func rulesOf(r cache.Resource) (quotas.Resource, bool) {
 	rules, ok := quotas.Of(r.GroupResource())
-	if !ok || !r.Namespaced {
+	return rules, ok && r.Namespaced && r.Creatable
+}
+
+// moved makes the quotas that count a kind which came or went count again.
+func (s *statuses) moved(r cache.Resource, _ bool) {
+	rules, ok := rulesOf(r)
+	if !ok {
 		return
 	}
 	s.mu.Lock()
@@ -110,7 +117,7 @@ func (s *statuses) moved(r client.Resource[client.Object], _ bool) {
 func (s *statuses) all() []kind {
 	all := slices.Clone(s.kinds)
 	for _, f := range s.custom.All() {
-		if rules, ok := quotas.Of(f.GroupResource()); ok && f.Namespaced {
+		if rules, ok := rulesOf(f.Resource); ok {
 			all = append(all, kind{rules, f.Cache})
 		}
 	}

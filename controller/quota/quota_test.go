@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,6 +98,41 @@ func TestStatusFollowsObjects(t *testing.T) {
 		s.Set(t, quotaOf("again", "pods=7"))
 		check(t, s, "again", "pods=2/7")
 	}, early, ended, quotaOf("q", "pods=9 count/pods=9 requests.cpu=1 configmaps=5"))
+}
+
+// TestObjectsOfOtherServersAreCounted has two resources of other servers; of one, clients cannot create objects.
+func TestObjectsOfOtherServersAreCounted(t *testing.T) {
+	served := []cache.Resource{
+		{Resource: client.Resource[client.Object](client.Leases), Elsewhere: true, Creatable: true},
+		{Resource: client.Resource[client.Object](client.Endpoints), Elsewhere: true},
+	}
+	away := func(c client.Interface, caches *cache.Shared) []run.Task {
+		own := slices.DeleteFunc(clienttest.Resources(), func(r client.Resource[client.Object]) bool {
+			return r == served[0].Resource || r == served[1].Resource
+		})
+		custom := cache.NewDynamic(c, []cache.Served{func() ([]cache.Resource, <-chan struct{}) { return served, nil }}, nil, nil)
+		all := quota.Tasks(quota.Options{Config: controllertest.Config(c, caches), Resources: own, Custom: custom})
+		return append(all, run.Task{Name: "custom", Run: custom.Run})
+	}
+	lease := func(name string) *coordinationv1.Lease {
+		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	}
+	controllertest.Controlling(t, away, func(t *testing.T, s *clienttest.Server) {
+		used := func() (n int64, other bool) {
+			controllertest.Rest()
+			q := clienttest.Find(s, resourceQuotas, "default", "q")
+			leases := q.Status.Used["count/leases.coordination.k8s.io"]
+			_, other = q.Status.Used["count/endpoints"]
+			return leases.Value(), other
+		}
+		if n, other := used(); n != 1 || other {
+			t.Errorf("%d leases, endpoints %v; want 1 and no count", n, other)
+		}
+		s.Set(t, lease("b"))
+		if n, _ := used(); n != 2 {
+			t.Errorf("%d leases, want 2", n)
+		}
+	}, lease("a"), quotaOf("q", "count/leases.coordination.k8s.io=5 count/endpoints=5"))
 }
 
 func TestStuckPodStopsToCount(t *testing.T) {

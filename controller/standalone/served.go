@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 	eventsv1 "k8s.io/api/events/v1"
@@ -19,7 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller/namespaces"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A resource is what discovery says of a resource, in the version that the server prefers.
@@ -253,8 +256,9 @@ type catalog struct {
 	own    []client.Resource[client.Object]
 
 	mu      sync.Mutex
-	now     []client.Resource[client.Object] // guarded by mu; the others
-	changed chan struct{}                    // guarded by mu; closed by the next change
+	now     []cache.Resource              // guarded by mu; the others
+	defined map[schema.GroupResource]bool // guarded by mu; the custom resources among them, and those that discovery lacks
+	changed chan struct{}                 // guarded by mu; closed by the next change
 }
 
 // newCatalog reads what a server serves.
@@ -271,7 +275,8 @@ func newCatalog(ctx context.Context, api client.Interface, server raw) (*catalog
 	if err != nil {
 		return nil, err
 	}
-	c := &catalog{server: server, changed: make(chan struct{})}
+	c := &catalog{server: server, defined: map[schema.GroupResource]bool{}, changed: make(chan struct{})}
+	c.define(crds)
 	comes := func(r resource) bool {
 		return slices.ContainsFunc(crds, func(d *definition) bool { return d.resource() == r.GroupResource() }) ||
 			slices.ContainsFunc(services, func(s *service) bool { return s.Spec.Service != nil && s.version() == r.GroupVersion() })
@@ -302,12 +307,31 @@ func (c *catalog) isOwn(gr schema.GroupResource) bool {
 	return slices.ContainsFunc(c.own, func(o client.Resource[client.Object]) bool { return o.GroupResource() == gr })
 }
 
-// others returns the resources that come and go. Of versions that are not known now it returns those from before.
-func (c *catalog) others(all *discovered) []client.Resource[client.Object] {
-	var found []client.Resource[client.Object]
+// define records custom resources.
+func (c *catalog) define(crds []*definition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range crds {
+		if d.established() {
+			c.defined[d.resource()] = true
+		}
+	}
+}
+
+// agrees reports whether discovery agrees with the definitions of custom resources.
+func (c *catalog) agrees(all *discovered, crds []*definition) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return all.agrees(crds, c.defined)
+}
+
+// others returns the resources that come and go. Of versions that are not known now it returns those from before. Resources
+// without a definition are those of other servers.
+func (c *catalog) others(all *discovered) []cache.Resource {
+	var found []cache.Resource
 	for _, r := range all.resources {
 		if r.followed() && !c.isOwn(r.GroupResource()) {
-			found = append(found, r.Resource)
+			found = append(found, cache.Resource{Resource: r.Resource, Elsewhere: !c.defined[r.GroupResource()], Creatable: r.can("create")})
 		}
 	}
 	for _, r := range c.now {
@@ -315,14 +339,14 @@ func (c *catalog) others(all *discovered) []client.Resource[client.Object] {
 			found = append(found, r)
 		}
 	}
-	slices.SortFunc(found, func(a, b client.Resource[client.Object]) int {
+	slices.SortFunc(found, func(a, b cache.Resource) int {
 		return strings.Compare(a.String(), b.String())
 	})
 	return found
 }
 
 // Served implements [cache.Served].
-func (c *catalog) Served() ([]client.Resource[client.Object], <-chan struct{}) {
+func (c *catalog) Served() ([]cache.Resource, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now, c.changed
@@ -351,26 +375,45 @@ type elsewhere struct {
 	client  client.Interface
 }
 
-// Empty implements [namespaces.Others].
+// emptyTimeout is how long one request of elsewhere may take.
+const emptyTimeout = 10 * time.Second
+
+// Empty implements [namespaces.Others]. It works on all versions at the same time, so that a server that hangs does not delay the
+// deletion at others.
 func (e elsewhere) Empty(ctx context.Context, namespace string) (map[string][]client.Object, []error) {
 	all, err := e.catalog.read(ctx)
 	if err != nil {
 		return nil, []error{err}
 	}
-	var errs []error
-	left := map[string][]client.Object{}
+	versions := map[schema.GroupVersion][]resource{}
 	for _, r := range all.resources {
-		if !r.Namespaced || !r.can("list", "delete") || r.Group == eventsv1.GroupName || e.catalog.isOwn(r.GroupResource()) {
-			continue
-		}
-		rest, err := e.empty(ctx, r.Resource, namespace)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		if len(rest) > 0 {
-			left[r.GroupResource().String()] = rest
+		if r.Namespaced && r.can("list", "delete") && r.Group != eventsv1.GroupName && !e.catalog.isOwn(r.GroupResource()) {
+			versions[r.GroupVersion()] = append(versions[r.GroupVersion()], r)
 		}
 	}
+	var mu sync.Mutex
+	var errs []error                     // guarded by mu
+	left := map[string][]client.Object{} // guarded by mu
+	g := run.NewGroup(ctx, 0)
+	for _, resources := range versions {
+		g.Go(func(ctx context.Context) {
+			for _, r := range resources {
+				rest, err := e.empty(ctx, r.Resource, namespace)
+				mu.Lock()
+				if err != nil {
+					errs = append(errs, err)
+				}
+				if len(rest) > 0 {
+					left[r.GroupResource().String()] = rest
+				}
+				mu.Unlock()
+				if errors.Is(err, context.DeadlineExceeded) {
+					return // the server hangs
+				}
+			}
+		})
+	}
+	g.Wait()
 	if len(all.stale) > 0 {
 		unknown := &namespaces.DiscoveryError{}
 		for _, gv := range all.stale {
@@ -385,6 +428,8 @@ func (e elsewhere) Empty(ctx context.Context, namespace string) (map[string][]cl
 // empty asks for the deletion of the objects of a resource, and returns the objects that are left.
 func (e elsewhere) empty(ctx context.Context, r client.Resource[client.Object], namespace string) ([]client.Object, error) {
 	list := func() ([]client.Object, error) {
+		ctx, cancel := context.WithTimeout(ctx, emptyTimeout)
+		defer cancel()
 		objs, _, err := r.List(ctx, e.client, namespace, metav1.ListOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil, nil // it is not served any more
@@ -394,21 +439,31 @@ func (e elsewhere) empty(ctx context.Context, r client.Resource[client.Object], 
 		}
 		return objs, nil
 	}
+	remove := func(obj client.Object) error {
+		ctx, cancel := context.WithTimeout(ctx, emptyTimeout)
+		defer cancel()
+		background := metav1.DeletePropagationBackground
+		err := r.Delete(ctx, e.client, namespace, obj.GetName(), metav1.DeleteOptions{
+			PropagationPolicy: &background, Preconditions: metav1.NewUIDPreconditions(string(obj.GetUID())),
+		})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil
+		}
+		return err
+	}
 	objs, err := list()
 	if err != nil || len(objs) == 0 {
 		return nil, err
 	}
-	background := metav1.DeletePropagationBackground
 	var errs []error
 	for _, obj := range objs {
 		if obj.GetDeletionTimestamp() != nil {
 			continue
 		}
-		err := r.Delete(ctx, e.client, namespace, obj.GetName(), metav1.DeleteOptions{
-			PropagationPolicy: &background, Preconditions: metav1.NewUIDPreconditions(string(obj.GetUID())),
-		})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs = append(errs, err)
+		if err := remove(obj); err != nil {
+			if errs = append(errs, err); errors.Is(err, context.DeadlineExceeded) {
+				break
+			}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

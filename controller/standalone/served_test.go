@@ -54,10 +54,13 @@ func version(name string, resources ...string) discoveryv2.APIVersionDiscovery {
 
 const full = ":get list watch delete"
 
-func names(all []client.Resource[client.Object]) string {
+func names[R interface {
+	GroupVersion() schema.GroupVersion
+	GroupResource() schema.GroupResource
+}](all []R) string {
 	var text []string
 	for _, r := range all {
-		text = append(text, r.Version+"/"+r.GroupResource().String())
+		text = append(text, r.GroupVersion().Version+"/"+r.GroupResource().String())
 	}
 	slices.Sort(text)
 	return strings.Join(text, " ")

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 
@@ -167,6 +166,10 @@ func (o Options) work(ctx context.Context, cfg *rest.Config, api *client.REST, m
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
+	metadata, err := client.NewREST(cfg, client.RESTOptions{Metadata: true, UserAgent: agent})
+	if err != nil {
+		return err
+	}
 	config := controller.Config{Client: api, Caches: cache.NewShared(api, o.Log), Log: o.Log}
 	autoscaler := api
 	if o.AccountCredentials {
@@ -183,7 +186,7 @@ func (o Options) work(ctx context.Context, cfg *rest.Config, api *client.REST, m
 		}
 	}
 	options := manager.Options{
-		Config: config, Selection: o.Selection, Resources: served.own, Served: served.Served,
+		Config: config, Selection: o.Selection, Resources: served.own, Served: []cache.Served{served.Served}, Metadata: metadata,
 		Others: elsewhere{served, config.For("namespace-controller").Client}, Raw: autoscaler, Roots: m.roots,
 	}
 	if m.signer != nil {
@@ -254,19 +257,22 @@ func (c *catalog) task(config controller.Config) run.Task {
 	}
 	definitions := follow(definitionKind)
 	follow(serviceKind)
-	known := map[schema.GroupResource]bool{} // resources that were defined; there is one worker
 	loop = controller.New(controller.Options{
 		Name: "served-resources", Workers: 1, Log: config.Log, Needs: needs,
 		Reconcile: func(ctx context.Context, _ controller.Key) (controller.Result, error) {
+			var defined []*definition
+			if definitions != nil {
+				var err error
+				if defined, err = parseAll[definition](definitions.List("")); err != nil {
+					return controller.Result{}, err
+				}
+				c.define(defined)
+			}
 			all, err := c.read(ctx)
 			if err != nil || definitions == nil {
 				return controller.Result{}, err
 			}
-			defined, err := parseAll[definition](definitions.List(""))
-			if err != nil {
-				return controller.Result{}, err
-			}
-			if !all.agrees(defined, known) {
+			if !c.agrees(all, defined) {
 				return controller.Result{}, controller.Again("discovery is behind the definitions of custom resources")
 			}
 			return controller.Result{}, nil
