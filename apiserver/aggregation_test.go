@@ -18,12 +18,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	openapiv2 "github.com/google/gnostic-models/openapiv2"
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -384,6 +387,93 @@ func TestRequestsArePassedOn(t *testing.T) {
 	}
 	if _, _, body := f.do("GET", "/openapi/v3/apis/sea.example.com/v1?hash=1", ""); body != "whale song" {
 		t.Errorf("document %q", body)
+	}
+}
+
+// swaggerAs waits until the OpenAPI v2 document has, or lacks, a text and returns it.
+func (f *front) swaggerAs(part string, has bool) (doc struct {
+	Paths       map[string]any
+	Definitions map[string]map[string]any
+}) {
+	f.t.Helper()
+	for f.t.Context().Err() == nil {
+		_, _, body := f.do("GET", "/openapi/v2", "")
+		if strings.Contains(body, part) == has {
+			if err := json.Unmarshal([]byte(body), &doc); err != nil {
+				f.t.Fatal(err)
+			}
+			return doc
+		}
+		run.Pause(f.t.Context(), 5*time.Millisecond)
+	}
+	return doc
+}
+
+// TestSwaggerOfOtherServersIsJoined has a server whose document describes more than its version, with names that are taken.
+func TestSwaggerOfOtherServersIsJoined(t *testing.T) {
+	e := newExtension(t)
+	f := openFront(t, e)
+	operation := `{"get":{"operationId":"%s","produces":["application/json"],"parameters":[{"$ref":"#/parameters/p"}],"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/%s"}}}}}`
+	document := func(more string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", `"`+more+`"`)
+			if r.Header.Get("If-None-Match") == `"`+more+`"` {
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+			_, _ = fmt.Fprintf(w, `{"swagger":"2.0","info":{"title":"sea","version":"1"},"paths":{"/apis/sea.example.com/v1/whales":%s,"/apis/apps/v1/evil":%s},
+				"parameters":{"p":{"name":"pretty","in":"query","type":"string"}},
+				"definitions":{"Whale":{"type":"object","minProperties":1,"properties":{"pod":{"$ref":"#/definitions/io.k8s.api.core.v1.Pod"}},
+					"x-kubernetes-group-version-kind":[{"group":"sea.example.com","version":"v1","kind":"Whale"},{"group":"","version":"v1","kind":"Pod"}]},
+				"io.k8s.api.core.v1.Pod":{"type":"object","description":"theirs","x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"Pod"}]},
+				"Evil":{"type":"object"}%s}}`, fmt.Sprintf(operation, "listWhale", "Whale"), fmt.Sprintf(operation, "evil", "Evil"), more)
+		}
+	}
+	before := f.swaggerAs("whales", false)
+	e.answer("/openapi/v2", document(""))
+	f.register(e)
+	doc := f.swaggerAs("/apis/sea.example.com/v1/whales", true)
+	whale, pod := doc.Definitions["Whale"], doc.Definitions["io.k8s.api.core.v1.Pod_v2"]
+	kind := []any{map[string]any{"group": "sea.example.com", "version": "v1", "kind": "Whale"}}
+	if !reflect.DeepEqual(whale["x-kubernetes-group-version-kind"], kind) || whale["minProperties"] != 1.0 ||
+		!reflect.DeepEqual(whale["properties"], map[string]any{"pod": map[string]any{"$ref": "#/definitions/io.k8s.api.core.v1.Pod_v2"}}) {
+		t.Errorf("the whale is %v", whale)
+	}
+	if pod["description"] != "theirs" || pod["x-kubernetes-group-version-kind"] != nil {
+		t.Errorf("the definition with a name that is taken is %v", pod)
+	}
+	if doc.Paths["/apis/apps/v1/evil"] != nil || doc.Definitions["Evil"] != nil {
+		t.Error("a server describes another group")
+	}
+	for name, was := range before.Definitions {
+		if !reflect.DeepEqual(doc.Definitions[name], was) {
+			t.Errorf("%s is not what it was", name)
+		}
+	}
+	var message openapiv2.Document
+	_, header, body := f.do("GET", "/openapi/v2", "", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+	if err := proto.Unmarshal([]byte(body), &message); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(message.GetPaths().GetPath()); n != len(doc.Paths) || len(message.GetDefinitions().GetAdditionalProperties()) != len(doc.Definitions) || header.Get("ETag") == "" {
+		t.Errorf("%d paths in protobuf, %d in JSON", n, len(doc.Paths))
+	}
+	// What clients could not read is left out, and the rest stays.
+	e.answer("/openapi/v2", document(`,"Broken":{"type":"object","items":{"$ref":5}}`))
+	f.touch("broken")
+	e.answer("/apis/sea.example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"kind":"APIResourceList","resources":[{"name":"dolphins","namespaced":true,"kind":"Dolphin","verbs":["list"]}]}`)
+	})
+	f.touch("again")
+	f.describedAs("dolphins")
+	if doc := f.swaggerAs("io.k8s.api.apps.v1.Deployment", true); len(doc.Definitions) < len(before.Definitions) {
+		t.Errorf("%d definitions, want at least %d", len(doc.Definitions), len(before.Definitions))
+	}
+	if err := f.api.Delete(t.Context(), registrationv1.SchemeGroupVersion.WithResource("apiservices"), "", "v1.sea.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if doc := f.swaggerAs("whales", false); !reflect.DeepEqual(doc, before) {
+		t.Error("without the server the document is not what it was")
 	}
 }
 

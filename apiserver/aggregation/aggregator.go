@@ -219,7 +219,7 @@ func (a *Aggregator) publish() {
 		spec := &a.stored[name].Spec
 		v := Version{
 			GroupVersion: w.gv, GroupPriority: spec.GroupPriorityMinimum, VersionPriority: spec.VersionPriority,
-			Document: w.described.document, OpenAPI: w.described.openAPI,
+			Document: w.described.document, OpenAPI: w.described.openAPI, Swagger: w.described.swagger,
 		}
 		v.Document.Freshness = apidiscovery.DiscoveryFreshnessStale
 		if w.fresh {

@@ -82,6 +82,9 @@ type description struct {
 	etag     string // of the aggregated document
 	document apidiscovery.APIVersionDiscovery
 	openAPI  string
+
+	swagger    *Swagger
+	swaggerTag string
 }
 
 // describe reads what a server says of a version. before is what it said the last time.
@@ -124,6 +127,10 @@ func (s *Service) describe(ctx context.Context, address string, before descripti
 		if now.openAPI, err = parseOpenAPI(index.body, s.gv); err != nil {
 			now.openAPI = ""
 		}
+	}
+	now.swagger, now.swaggerTag = before.swagger, before.swaggerTag
+	if answer, err := s.ask(ctx, kubeAggregator, http.MethodGet, address, "/openapi/v2", asked(before.swaggerTag)); err == nil {
+		now.swagger, now.swaggerTag = swagger(answer, s.gv, before.swagger, before.swaggerTag)
 	}
 	return now, nil
 }

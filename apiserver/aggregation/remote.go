@@ -57,6 +57,9 @@ type Version struct {
 
 	// OpenAPI is the relative URL of the OpenAPI v3 document, or empty.
 	OpenAPI string
+
+	// Swagger is what its OpenAPI v2 document, as it was read last, says of the version. Nil if there is none.
+	Swagger *Swagger
 }
 
 // GroupPriority returns the priority of a group that is served here. Groups that no cluster has by itself are those of custom

@@ -14,24 +14,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sampan-io/sampan/apiserver/aggregation"
 	"github.com/sampan-io/sampan/catalog"
 )
 
 // The document of OpenAPI v2 is joined of parts: one of all versions that have kinds with Go types, which share most of their
-// definitions, and one of each other version. A part is made once, however often definitions of custom resources change.
+// definitions, one of each other version, and one of each version that another server serves. A part is made once, however often
+// definitions of custom resources change.
 
 // olderParts are the parts in one form, and the document that was made of them.
 type olderParts struct {
-	of     *catalog.Snapshot // of which doc is
-	doc    *packed
-	typed  *olderPart
-	custom map[string]*olderPart // by the path of the version
+	of       *catalog.Snapshot   // of which doc is
+	ofOthers *aggregation.Remote // of which doc is
+	doc      *packed
+	typed    *olderPart
+	custom   map[string]*olderPart  // by the path of the version
+	others   map[string]*othersPart // by the path of the version
 }
 
 // An olderPart is what versions add to the document.
 type olderPart struct {
 	of                 []*packed // their newer documents
 	paths, definitions segment   // the first part has no separator in front of it
+	names              []string  // of the definitions
 	kinded             map[string]*model
 	parameters         map[string]*olderParameter
 }
@@ -53,28 +58,32 @@ func (h *handler) olderForm(form string) (*packed, error) {
 		parts = &olderParts{custom: map[string]*olderPart{}}
 		h.olders[form] = parts
 	}
-	if parts.of == docs.kinds {
+	others := h.others.Remote()
+	if parts.of == docs.kinds && parts.ofOthers == others {
 		return parts.doc, nil
 	}
-	doc, err := parts.update(docs, built, form)
+	doc, err := parts.update(docs, built, others, form)
 	if err != nil {
 		return nil, fmt.Errorf("openapi v2: %w", err)
 	}
-	parts.of, parts.doc = docs.kinds, doc
+	parts.of, parts.ofOthers, parts.doc = docs.kinds, others, doc
 	return doc, nil
 }
 
 // update makes the parts that are not there, and joins the document.
-func (p *olderParts) update(docs *documents, built map[string]*packed, form string) (*packed, error) {
+func (p *olderParts) update(docs *documents, built map[string]*packed, others *aggregation.Remote, form string) (*packed, error) {
 	c := &compressor{}
 	var typed, custom []schema.GroupVersion
 	var ofTyped []*packed
 	names := []string{docs.version}
 	for _, gv := range docs.kinds.GroupVersions() {
 		doc := built[root(gv)]
-		names = append(names, root(gv), doc.hash)
-		if slices.ContainsFunc(doc.kinds, func(k *catalog.Kind) bool { return !k.Untyped() }) {
+		if names = append(names, root(gv), doc.hash); slices.ContainsFunc(doc.kinds, func(k *catalog.Kind) bool { return !k.Untyped() }) {
 			typed, ofTyped = append(typed, gv), append(ofTyped, doc)
+			continue
+		}
+		if others.Serves(gv) {
+			names = append(names, "served elsewhere")
 			continue
 		}
 		custom = append(custom, gv)
@@ -105,11 +114,16 @@ func (p *olderParts) update(docs *documents, built map[string]*packed, form stri
 		present[root(gv)] = part
 	}
 	p.custom = present
-	return p.join(c, docs.version, custom, form, hashOf([]byte(strings.Join(names, "\n"))))
+	away := p.updateOthers(c, others, typed, form)
+	for _, part := range away {
+		names = append(names, part.of.Hash)
+	}
+	return p.join(c, docs.version, custom, away, form, hashOf([]byte(strings.Join(names, "\n"))))
 }
 
 // pack encodes what a part adds.
 func (p *olderPart) pack(c *compressor, add *older, form, separator string) (err error) {
+	p.names = slices.AppendSeq(p.names, maps.Keys(add.Definitions))
 	paths, err := entries(form, 2, add.Paths, (*message).olderPathItem, separator)
 	if err != nil {
 		return err
@@ -140,7 +154,7 @@ func entries[T any](form string, field protowire.Number, values map[string]T, wr
 }
 
 // join puts the parts together.
-func (p *olderParts) join(c *compressor, version string, custom []schema.GroupVersion, form, hash string) (*packed, error) {
+func (p *olderParts) join(c *compressor, version string, custom []schema.GroupVersion, others []*othersPart, form, hash string) (*packed, error) {
 	last := map[string]*model{}
 	for name, m := range p.typed.kinded {
 		if m == nil {
@@ -166,6 +180,10 @@ func (p *olderParts) join(c *compressor, version string, custom []schema.GroupVe
 		part := p.custom[root(gv)]
 		paths, definitions = append(paths, part.paths), append(definitions, part.definitions)
 	}
+	var moreParameters []segment
+	for _, part := range others {
+		paths, definitions, moreParameters = append(paths, part.paths), append(definitions, part.definitions), append(moreParameters, part.parameters)
+	}
 	var all []segment
 	add := func(data []byte) {
 		s, failed := c.segment(data)
@@ -173,12 +191,14 @@ func (p *olderParts) join(c *compressor, version string, custom []schema.GroupVe
 			err = failed
 		}
 	}
-	between := olderFrame(form, version, total(paths), total(definitions)+len(kinds), len(parameters))
+	between := olderFrame(form, version, total(paths), total(definitions)+len(kinds), len(parameters)+total(moreParameters))
 	add(between[0])
 	all = append(all, paths...)
 	add(between[1])
 	all = append(all, definitions...)
-	add(slices.Concat(kinds, between[2], parameters, between[3]))
+	add(slices.Concat(kinds, between[2], parameters))
+	all = append(all, moreParameters...)
+	add(between[3])
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,106 @@
+package aggregation
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/aggregator"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/sampan-io/sampan/internal/run"
+)
+
+// A Swagger is the part of a server's OpenAPI v2 document that describes one version. It is not changed.
+type Swagger struct {
+	JSON []byte // a document with paths, definitions and parameters
+	Hash string // of JSON
+}
+
+// largestSwagger is the size in bytes up to which it becomes part of the document of this server.
+const largestSwagger = 4 << 20
+
+// madeHere begins the tag of a document to which the server has given none.
+const madeHere = "sha256:"
+
+// swagger returns what a server's answer to a request for OpenAPI v2 says of a version, and the tag of the answer. A document
+// that cannot be used leaves what was known before.
+func swagger(answer *reply, gv schema.GroupVersion, before *Swagger, tag string) (*Swagger, string) {
+	switch {
+	case answer.code == http.StatusNotFound:
+		return nil, "" // a server without OpenAPI is complete
+	case answer.code != http.StatusOK:
+		return before, tag
+	}
+	now := answer.etag
+	if now == "" {
+		sum := sha256.Sum256(answer.body)
+		now = madeHere + hex.EncodeToString(sum[:])
+	}
+	if now == tag {
+		return before, tag
+	}
+	var part []byte
+	err := run.Catch(func() (err error) {
+		part, err = swaggerOf(answer.body, gv)
+		return err
+	})
+	if err != nil || len(part) > largestSwagger {
+		return before, now
+	}
+	sum := sha256.Sum256(part)
+	return &Swagger{part, hex.EncodeToString(sum[:])}, now
+}
+
+// swaggerOf returns the part of a document about a version: the paths below that of the version, and what they refer to.
+func swaggerOf(data []byte, gv schema.GroupVersion) ([]byte, error) {
+	whole := &spec.Swagger{}
+	if err := whole.UnmarshalJSON(data); err != nil {
+		return nil, err
+	}
+	if whole.Paths == nil {
+		return nil, errors.New("the OpenAPI document has no paths")
+	}
+	kept := aggregator.FilterSpecByPathsWithoutSideEffects(whole, []string{"/apis/" + gv.Group + "/" + gv.Version + "/"})
+	part := &spec.Swagger{SwaggerProps: spec.SwaggerProps{Swagger: "2.0", Paths: kept.Paths, Parameters: kept.Parameters, Definitions: spec.Definitions{}}}
+	part.Paths.Extensions = nil
+	for name, definition := range kept.Definitions {
+		part.Definitions[name] = ofKinds(definition, gv)
+	}
+	return part.MarshalJSON()
+}
+
+const extensionKind = "x-kubernetes-group-version-kind"
+
+// ofKinds returns a definition without the kinds that it claims to be beside those of a version: clients look for the definition
+// of a kind by them.
+func ofKinds(definition spec.Schema, gv schema.GroupVersion) spec.Schema {
+	kinds, ok := definition.Extensions[extensionKind]
+	if !ok {
+		return definition
+	}
+	all, _ := kinds.([]any)
+	own := slices.DeleteFunc(slices.Clone(all), func(kind any) bool {
+		k, _ := kind.(map[string]any)
+		return k["group"] != gv.Group || k["version"] != gv.Version
+	})
+	definition.Extensions = maps.Clone(definition.Extensions)
+	if delete(definition.Extensions, extensionKind); len(own) > 0 {
+		definition.Extensions[extensionKind] = own
+	}
+	return definition
+}
+
+// asked returns the header of a request for OpenAPI v2.
+func asked(tag string) http.Header {
+	header := http.Header{"Accept": {"application/json"}}
+	if tag != "" && !strings.HasPrefix(tag, madeHere) {
+		header.Set("If-None-Match", tag)
+	}
+	return header
+}
