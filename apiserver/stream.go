@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
@@ -83,6 +84,10 @@ func (s *Server) serveWatch(x *exchange, t target) {
 	defer end()
 	defer s.metrics.stream(&x.subject)()
 	sent := s.metrics.events.WithLabelValues(x.subject.group, x.subject.version, x.subject.resource)
+	if wsstream.IsWebSocketRequest(x.r) {
+		(&messages{s, x, &e, sent, stop}).serve(ctx, changes)
+		return
+	}
 	for c, err := range changes {
 		if err != nil {
 			if e.w == nil { // nothing was said yet: this is an answer like any other
@@ -113,7 +118,7 @@ func (s *Server) serveWatch(x *exchange, t target) {
 		case err == nil:
 			sent.Inc()
 		case isPanic(err): // before anything of the event was written
-			s.opts.Log.ErrorContext(ctx, "panic over an event; the watch leaves it out", "path", x.r.URL.Path, "event", c.String(), "err", err)
+			s.panicked(ctx, x, c, err)
 		default:
 			return // the client is gone
 		}
@@ -121,6 +126,11 @@ func (s *Server) serveWatch(x *exchange, t target) {
 	if e.w != nil && e.w.Flush() == nil {
 		x.Flush()
 	}
+}
+
+// panicked logs that an event of a watch was left out.
+func (s *Server) panicked(ctx context.Context, x *exchange, c change, err error) {
+	s.opts.Log.ErrorContext(ctx, "panic over an event; the watch leaves it out", "path", x.r.URL.Path, "event", c.String(), "err", err)
 }
 
 // during returns a context that is over when ctx is, or when the kind is not served any more.

@@ -3,8 +3,10 @@ package apiserver_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/websocket"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -310,6 +313,96 @@ func TestProtobufWatch(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
+}
+
+// TestWatchOverWebSocket has clients of JSON, of protobuf, without rights, and of a revision that is forgotten.
+func TestWatchOverWebSocket(t *testing.T) {
+	f := serve(t)
+	f.create(configMaps, configMap("a"))
+	open := func(path, accept string) (*websocket.Conn, error) {
+		config, err := websocket.NewConfig("ws"+strings.TrimPrefix(f.http.URL, "http")+path, "http://localhost")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.TlsConfig = &tls.Config{RootCAs: f.http.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs} // HTTP/1.1
+		config.Header = http.Header{"Accept": {accept}, "X-User": {"boss"}}
+		if strings.Contains(path, "secrets") {
+			config.Header.Set("X-User", "nobody")
+		}
+		return config.DialContext(t.Context())
+	}
+	const all = configMaps + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	text, err := open(all, "application/json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := open(all, "application/vnd.kubernetes.protobuf;stream=watch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer binary.Close()
+	f.merge(configMaps+"/a", `{"data":{"x":"y"}}`)
+	f.remove(configMaps + "/a")
+	var got []string
+	for range 4 {
+		kind, message := receive(t, text)
+		var ev struct {
+			Type   string
+			Object corev1.ConfigMap
+		}
+		if err := json.Unmarshal(message, &ev); err != nil || kind != websocket.TextFrame {
+			t.Fatal(kind, err)
+		}
+		got = append(got, fmt.Sprintf("%s %s@%s", ev.Type, ev.Object.Name, ev.Object.ResourceVersion))
+		kind, message = receive(t, binary)
+		var event metav1.WatchEvent
+		var body runtime.Unknown
+		if err := event.Unmarshal(message); err != nil || kind != websocket.BinaryFrame {
+			t.Fatal(kind, err)
+		}
+		if err := body.Unmarshal(event.Object.Raw[4:]); err != nil || body.Kind != "ConfigMap" || event.Type != ev.Type {
+			t.Errorf("%s %s, %v", event.Type, body.Kind, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"ADDED a@1", "BOOKMARK @1", "MODIFIED a@2", "DELETED a@3"}, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	// What a client sends has no meaning, and its watch ends when it goes: it is counted no more.
+	if err := websocket.Message.Send(text, "hello"); err != nil {
+		t.Error(err)
+	}
+	_ = text.Close()
+	const watches = `apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="WATCH",version="v1"} 1`
+	for t.Context().Err() == nil && !strings.Contains(string(f.do("GET", "/metrics", nil).body), watches) {
+		run.Pause(t.Context(), 5*time.Millisecond)
+	}
+	// The server ends a watch after its timeout.
+	short, err := open(configMaps+"?watch=true&timeoutSeconds=1", "application/json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data []byte
+	if err := websocket.Message.Receive(short, &data); !errors.Is(err, io.EOF) {
+		t.Errorf("after the timeout: %q, %v", data, err)
+	}
+	for _, path := range []string{"/api/v1/namespaces/default/secrets?watch=true", configMaps + "?watch=true&resourceVersion=x"} {
+		if _, err := open(path, "application/json"); err == nil || !strings.Contains(err.Error(), "bad status") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// receive reads a message of a WebSocket.
+func receive(t *testing.T, from *websocket.Conn) (kind byte, message []byte) {
+	t.Helper()
+	whole := websocket.Codec{Unmarshal: func(data []byte, payloadType byte, _ any) error {
+		kind, message = payloadType, data
+		return nil
+	}}
+	if err := whole.Receive(from, nil); err != nil {
+		t.Fatal(err)
+	}
+	return kind, message
 }
 
 func TestATableIsWatched(t *testing.T) {

@@ -121,6 +121,9 @@ func (a *Authenticator) credential(r *http.Request) (*User, error) {
 	}
 	header := r.Header.Get("Authorization")
 	if header == "" {
+		if u, err := a.protocol(r); u != nil || err != nil {
+			return u, err
+		}
 		return nil, certErr
 	}
 	scheme, token, _ := strings.Cut(strings.TrimSpace(header), " ")

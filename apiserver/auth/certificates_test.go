@@ -186,6 +186,40 @@ func TestAKnownCertificateCostsNothing(t *testing.T) {
 	}
 }
 
+func TestTokenIsSubprotocolOfWebSocket(t *testing.T) {
+	a := auth.New(auth.Options{AdminToken: "sesame"})
+	const sesame, wrong = "base64url.bearer.authorization.k8s.io.c2VzYW1l", "base64url.bearer.authorization.k8s.io.d3Jvbmc"
+	for _, tt := range []struct{ name, protocols, left, refuse string }{
+		{"beside another one", "v1.example.com, " + sesame, "v1.example.com", ""},
+		{"before others", sesame + ",a,b", "a, b", ""},
+		{"alone", sesame, "", "missing additional subprotocol"},
+		{"twice", sesame + ", a, " + sesame, "", "multiple base64.bearer.authorization tokens specified"},
+		{"not encoded", "a, base64url.bearer.authorization.k8s.io.?", "", "invalid base64.bearer.authorization token encoding"},
+		{"a wrong one", "a, " + wrong, "", "unknown to this cluster"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := request(nil, "")
+			r.Header.Del("Authorization")
+			r.Header.Set("Sec-WebSocket-Protocol", tt.protocols)
+			if u, err := a.Authenticate(r); u != nil || err != nil {
+				t.Errorf("without a WebSocket: %v, %v", u, err)
+			}
+			r.Header.Set("Connection", "Upgrade")
+			r.Header.Set("Upgrade", "websocket")
+			u, err := a.Authenticate(r)
+			if tt.refuse != "" {
+				if !apierrors.IsUnauthorized(err) || !strings.Contains(err.Error(), tt.refuse) {
+					t.Errorf("err = %v, want Unauthorized with %q", err, tt.refuse)
+				}
+				return
+			}
+			if left := r.Header.Get("Sec-WebSocket-Protocol"); err != nil || u.Name != "admin" || left != tt.left {
+				t.Errorf("user %v, %v; left is %q, want %q", u, err, left, tt.left)
+			}
+		})
+	}
+}
+
 func TestAuthorizationHeader(t *testing.T) {
 	ca := newAuthority(t)
 	good := ca.sign(t, client("jane"), nil)

@@ -16,14 +16,7 @@ func DropCredentials(h http.Header) {
 			delete(h, name)
 		}
 	}
-	if protocols := h.Values("Sec-Websocket-Protocol"); len(protocols) > 0 {
-		// Browsers send their token as a protocol.
-		var kept []string
-		for p := range strings.SplitSeq(strings.Join(protocols, ","), ",") {
-			if p = strings.TrimSpace(p); !strings.HasPrefix(p, "base64url.bearer.authorization.k8s.io.") {
-				kept = append(kept, p)
-			}
-		}
-		h.Set("Sec-Websocket-Protocol", strings.Join(kept, ", "))
+	if tokens, others := protocols(h); len(tokens) > 0 {
+		h.Set(protocolHeader, strings.Join(others, ", "))
 	}
 }
