@@ -8,6 +8,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/admission/condition"
 	"github.com/sampan-io/sampan/apiserver/admission/webhooks"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/webhook"
@@ -20,13 +21,14 @@ type admissionWebhooks struct {
 	mutating   webhooks.Mutating
 	validating webhooks.Validating
 	metrics    *webhooks.Metrics
+	conditions *condition.Metrics // of webhooks and of policies
 }
 
 // newWebhooks returns the plug-ins, with the configurations that are stored now: they count from the first request on.
 func (c *cluster) newWebhooks(objects admission.Reader, authorizer *rbac.Authorizer) (*admissionWebhooks, error) {
-	w := &admissionWebhooks{metrics: webhooks.NewMetrics()}
+	w := &admissionWebhooks{metrics: webhooks.NewMetrics(), conditions: condition.NewMetrics()}
 	opts := webhooks.Options{
-		Objects: objects, Authorizer: authorizer, Metrics: w.metrics, Log: c.Log,
+		Objects: objects, Authorizer: authorizer, Metrics: w.metrics, Conditions: w.conditions, Log: c.Log,
 		Calls: webhook.Options{Services: webhook.Services{Objects: objects}},
 	}
 	var err error

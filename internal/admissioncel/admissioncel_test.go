@@ -177,9 +177,9 @@ func TestMatchConditions(t *testing.T) {
 	} {
 		c := admissioncel.NewCompiler(admissioncel.Stored)
 		compiled := c.Conditions(test.list, admissioncel.Declarations{Authorizer: true})
-		holds, failed, err := compiled.Match(admissioncel.NewEvaluation(t.Context(), values(), c.Variables(), admissioncel.MatchBudget))
-		if holds != test.holds || failed != test.failed || (err == nil) != (test.err == "") || err != nil && err.Error() != test.err {
-			t.Errorf("%s: got %v, %q, %v", test.name, holds, failed, err)
+		v, err := compiled.Match(admissioncel.NewEvaluation(t.Context(), values(), c.Variables(), admissioncel.MatchBudget))
+		if v.Holds != test.holds || v.Failed != test.failed || (err == nil) != (test.err == "") || err != nil && err.Error() != test.err {
+			t.Errorf("%s: got %+v, %v", test.name, v, err)
 		}
 	}
 }

@@ -25,14 +25,21 @@ func (c *Compiler) Conditions(conditions []admissionregistrationv1.MatchConditio
 	return list
 }
 
-// Match reports whether all conditions hold. A condition that is false decides, even if others fail: then failed is
-// its name. Otherwise the errors of all that fail are one error, and the failure policy of the webhook or policy
-// decides: with Ignore it is as if a condition were false.
-func (list Conditions) Match(e *Evaluation) (holds bool, failed string, err error) {
+// A Verdict is what conditions say of a request.
+type Verdict struct {
+	Holds  bool   // all of them are true
+	Failed string // the name of the first one that is false
+	Faults int    // how many failed before that one
+}
+
+// Match reports whether all conditions hold. A condition that is false decides, even if others fail. Otherwise the errors of all
+// that fail are one error, and the failure policy of the webhook or policy decides: with Ignore it is as if a condition were
+// false.
+func (list Conditions) Match(e *Evaluation) (v Verdict, err error) {
 	results := make([]Result, len(list))
 	for i := range list {
 		if results[i], err = e.Run(&list[i].Program); err != nil {
-			return false, "", err // the budget is spent
+			return Verdict{}, err // the budget is spent
 		}
 	}
 	var errs []error
@@ -40,11 +47,11 @@ func (list Conditions) Match(e *Evaluation) (holds bool, failed string, err erro
 		if r.Err != nil {
 			errs = append(errs, r.Err)
 		} else if r.Value == types.False {
-			return false, list[i].Name, nil
+			return Verdict{Failed: list[i].Name, Faults: len(errs)}, nil
 		}
 	}
 	if len(errs) > 0 {
-		return false, "", utilerrors.NewAggregate(errs)
+		return Verdict{Faults: len(errs)}, utilerrors.NewAggregate(errs)
 	}
-	return true, "", nil
+	return Verdict{Holds: true}, nil
 }

@@ -189,7 +189,7 @@ func (m *changing) invoke(ctx context.Context, i *invocation, state *rounds, nam
 		return nil
 	}
 	if len(p.conditions) > 0 {
-		holds, _, err := p.conditions.Match(admissioncel.NewEvaluation(ctx, values, p.variables, admissioncel.MatchBudget))
+		holds, err := m.matches(m.a, p.name, p.conditions, admissioncel.NewEvaluation(ctx, values, p.variables, admissioncel.MatchBudget))
 		if err != nil {
 			m.fail(p, i.binding, metav1.StatusReasonInvalid, err)
 		}

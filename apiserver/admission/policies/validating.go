@@ -28,6 +28,7 @@ type Options struct {
 	Authorizer condition.Authorizer // answers the checks of expressions
 	Types      Types                // of objects, for mutations that apply a configuration
 	Metrics    *Metrics             // nil counts nothing
+	Conditions *condition.Metrics   // of match conditions; nil counts nothing
 }
 
 // Validating refuses, warns of and records writes by the stored ValidatingAdmissionPolicies.
@@ -154,7 +155,7 @@ func (v *validation) binding(ctx context.Context, p *bound[validations], b *bind
 		}
 		inNamespace := values
 		inNamespace.Namespace = admissioncel.Value(namespace)
-		findings, found := evaluate(ctx, p.policy, values, inNamespace)
+		findings, found := v.evaluate(ctx, p.policy, values, inNamespace)
 		v.decide(p, b, findings)
 		v.annotate(p, b, found, notes)
 	}
@@ -277,4 +278,9 @@ func (n *annotations) publish(a *admission.Attributes, policy string) {
 	for _, key := range n.keys {
 		a.Audit.Annotate(policy+"/"+key, strings.Join(n.values[key], ", "))
 	}
+}
+
+// matches reports whether the match conditions of a policy hold. Upstream's metrics have the same type for both kinds of policies.
+func (o *Options) matches(a *admission.Attributes, name string, conditions admissioncel.Conditions, e *admissioncel.Evaluation) (bool, error) {
+	return o.Conditions.Match(condition.Subject{Name: name, Kind: condition.Policy, Type: "validate", Operation: string(a.Operation)}, conditions, e)
 }

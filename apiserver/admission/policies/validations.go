@@ -93,12 +93,12 @@ type note struct {
 }
 
 // evaluate runs a policy for one parameter. The values have no namespace yet, because match conditions do not see it.
-func evaluate(ctx context.Context, p *policy[validations], v, withNamespace admissioncel.Values) ([]finding, []note) {
+func (x *validation) evaluate(ctx context.Context, p *policy[validations], v, withNamespace admissioncel.Values) ([]finding, []note) {
 	fault := func(err error) []finding {
 		return []finding{{outcome: faulted, denies: !p.ignore, message: err.Error()}}
 	}
 	if len(p.conditions) > 0 {
-		holds, _, err := p.conditions.Match(admissioncel.NewEvaluation(ctx, v, p.variables, admissioncel.MatchBudget))
+		holds, err := x.matches(x.a, p.name, p.conditions, admissioncel.NewEvaluation(ctx, v, p.variables, admissioncel.MatchBudget))
 		switch {
 		case err != nil && !p.ignore:
 			return fault(err), nil

@@ -25,8 +25,9 @@ type Options struct {
 	Objects    admission.Reader     // of namespaces
 	Authorizer condition.Authorizer // for match conditions; nil means that they cannot use it
 	Calls      webhook.Options
-	Metrics    *Metrics     // nil means that they are not read
-	Log        *slog.Logger // nil means slog.Default
+	Metrics    *Metrics           // nil means that they are not read
+	Conditions *condition.Metrics // of match conditions; nil means the same
+	Log        *slog.Logger       // nil means slog.Default
 }
 
 // plugin is what both plug-ins have in common.
@@ -123,11 +124,16 @@ func (p *plugin) match(ctx context.Context, h *hook, a *admission.Attributes, r 
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	holds, _, err := h.conditions().Match(admissioncel.NewEvaluation(ctx, values, admissioncel.Variables{}, apiconfig.RuntimeCELCostBudgetMatchConditions))
+	subject := condition.Subject{Name: h.Name, Kind: condition.Webhook, Type: "validate", Operation: string(a.Operation)}
+	if p.mutates {
+		subject.Type = "admit"
+	}
+	holds, err := p.opts.Conditions.Match(subject, h.conditions(), admissioncel.NewEvaluation(ctx, values, admissioncel.Variables{}, apiconfig.RuntimeCELCostBudgetMatchConditions))
 	switch {
 	case err != nil && !h.ignores():
 		return nil, apierrors.NewForbidden(a.Requested().GR(), a.AdmissionName(), err)
 	case err != nil || !holds:
+		p.opts.Conditions.Excluded(subject)
 		return nil, nil //nolint:nilnil // it is not asked
 	}
 	return served, nil

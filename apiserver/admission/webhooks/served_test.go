@@ -11,10 +11,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -24,6 +26,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/admission/condition"
 	"github.com/sampan-io/sampan/apiserver/admission/webhooks"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
@@ -37,6 +40,7 @@ type served struct {
 	objects admission.Reader
 	http    *httptest.Server
 	metrics *webhooks.Metrics
+	matches *condition.Metrics
 
 	mutating   webhooks.Mutating
 	validating webhooks.Validating
@@ -50,10 +54,10 @@ func (everybody) Authenticate(*http.Request) (*auth.User, error) {
 
 func serve(t *testing.T) *served {
 	t.Helper()
-	f := &served{T: t, metrics: webhooks.NewMetrics()}
+	f := &served{T: t, metrics: webhooks.NewMetrics(), matches: condition.NewMetrics()}
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
 		f.objects = apiserver.NewReader(o.Catalog, o.Store)
-		opts := webhooks.Options{Objects: f.objects, Metrics: f.metrics, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+		opts := webhooks.Options{Objects: f.objects, Metrics: f.metrics, Conditions: f.matches, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 		var err error
 		if f.mutating, err = webhooks.NewMutating(opts); err != nil {
 			t.Fatal(err)
@@ -576,8 +580,50 @@ func TestMatchConditions(t *testing.T) {
 	if seen := h.requests(); len(seen) != 1 || seen[0].Name != "yes" {
 		t.Errorf("calls %+v", seen)
 	}
+	f.register(validating("a", everything(h, func(w *admissionregistrationv1.MutatingWebhook) {
+		condition("object.data.none == 'x'")(w)
+		w.Name, w.FailurePolicy = "ignores.example.com", new(admissionregistrationv1.Ignore)
+		w.MatchConditions = append(w.MatchConditions, admissionregistrationv1.MatchCondition{Name: "d", Expression: "false"})
+	})))
+	f.do("POST", maps, configMap("b")).want(201)
 	f.register(validating("v", everything(h, condition("object.data.none == 'x'"))))
 	f.do("POST", maps, configMap("c")).want(403, `configmaps "c" is forbidden: expression 'object.data.none == 'x'' resulted in error: no such key: none`)
+	// Conditions that hold are not measured, and the request is not excluded if it is refused.
+	want := []string{
+		"apiserver_admission_match_condition_evaluation_errors_total webhook hook.example.com CREATE validate 1",
+		"apiserver_admission_match_condition_evaluation_errors_total webhook ignores.example.com CREATE validate 2",
+		"apiserver_admission_match_condition_evaluation_seconds webhook hook.example.com CREATE admit 1",
+		"apiserver_admission_match_condition_evaluation_seconds webhook hook.example.com CREATE validate 1",
+		"apiserver_admission_match_condition_evaluation_seconds webhook ignores.example.com CREATE validate 2",
+		"apiserver_admission_match_condition_exclusions_total webhook hook.example.com CREATE admit 1",
+		"apiserver_admission_match_condition_exclusions_total webhook ignores.example.com CREATE validate 2",
+	}
+	if got := f.measured(); !slices.Equal(got, want) {
+		t.Errorf("metrics\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// measured returns the metrics of match conditions, sorted, with the values of their labels in the order of their names.
+func (f *served) measured() (lines []string) {
+	f.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(f.matches)
+	families, err := registry.Gather()
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			words := []string{family.GetName()}
+			for _, label := range m.GetLabel() {
+				words = append(words, label.GetValue())
+			}
+			count := m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			lines = append(lines, strings.Join(append(words, fmt.Sprint(count)), " "))
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }
 
 // Validating webhooks are asked at the same time: here each waits for the others.
