@@ -92,7 +92,8 @@ func (w *Pods) Create(ctx context.Context, owner client.Object, n int, newPod fu
 	return Batches(ctx, n, func(ctx context.Context, i int) error { return w.createOne(ctx, owner, newPod(i)) })
 }
 
-// Batches does work n times, in growing batches (dependents-O3). The first failures end it.
+// Batches does work n times, in growing batches (dependents-O3). The first batch with a failure ends it; one of its errors is
+// returned.
 func Batches(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
 	n = min(n, MaxBurst)
 	var mu sync.Mutex
@@ -112,7 +113,7 @@ func Batches(ctx context.Context, n int, work func(ctx context.Context, i int) e
 		g.Wait()
 		g.Stop()
 		if len(errs) > 0 {
-			return errors.Join(errs...)
+			return errs[0] // the others are like it, and have events
 		}
 		next += size
 	}
@@ -126,7 +127,7 @@ func (w *Pods) createOne(ctx context.Context, owner client.Object, pod *corev1.P
 		return nil
 	case err != nil:
 		w.event(ctx, Create, owner, pod.Name, err)
-		return fmt.Errorf("create pod %s%s: %w", pod.GenerateName, pod.Name, err)
+		return err // which names the pod; it is the message of conditions such as ReplicaFailure
 	}
 	w.event(ctx, Create, owner, made.Name, nil)
 	return w.Cache.Await(ctx, made.ResourceVersion)

@@ -207,7 +207,7 @@ func TestAQuotaCostsOneRefusalAtATime(t *testing.T) {
 				t.Errorf("%d creates were refused at once, want 1 or 2", refused.Load())
 			}
 			c := theRC(s).Status.Conditions
-			if len(c) != 1 || c[0].Type != corev1.ReplicationControllerReplicaFailure || c[0].Reason != "FailedCreate" || !strings.Contains(c[0].Message, "exceeded quota") {
+			if len(c) != 1 || c[0].Type != corev1.ReplicationControllerReplicaFailure || c[0].Reason != "FailedCreate" || c[0].Message != "pods is forbidden: exceeded quota" {
 				t.Errorf("conditions = %+v", c)
 			}
 			time.Sleep(time.Hour)
