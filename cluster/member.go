@@ -54,7 +54,7 @@ type member struct {
 	owned        chan struct{}    // closed by ownedOnce when the Node of this name is known to be this machine's
 	ownedOnce    sync.Once
 	measured     []prometheus.Collector // of the parts of this node but the agent, which serves them
-	asNode       client.Interface // for everything else; its requests wait for owned
+	asNode       client.Interface       // for everything else; its requests wait for owned
 }
 
 // errMoved says that this machine has other addresses than before.

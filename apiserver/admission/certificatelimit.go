@@ -12,7 +12,7 @@ import (
 // Limits of the CertificateSigningRequests of one node or one bootstrap token. Together they keep 16 MiB of them at most.
 const (
 	// maxRequests is how many may exist. Requests are deleted an hour after they were decided, so a thousand machines can
-	// join with one token in an hour. A kubelet whose requests nobody approves makes about a hundred a day, after which the
+	// join with one token in an hour. A kubelet whose requests are not approved makes about a hundred in a day, and then the
 	// first one is deleted.
 	maxRequests = 1000
 

@@ -437,7 +437,7 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 }
 
 // First returns the settings of a node that has none yet, where a value that takes back a stored one means the default. The
-// error is about those that must be set together.
+// error is that of [ImageSettings.Settled].
 func (s Settings) First() (_ Settings, err error) {
 	s.RuntimeEndpoint = kept("", s.RuntimeEndpoint, NoRuntimeEndpoint)
 	s.CNIConfDir = kept("", s.CNIConfDir, NoCNI)
