@@ -1,6 +1,7 @@
 package events
 
 import (
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,15 @@ func Conditions(object map[string]any) []Condition {
 		if !ok {
 			continue
 		}
-		text := func(key string) string { s, _ := m[key].(string); return s }
+		text := func(key string) string {
+			switch v := m[key].(type) {
+			case string:
+				return v
+			case bool: // of custom resources that do not follow the conventions
+				return strconv.FormatBool(v)
+			}
+			return ""
+		}
 		observed, _ := whole(m["observedGeneration"])
 		all = append(all, Condition{text("type"), text("status"), text("reason"), text("message"), observed})
 	}
