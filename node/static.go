@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/filewatch"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // Static pods come from the files of a directory. They run without the API server, which gets a mirror pod for each: a copy
@@ -392,7 +393,7 @@ func (n *Node) syncMirrors(ctx context.Context, refused map[types.NamespacedName
 			return err
 		})
 	}
-	names := slices.SortedFunc(maps.Keys(wanted), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
+	names := sorting.Sorted(maps.Keys(wanted), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
 	for _, key := range names {
 		write(key, func() error {
 			_, err := client.Pods.Create(ctx, n.opts.Client, n.mirrorOf(wanted[key]))

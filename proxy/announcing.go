@@ -12,6 +12,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/proxy/applied"
 )
 
@@ -109,7 +110,7 @@ func (p *Proxy) mine() []netip.Addr {
 			mine = append(mine, a)
 		}
 	}
-	slices.SortFunc(mine, netip.Addr.Compare)
+	sorting.Slice(mine, netip.Addr.Compare)
 	return mine
 }
 

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // An endpoint is an endpoint of one port, as in its slice.
@@ -159,7 +161,7 @@ func pick(es []endpoint, which func(*endpoint) bool) []netip.AddrPort {
 			picked = append(picked, es[i].at)
 		}
 	}
-	slices.SortFunc(picked, netip.AddrPort.Compare)
+	sorting.Slice(picked, netip.AddrPort.Compare)
 	return slices.Compact(picked)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // cacheOf returns the shared cache of a resource, or a separate one with options o if there are no
@@ -105,7 +106,7 @@ func networksOf(all []*networkingv1.ServiceCIDR) (ns []netip.Prefix) {
 			}
 		}
 	}
-	slices.SortFunc(ns, netip.Prefix.Compare)
+	sorting.Slice(ns, netip.Prefix.Compare)
 	return slices.Compact(ns)
 }
 
@@ -136,7 +137,7 @@ func addressesOf(n *corev1.Node) []netip.Addr {
 			as = append(as, ip)
 		}
 	}
-	slices.SortFunc(as, netip.Addr.Compare)
+	sorting.Slice(as, netip.Addr.Compare)
 	return slices.Compact(as)
 }
 

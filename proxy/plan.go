@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/internal/names"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // Here is the information about its node that a plan depends on.
@@ -277,7 +278,7 @@ func (p *planner) sourceRanges(f family) []netip.Prefix {
 			sources = append(sources, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
-	slices.SortFunc(sources, netip.Prefix.Compare)
+	sorting.Slice(sources, netip.Prefix.Compare)
 	return slices.Compact(sources)
 }
 
@@ -287,7 +288,7 @@ func (p *planner) spend() {
 	if len(p.leaving) == 0 {
 		return
 	}
-	slices.SortFunc(p.leaving, netip.Addr.Compare)
+	sorting.Slice(p.leaving, netip.Addr.Compare)
 	p.leaving = slices.Compact(p.leaving)
 	used := make([]bool, len(p.leaving))
 	seen := map[*netip.AddrPort]bool{} // the first element of each list: the frontends of a port share theirs

@@ -1,9 +1,10 @@
 package store
 
 import (
-	"slices"
 	"sort"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // An event is one write as the history keeps it.
@@ -93,7 +94,7 @@ func (h *history) undo(at Revision, q Query, afterKey string) []undone {
 			out = append(out, undone{key, e.prev})
 		}
 	}
-	slices.SortFunc(out, func(a, b undone) int {
+	sorting.Slice(out, func(a, b undone) int {
 		if a.key < b.key {
 			return -1
 		}

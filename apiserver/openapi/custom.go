@@ -200,3 +200,13 @@ func (m *model) MarshalJSON() ([]byte, error) {
 	type plain model
 	return json.Marshal((*plain)(m))
 }
+
+// UnmarshalJSON implements [json.Unmarshaler], for schemas of OpenAPI v2. What a model cannot say of a schema is left out.
+func (m *model) UnmarshalJSON(data []byte) error {
+	s := &spec.Schema{}
+	if err := s.UnmarshalJSON(data); err != nil {
+		return err
+	}
+	*m = *modelOf(s).older()
+	return s.Extensions.GetObject("x-kubernetes-group-version-kind", &m.Kinds)
+}

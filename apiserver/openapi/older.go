@@ -14,9 +14,9 @@ import (
 type (
 	// older is the document, or what a group version adds to it.
 	older struct {
-		Paths       map[string]*olderPathItem
-		Definitions map[string]*model
-		Parameters  map[string]*olderParameter
+		Paths       map[string]*olderPathItem  `json:"paths"`
+		Definitions map[string]*model          `json:"definitions"`
+		Parameters  map[string]*olderParameter `json:"parameters"`
 	}
 
 	olderPathItem struct {

@@ -1,12 +1,11 @@
 package openapi
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
 
-	openapiv2 "github.com/google/gnostic-models/openapiv2"
-	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/aggregator"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -147,29 +146,24 @@ func (part *othersPart) pack(c *compressor, taken *takenNames, form string) erro
 }
 
 // encodeMerged returns the members of the document's objects in one form. What cannot be protobuf is an error in both forms, so
-// that clients of either see the same.
+// that clients of either see the same. In protobuf schemas have no bounds of values.
 func encodeMerged(d *spec.Swagger, form string) (paths, definitions, parameters []byte, err error) {
-	d.Info = &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: "unversioned"}}
 	whole, err := d.MarshalJSON()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	doc, err := openapiv2.ParseDocument(whole)
-	if err != nil {
+	var plain older
+	if err := json.Unmarshal(whole, &plain); err != nil {
 		return nil, nil, nil, err
 	}
 	if form != inProtobuf {
 		return encodeJSON(d)
 	}
-	for _, one := range []struct {
-		from proto.Message
-		to   *[]byte
-	}{{doc.Paths, &paths}, {doc.Definitions, &definitions}, {doc.Parameters, &parameters}} {
-		if *one.to, err = proto.Marshal(one.from); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	return paths, definitions, parameters, nil
+	var m [3]message
+	named(&m[0], 2, plain.Paths, (*message).olderPathItem)
+	named(&m[1], 1, plain.Definitions, (*message).olderModel)
+	named(&m[2], 1, plain.Parameters, (*message).olderParameter)
+	return m[0], m[1], m[2], nil
 }
 
 func encodeJSON(d *spec.Swagger) (paths, definitions, parameters []byte, err error) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -228,7 +227,7 @@ func printImages(w io.Writer, format string, images []image) error {
 			rows = append(rows, []string{n, shortID(m.ID), megabytes(m.Bytes)})
 		}
 	}
-	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
+	sorting.Slice(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
 	if format == "name" {
 		for _, r := range rows {
 			if _, err := fmt.Fprintln(w, r[0]); err != nil {

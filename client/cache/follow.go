@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +12,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/follow"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // run keeps the objects current until ctx is over and then returns nil.
@@ -121,7 +121,7 @@ func (c *follower) replace(fresh content, revision uint64) {
 	for _, key := range gone {
 		c.remove(key, nil, 0)
 	}
-	keys := slices.SortedFunc(maps.Keys(fresh), func(a, b types.NamespacedName) int {
+	keys := sorting.Sorted(maps.Keys(fresh), func(a, b types.NamespacedName) int {
 		first, second := fresh[a].GetCreationTimestamp(), fresh[b].GetCreationTimestamp()
 		return cmp.Or(first.Compare(second.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

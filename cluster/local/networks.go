@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/sampan-io/sampan/internal/netdump"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // Networks are the address ranges of a cluster.
@@ -196,7 +197,7 @@ func (s Settings) checkHost(but string) error {
 		return err
 	}
 	var errs []error
-	for _, a := range slices.SortedFunc(maps.Keys(addresses), netip.Addr.Compare) {
+	for _, a := range sorting.Sorted(maps.Keys(addresses), netip.Addr.Compare) {
 		for _, f := range s.flags() {
 			for _, n := range f.All() {
 				if n.Contains(a) {

@@ -55,7 +55,7 @@ func backendsOf(svc *corev1.Service, pods []*corev1.Pod) []backend {
 		sorting.Slice(b.ports, func(x, y discoveryv1.EndpointPort) int { return cmp.Compare(*x.Name, *y.Name) })
 		all = append(all, b)
 	}
-	slices.SortFunc(all, func(a, b backend) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
+	sorting.Slice(all, func(a, b backend) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
 	return all
 }
 

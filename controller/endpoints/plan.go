@@ -353,8 +353,8 @@ func planEndpoints(svc *corev1.Service, backends []backend) (subsets []corev1.En
 	for _, key := range slices.Sorted(maps.Keys(byPorts)) {
 		set := byPorts[key]
 		byIP := func(a, b corev1.EndpointAddress) int { return cmp.Compare(a.IP, b.IP) }
-		slices.SortFunc(set.Addresses, byIP)
-		slices.SortFunc(set.NotReadyAddresses, byIP)
+		sorting.Slice(set.Addresses, byIP)
+		sorting.Slice(set.NotReadyAddresses, byIP)
 		subsets = append(subsets, *set)
 	}
 	return subsets, truncated

@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller/namespaces"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A resource is what discovery says of a resource, in the version that the server prefers.
@@ -339,7 +340,7 @@ func (c *catalog) others(all *discovered) []cache.Resource {
 			found = append(found, r)
 		}
 	}
-	slices.SortFunc(found, func(a, b cache.Resource) int {
+	sorting.Slice(found, func(a, b cache.Resource) int {
 		return strings.Compare(a.String(), b.String())
 	})
 	return found

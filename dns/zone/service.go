@@ -112,7 +112,7 @@ func (s *Service) with(endpoints []*Endpoints) *Service {
 	for i, h := range full.hosts {
 		addresses[i] = h.address
 	}
-	slices.SortFunc(addresses, netip.Addr.Compare)
+	sorting.Slice(addresses, netip.Addr.Compare)
 	for _, a := range slices.Compact(addresses) {
 		full.add(a)
 	}
