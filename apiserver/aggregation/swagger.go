@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -22,8 +23,12 @@ type Swagger struct {
 	Hash string // of JSON
 }
 
-// largestSwagger is the size in bytes up to which it becomes part of the document of this server.
-const largestSwagger = 4 << 20
+// Bounds on documents of other servers. To make 1 MiB part of the document of this server allocates 150 MiB, and the time of some
+// steps grows with the square of the depth.
+const (
+	largestSwagger = 1 << 20 // bytes of the part about one version
+	deepestSwagger = 500     // levels, as of objects
+)
 
 // madeHere begins the tag of a document to which the server has given none.
 const madeHere = "sha256:"
@@ -59,6 +64,9 @@ func swagger(answer *reply, gv schema.GroupVersion, before *Swagger, tag string)
 
 // swaggerOf returns the part of a document about a version: the paths below that of the version, and what they refer to.
 func swaggerOf(data []byte, gv schema.GroupVersion) ([]byte, error) {
+	if depth := depthOf(data); depth > deepestSwagger {
+		return nil, fmt.Errorf("the OpenAPI document has %d levels, want at most %d", depth, deepestSwagger)
+	}
 	whole := &spec.Swagger{}
 	if err := whole.UnmarshalJSON(data); err != nil {
 		return nil, err
@@ -73,6 +81,27 @@ func swaggerOf(data []byte, gv schema.GroupVersion) ([]byte, error) {
 		part.Definitions[name] = ofKinds(definition, gv)
 	}
 	return part.MarshalJSON()
+}
+
+// depthOf returns how deep objects and arrays are nested in JSON.
+func depthOf(data []byte) (deepest int) {
+	depth, text, escaped := 0, false, false
+	for _, b := range data {
+		switch {
+		case escaped:
+			escaped = false
+		case text:
+			escaped, text = b == '\\', b != '"'
+		case b == '"':
+			text = true
+		case b == '{' || b == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case b == '}' || b == ']':
+			depth--
+		}
+	}
+	return deepest
 }
 
 const extensionKind = "x-kubernetes-group-version-kind"
