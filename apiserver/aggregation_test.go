@@ -394,7 +394,8 @@ func TestRequestsArePassedOn(t *testing.T) {
 func (f *front) swaggerAs(part string, has bool) (doc struct {
 	Paths       map[string]any
 	Definitions map[string]map[string]any
-}) {
+},
+) {
 	f.t.Helper()
 	for f.t.Context().Err() == nil {
 		_, _, body := f.do("GET", "/openapi/v2", "")

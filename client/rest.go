@@ -55,8 +55,8 @@ type RESTOptions struct {
 	// whatever its kind, exactly as the server wrote it. Objects that go in may be of any type.
 	Dynamic bool
 
-	// Metadata makes every object that comes out a *metav1.PartialObjectMetadata, and asks servers for no more. Those that do
-	// not know this form send whole objects, of which the rest is dropped. Only those that do not have the kind of the object.
+	// Metadata makes every object that comes out a *metav1.PartialObjectMetadata, and asks servers for no more. Servers that do
+	// not know this form send whole objects, of which the rest is dropped. Only then does the metadata have the kind of the object.
 	Metadata bool
 
 	// UserAgent is what the server logs; empty means the configuration's, or

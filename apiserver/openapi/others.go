@@ -20,7 +20,7 @@ type othersPart struct {
 	of                             *aggregation.Swagger
 	paths, definitions, parameters segment
 
-	// The names of definitions in the server's document, those of them that others had when the part was made, and the names in
+	// The names of definitions in the server's document, the names of them that others had when the part was made, and the names in
 	// the part. So it is known whether another part must be made.
 	names, clashes, given []string
 
@@ -28,7 +28,7 @@ type othersPart struct {
 	fault          error    // of a document that cannot be joined: then the segments are empty
 }
 
-// updateOthers makes the parts of versions that other servers serve that are not there, and returns those that are to be joined,
+// updateOthers makes the missing parts of versions that other servers serve, and returns the parts that are to be joined,
 // in the order of priority. Versions with Go types are always those of this server.
 func (p *olderParts) updateOthers(c *compressor, remote *aggregation.Remote, typed []schema.GroupVersion, form string) (all []*othersPart) {
 	present := map[string]*othersPart{}
@@ -79,7 +79,7 @@ func (p *olderParts) taken() takenNames {
 	return t
 }
 
-// fits reports whether the names in a part are still those that it would get.
+// fits reports whether a part that is made now would have the same names.
 func (part *othersPart) fits(taken *takenNames) bool {
 	return slices.Equal(part.clashes, clashes(part.names, taken.definitions)) &&
 		len(clashes(part.given, taken.definitions))+len(clashes(part.parameterNames, taken.parameters)) == 0

@@ -40,7 +40,7 @@ type Options struct {
 	// for among their objects.
 	Resources []client.Resource[client.Object]
 
-	// Custom has the objects of the custom resources and of those that other servers have, with [Indexes]. It may be nil.
+	// Custom has the objects of the custom resources and of the resources of other servers, with [Indexes]. It may be nil.
 	Custom *cache.Dynamic
 }
 

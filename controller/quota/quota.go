@@ -35,7 +35,7 @@ type Options struct {
 	// Resources are all resources that the cluster serves, without subresources.
 	Resources []client.Resource[client.Object]
 
-	// Custom has the objects of the custom resources and of those that other servers have. It may be nil.
+	// Custom has the objects of the custom resources and of the resources of other servers. It may be nil.
 	Custom *cache.Dynamic
 }
 

@@ -258,7 +258,7 @@ type catalog struct {
 
 	mu      sync.Mutex
 	now     []cache.Resource              // guarded by mu; the others
-	defined map[schema.GroupResource]bool // guarded by mu; the custom resources among them, and those that discovery lacks
+	defined map[schema.GroupResource]bool // guarded by mu; the custom resources among them, and custom resources that discovery lacks
 	changed chan struct{}                 // guarded by mu; closed by the next change
 }
 
@@ -326,7 +326,7 @@ func (c *catalog) agrees(all *discovered, crds []*definition) bool {
 	return all.agrees(crds, c.defined)
 }
 
-// others returns the resources that come and go. Of versions that are not known now it returns those from before. Resources
+// others returns the resources that come and go. Of versions that are not known now it returns the resources from before. Resources
 // without a definition are those of other servers.
 func (c *catalog) others(all *discovered) []cache.Resource {
 	var found []cache.Resource
