@@ -51,8 +51,10 @@ func TestMemoryInUseIsNotTakenAway(t *testing.T) {
 		ofContainer, whole string
 	}{
 		{used + 1, "", ""},
-		{used, `cannot decrease memory limits: attempting to set container "a" memory limit (104857600) below current usage (104857600)`,
-			"cannot decrease memory limits: attempting to set pod memory limit (104857600) below current usage (104857600)"},
+		{
+			used, `cannot decrease memory limits: attempting to set container "a" memory limit (104857600) below current usage (104857600)`,
+			"cannot decrease memory limits: attempting to set pod memory limit (104857600) below current usage (104857600)",
+		},
 	} {
 		if err := n.checkContainerUsage(t.Context(), lifecycle.Action{Container: "a", ID: "a0"}, tt.limit); words(err) != tt.ofContainer {
 			t.Errorf("%v, want %s", err, tt.ofContainer)
