@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 
+	"github.com/opencontainers/cgroups"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/runtime/container"
@@ -75,7 +76,7 @@ func (s *Server) podStats(p *pod, containers []container.Record) *cri.PodSandbox
 		}
 	}
 	if u, err := container.CgroupUsage(r.Cgroup); err == nil {
-		linux.Cpu, linux.Memory = cpuUsage(u), memoryUsage(u)
+		linux.Cpu, linux.Memory, linux.Io = cpuUsage(u), memoryUsage(u), ioUsage(u)
 		linux.Process = &cri.ProcessUsage{Timestamp: u.At.UnixNano(), ProcessCount: counted(u.Processes)}
 		if r.Link != "" {
 			linux.Network = s.networkUsage(r.Link, u.At.UnixNano())
@@ -94,7 +95,7 @@ func (s *Server) containerStats(id string) (*cri.ContainerStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &cri.ContainerStats{Attributes: &cri.ContainerAttributes{Id: id}, Cpu: cpuUsage(u), Memory: memoryUsage(u), Swap: swapUsage(u)}
+	out := &cri.ContainerStats{Attributes: &cri.ContainerAttributes{Id: id}, Cpu: cpuUsage(u), Memory: memoryUsage(u), Swap: swapUsage(u), Io: ioUsage(u)}
 	if cc := s.containerConfig(id); cc != nil {
 		out.Attributes.Metadata, out.Attributes.Labels, out.Attributes.Annotations = cc.config.GetMetadata(), cc.config.GetLabels(), cc.config.GetAnnotations()
 	}
@@ -122,18 +123,38 @@ func cpuUsage(u container.Usage) *cri.CpuUsage {
 	if u.CPU == 0 {
 		return nil
 	}
-	return &cri.CpuUsage{Timestamp: u.At.UnixNano(), UsageCoreNanoSeconds: counted(u.CPU)}
+	return &cri.CpuUsage{Timestamp: u.At.UnixNano(), UsageCoreNanoSeconds: counted(u.CPU), Psi: pressure(u.CPUPressure)}
 }
 
 func memoryUsage(u container.Usage) *cri.MemoryUsage {
 	m := &cri.MemoryUsage{
 		Timestamp: u.At.UnixNano(), WorkingSetBytes: counted(u.WorkingSet), UsageBytes: counted(u.Memory), RssBytes: counted(u.RSS),
 		PageFaults: counted(u.PageFaults), MajorPageFaults: counted(u.MajorPageFaults),
+		Psi: pressure(u.MemoryPressure),
 	}
 	if u.Limit > 0 {
 		m.AvailableBytes = counted(u.Limit - min(u.Limit, u.WorkingSet))
 	}
 	return m
+}
+
+// ioUsage is nil if the kernel does not measure the pressure on input and output.
+func ioUsage(u container.Usage) *cri.IoUsage {
+	if u.IOPressure == nil {
+		return nil
+	}
+	return &cri.IoUsage{Timestamp: u.At.UnixNano(), Psi: pressure(u.IOPressure)}
+}
+
+// pressure returns for how long processes waited for a resource; nil if the kernel does not measure it.
+func pressure(p *cgroups.PSIStats) *cri.PsiStats {
+	if p == nil {
+		return nil
+	}
+	data := func(d cgroups.PSIData) *cri.PsiData {
+		return &cri.PsiData{Total: d.Total, Avg10: d.Avg10, Avg60: d.Avg60, Avg300: d.Avg300}
+	}
+	return &cri.PsiStats{Some: data(p.Some), Full: data(p.Full)}
 }
 
 // swapUsage is nil if the kernel does not count it.

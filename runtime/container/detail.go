@@ -18,6 +18,9 @@ type Detail struct {
 	LimitHits                 uint64 // how often the memory limit was reached
 	OOMKills                  int
 	Swap                      *SwapUsage // nil if the kernel does not count it
+	// CPUPressure, MemoryPressure and IOPressure say for how long processes waited; nil if the kernel does not measure it, such as with
+	// cgroup v1.
+	CPUPressure, MemoryPressure, IOPressure *cgroups.PSIStats
 }
 
 // SwapUsage is the use of swap by a cgroup.
@@ -32,7 +35,8 @@ func detail(path string, s *cgroups.Stats) Detail {
 		CPUUser: cpu.CpuUsage.UsageInUsermode, CPUSystem: cpu.CpuUsage.UsageInKernelmode,
 		Periods: cpu.ThrottlingData.Periods, ThrottledPeriods: cpu.ThrottlingData.ThrottledPeriods, ThrottledTime: cpu.ThrottlingData.ThrottledTime,
 		MaxMemory: memory.Usage.MaxUsage, Cache: memory.Cache, LimitHits: memory.Usage.Failcnt, OOMKills: oomKills(path),
-		MappedFile: memory.Stats["total_mapped_file"],
+		MappedFile:  memory.Stats["total_mapped_file"],
+		CPUPressure: cpu.PSI, MemoryPressure: memory.PSI, IOPressure: s.BlkioStats.PSI,
 	}
 	if !unified() {
 		d.Swap = swapBesideMemory(memory)
