@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,7 +22,7 @@ import (
 //
 // Each directory there is a group of sessions, and decides which cluster they get. The group real has a cluster with one
 // real node and needs root. The groups bare and root have none, and root needs root. All other groups have a cluster
-// with two simulated nodes. Sessions without a cluster get NAME, a free name of a cluster, and DATA and RUN, its directories if
+// with two simulated nodes. The group cgroup2 is like root, for machines with cgroup v2 alone (.ci/vm). Sessions without a cluster get NAME, a free name of a cluster, and DATA and RUN, its directories if
 // the session brings it up; it is taken down in the end.
 func TestScripts(t *testing.T) {
 	bin := t.TempDir()
@@ -60,9 +61,11 @@ func setup(e *testscript.Env, group string, reals *atomic.Int32) error {
 	e.Values[loginOf{}] = &login{}
 	t := e.T().(testing.TB) // testscript runs on tests
 	switch {
-	case group == "root" && os.Getuid() != 0:
+	case (group == "root" || group == "cgroup2") && os.Getuid() != 0:
 		t.Skip("needs root")
-	case group == "root" || group == "bare":
+	case group == "cgroup2" && !limitsMemory():
+		t.Skip("needs cgroup v2 with the controllers cpu, memory and pids: run .ci/vm")
+	case group == "root" || group == "bare" || group == "cgroup2":
 		setupName(e)
 		return nil
 	}
@@ -78,6 +81,13 @@ func setup(e *testscript.Env, group string, reals *atomic.Int32) error {
 	e.Setenv("KUBECONFIG", c.Kubeconfig)
 	e.Setenv("CLUSTER", c.Name)
 	return nil
+}
+
+// limitsMemory reports whether this machine has cgroup v2 with the controllers of limits.
+func limitsMemory() bool {
+	controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	has := strings.Fields(string(controllers))
+	return err == nil && slices.Contains(has, "cpu") && slices.Contains(has, "memory") && slices.Contains(has, "pids")
 }
 
 // setupName gives a session the name of a cluster that it may bring up.
