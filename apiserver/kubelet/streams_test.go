@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -473,5 +474,39 @@ func testPortForward(t *testing.T, cfg *rest.Config) {
 			}
 			g.Wait()
 		})
+	}
+}
+
+// TestPortForwardKeepsBytes sends more than fits into any buffer, in both directions at the same time.
+func TestPortForwardKeepsBytes(t *testing.T) {
+	back := &container{forward: func(_ int32, stream io.ReadWriteCloser) error {
+		defer stream.Close()
+		_, err := io.Copy(stream, stream)
+		return err
+	}}
+	sent := make([]byte, 5<<20+123)
+	rand.NewChaCha8([32]byte{}).Read(sent)
+	for side, front := range map[string]func(testing.TB, http.Handler, *corev1.Pod) *rest.Config{"remote": front, "local": localFront} {
+		for name, dial := range dialers {
+			t.Run(side+"/"+name, func(t *testing.T) {
+				conn, err := net.Dial("tcp", forwarded(t, dial, front(t, back, podOf("n1", "main"))))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				g := run.NewGroup(t.Context(), 0)
+				g.Go(func(context.Context) {
+					_, err := conn.Write(sent)
+					if err := errors.Join(err, conn.(*net.TCPConn).CloseWrite()); err != nil {
+						t.Error(err)
+					}
+				})
+				got, err := io.ReadAll(conn)
+				if err != nil || !bytes.Equal(got, sent) {
+					t.Errorf("%d bytes came back, %v, want the %d that were sent", len(got), err, len(sent))
+				}
+				g.Wait()
+			})
+		}
 	}
 }

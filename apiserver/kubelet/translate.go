@@ -44,7 +44,7 @@ func (c *Client) translate(w http.ResponseWriter, r *http.Request, to *url.URL, 
 		constants.StreamProtocolV5Name: {Binary: true, Channels: s.channels()},
 	})
 	socket.SetIdleTimeout(idleLimit)
-	_, channels, err := socket.Open(w, r)
+	_, channels, err := socket.Open(wideResponse{w}, r)
 	if err != nil {
 		return // it has answered
 	}
@@ -60,10 +60,10 @@ func (c *Client) translate(w http.ResponseWriter, r *http.Request, to *url.URL, 
 		opts.Stdin = channels[constants.StreamStdIn]
 	}
 	if s.stdout {
-		opts.Stdout = channels[constants.StreamStdOut]
+		opts.Stdout = wideChannel{channels[constants.StreamStdOut]}
 	}
 	if s.stderr {
-		opts.Stderr = channels[constants.StreamStdErr]
+		opts.Stderr = wideChannel{channels[constants.StreamStdErr]}
 	}
 	g := run.NewGroup(ctx, 0)
 	g.Go(func(context.Context) {

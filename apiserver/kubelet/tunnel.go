@@ -13,6 +13,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/spdyframes"
 )
 
 const (
@@ -20,8 +21,7 @@ const (
 	tunnelPrefix = "SPDY/3.1+"
 	tunnelSuffix = ".k8s.io"
 
-	pieceOfStream = 32 << 10 // bytes that are moved at once
-	closingLimit  = 10 * time.Second
+	closingLimit = 10 * time.Second
 )
 
 // tunnel takes the bytes of SPDY out of the messages of a WebSocket, and passes them on.
@@ -61,7 +61,7 @@ func (c *Client) tunnel(w http.ResponseWriter, r *http.Request, to *url.URL, tra
 	defer stop()
 	g := run.NewGroup(r.Context(), 0)
 	g.Go(func(context.Context) {
-		_ = messagesTo(node, client)
+		_ = messagesTo(spdyframes.NewWriter(node), client)
 		_ = node.Close()
 	})
 	err = messagesFrom(client, node)

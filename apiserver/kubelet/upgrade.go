@@ -32,7 +32,7 @@ var upgradeHeaders = []string{ //nolint:gochecknoglobals // a constant
 // pass passes a connection on byte by byte.
 func (c *Client) pass(w http.ResponseWriter, r *http.Request, to *url.URL, transport http.RoundTripper) {
 	proxy := &httputil.ReverseProxy{
-		Transport: transport,
+		Transport: passing{transport},
 		Rewrite: func(p *httputil.ProxyRequest) {
 			header := http.Header{}
 			for _, name := range upgradeHeaders {
