@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -119,31 +118,10 @@ type bareServer struct {
 }
 
 func startBare(ctx context.Context) (*bareServer, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, bareVerb)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	stop := func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	}
 	var g greeting
-	if err := json.NewDecoder(out).Decode(&g); err != nil {
-		stop()
-		return nil, fmt.Errorf("the bare server did not start: %w", err)
+	pid, stop, err := startVerb(ctx, &g, bareVerb)
+	if err != nil {
+		return nil, err
 	}
 	cert, err := x509.ParseCertificate(g.Certificate)
 	if err != nil {
@@ -155,7 +133,7 @@ func startBare(ctx context.Context) (*bareServer, error) {
 	transport := func() http.RoundTripper {
 		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}, ForceAttemptHTTP2: true}
 	}
-	return &bareServer{server{pid: cmd.Process.Pid, url: g.URL, client: &http.Client{Transport: transport()}, transport: transport}, stop}, nil
+	return &bareServer{server{pid: pid, url: g.URL, client: &http.Client{Transport: transport()}, transport: transport}, stop}, nil
 }
 
 // A server is an API server and how to reach it.

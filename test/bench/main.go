@@ -25,6 +25,8 @@ func main() {
 		err = serveBareNames(ctx)
 	case os.Args[1] == bareForwardVerb && len(os.Args) == 4:
 		err = forwardBare(os.Args[2], os.Args[3])
+	case slices.Contains([]string{bareSourceVerb, bareZerosVerb, barePlugVerb, bareSocketVerb, barePipeVerb}, os.Args[1]):
+		err = serveStreams(os.Args[1], os.Args[2:])
 	default:
 		err = measure(ctx, os.Args[1], os.Args[2:])
 	}
@@ -49,6 +51,7 @@ func steps() []step {
 		{name: "size", measure: (*bench).size},
 		{name: "idle", measure: (*bench).idle},
 		{name: "pods", measure: (*bench).pods},
+		{name: "streams", measure: (*bench).streams},
 		{name: "wait", measure: (*bench).waiting},
 		{name: "waits", measure: (*bench).waits},
 		{name: "rolling", measure: (*bench).rolling, up: []string{"--simulated-nodes=4"}},
