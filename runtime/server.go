@@ -384,7 +384,7 @@ func listen(path string, handed *Handover) (*net.UnixListener, error) {
 }
 
 // headroom is how many bytes of garbage may pile up. The heap is small, and each frame of a stream is allocated, so without it the
-// collector runs for every second megabyte of a stream, which takes a third of the time. It is given back when nothing is done.
+// collector runs for every second megabyte of a stream. It is given back when nothing is done.
 const headroom = 16 << 20
 
 // runImages opens the image store and imports the built-in images. Calls that need
