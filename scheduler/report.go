@@ -44,6 +44,7 @@ func (s *Scheduler) retryReport(ctx context.Context, it *item, obj *corev1.Pod, 
 func mark(ctx context.Context, c client.Interface, pod *corev1.Pod, kind corev1.PodConditionType, status corev1.ConditionStatus, reason, why string, promised *string) error {
 	condition := corev1.PodCondition{
 		Type:               kind,
+		ObservedGeneration: pod.Generation,
 		Status:             status,
 		Reason:             reason,
 		Message:            why,
@@ -53,7 +54,7 @@ func mark(ctx context.Context, c client.Interface, pod *corev1.Pod, kind corev1.
 		if old.Type != condition.Type || old.Status != condition.Status {
 			continue
 		}
-		if old.Reason == condition.Reason && old.Message == condition.Message && promised == nil {
+		if old.Reason == condition.Reason && old.Message == condition.Message && old.ObservedGeneration == condition.ObservedGeneration && promised == nil {
 			return nil
 		}
 		condition.LastTransitionTime = old.LastTransitionTime

@@ -116,6 +116,8 @@ func TestPodsAreBoundAsTheyCome(t *testing.T) {
 }
 
 func TestARefusalIsToldOnceAndWaitsForHelp(t *testing.T) {
+	big := pod("big", "cpu=4")
+	big.Generation = 2
 	scheduling(t, func(t *testing.T, s *clienttest.Server) {
 		expect(t, s, "big:")
 		why := "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
@@ -127,7 +129,8 @@ func TestARefusalIsToldOnceAndWaitsForHelp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(p.Status.Conditions) != 1 || p.Status.Conditions[0].Type != corev1.PodScheduled || p.Status.Conditions[0].Status != corev1.ConditionFalse ||
-			p.Status.Conditions[0].Reason != "Unschedulable" || p.Status.Conditions[0].Message != why || p.Status.Conditions[0].LastTransitionTime.IsZero() {
+			p.Status.Conditions[0].Reason != "Unschedulable" || p.Status.Conditions[0].Message != why || p.Status.Conditions[0].LastTransitionTime.IsZero() ||
+			p.Status.Conditions[0].ObservedGeneration != 2 {
 			t.Errorf("conditions: %+v", p.Status.Conditions)
 		}
 		// Time alone changes nothing, nor does a heartbeat.
@@ -142,7 +145,7 @@ func TestARefusalIsToldOnceAndWaitsForHelp(t *testing.T) {
 		}
 		s.Set(t, node("cordoned"))
 		expect(t, s, "big:cordoned")
-	}, node("small", "cpu=1"), node("cordoned", "cordoned"), pod("big", "cpu=4"))
+	}, node("small", "cpu=1"), node("cordoned", "cordoned"), big)
 }
 
 func TestTheEndOfAPodMakesRoom(t *testing.T) {

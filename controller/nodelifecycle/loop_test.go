@@ -114,6 +114,8 @@ func TestSilentNodeIsLostAndComesBack(t *testing.T) {
 }
 
 func TestPodsAreEvictedFromLostNode(t *testing.T) {
+	a := pod("a", "10.1.0.1")
+	a.Generation = 3
 	stays := pod("stays", "10.1.0.2")
 	stays.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	controllertest.Controlling(t, tasks, func(t *testing.T, s *clienttest.Server) {
@@ -127,7 +129,7 @@ func TestPodsAreEvictedFromLostNode(t *testing.T) {
 			t.Fatal("the pod was not evicted")
 		}
 		if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.DisruptionTarget && c.Reason == "DeletionByTaintManager"
+			return c.Type == corev1.DisruptionTarget && c.Reason == "DeletionByTaintManager" && c.ObservedGeneration == 3
 		}) {
 			t.Errorf("conditions = %+v", p.Status.Conditions)
 		}
@@ -148,7 +150,7 @@ func TestPodsAreEvictedFromLostNode(t *testing.T) {
 		if n := len(clienttest.All(s, client.Pods, "default")); n != 0 {
 			t.Errorf("%d pods are left on a node that is gone", n)
 		}
-	}, node(corev1.ConditionTrue), pod("a", "10.1.0.1"), stays)
+	}, node(corev1.ConditionTrue), a, stays)
 }
 
 func TestFinishedPodsAreBounded(t *testing.T) {

@@ -330,7 +330,7 @@ func (n *nodes) wait(pod *corev1.Pod, will bool) {
 func (n *nodes) evict(ctx context.Context, pod *corev1.Pod) error {
 	n.events.Event(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
 	err := n.setCondition(ctx, pod, corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: pod.Generation,
 		Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint",
 	})
 	if err != nil {
@@ -348,6 +348,9 @@ func patchOf(c corev1.PodCondition) map[string]any {
 	m := map[string]any{"type": c.Type, "status": c.Status, "lastTransitionTime": metav1.NewTime(time.Now().Truncate(time.Second))}
 	if c.Reason != "" {
 		m["reason"], m["message"] = c.Reason, c.Message
+	}
+	if c.ObservedGeneration != 0 {
+		m["observedGeneration"] = c.ObservedGeneration
 	}
 	return m
 }
@@ -417,7 +420,7 @@ func (n *nodes) gone(ctx context.Context, name string) (controller.Result, error
 	var errs []error
 	for _, pod := range pods {
 		errs = append(errs, n.collect(ctx, pod, &corev1.PodCondition{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: pod.Generation, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",
 		}))
 	}
 	return controller.Result{}, errors.Join(errs...)
