@@ -11,6 +11,9 @@ LDFLAGS := -s -w
 LEAN    := grpcnotrace
 # Go aligns functions to 32 bytes. There are so many small ones that 16 make the program 0.6 MB smaller.
 SMALL   := -funcalign=16
+# Libraries that run once for a command, or seldom. Without inlining they make the program 0.2 MB smaller.
+COLD    := sigs.k8s.io/kustomize github.com/spf13 github.com/godbus github.com/coreos github.com/docker \
+	github.com/google/go-containerregistry github.com/container-storage-interface k8s.io/client-go/tools/clientcmd
 EMBED   := cmd/sampan/sampan-runtime.zst
 DEMO    := runtime/image/demo/demo.bin
 GO_FILES := Makefile $(wildcard $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null))
@@ -21,7 +24,7 @@ GO_FILES := Makefile $(wildcard $(shell git ls-files -co --exclude-standard '*.g
 build: bin/sampan
 
 bin/sampan: $(EMBED) $(GO_FILES)
-	CGO_ENABLED=0 go build -trimpath -tags 'embed $(LEAN)' -ldflags '$(LDFLAGS) $(SMALL) -X main.version=$(VERSION)' -o $@ ./cmd/sampan
+	CGO_ENABLED=0 go build -trimpath -tags 'embed $(LEAN)' $(COLD:%=-gcflags=%/...=-l) -ldflags '$(LDFLAGS) $(SMALL) -X main.version=$(VERSION)' -o $@ ./cmd/sampan
 
 bin/sampan-runtime: $(DEMO) $(GO_FILES) | tools
 	CGO_ENABLED=1 go build -trimpath -tags 'seccomp netgo osusergo embed $(LEAN)' -ldflags "$(LDFLAGS) -extldflags -static -X main.version=$(VERSION)" -o $@ ./cmd/sampan-runtime

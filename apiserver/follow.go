@@ -3,13 +3,13 @@ package apiserver
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -77,7 +77,7 @@ func (f *follower) report() {
 	for _, obj := range f.objects {
 		objects = append(objects, obj)
 	}
-	slices.SortFunc(objects, func(a, b catalog.Object) int {
+	sorting.Slice(objects, func(a, b catalog.Object) int {
 		return strings.Compare(a.GetNamespace()+"/"+a.GetName(), b.GetNamespace()+"/"+b.GetName())
 	})
 	f.update(objects)

@@ -137,7 +137,7 @@ func (n *Node) readStatic(dir string, before map[string]staticFile) map[string]s
 			paths = append(paths, path)
 		}
 	}
-	slices.SortStableFunc(paths, func(a, b string) int { return cmp.Compare(age(before[a]), age(before[b])) })
+	sorting.Stable(paths, func(a, b string) int { return cmp.Compare(age(before[a]), age(before[b])) })
 	wanted := map[types.NamespacedName]*corev1.Pod{}
 	for _, path := range paths {
 		f := files[path]

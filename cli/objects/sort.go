@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 func sortObjects(objs []*unstructured.Unstructured, mappings []resource.Mapping, order *jsonpath.JSONPath) {
@@ -18,7 +19,7 @@ func sortObjects(objs []*unstructured.Unstructured, mappings []resource.Mapping,
 	for i := range at {
 		at[i] = i
 	}
-	slices.SortStableFunc(at, func(a, b int) int {
+	sorting.Stable(at, func(a, b int) int {
 		return compareValues(valueAt(order, objs[a].Object), valueAt(order, objs[b].Object))
 	})
 	sortedObjs, sortedMappings := slices.Clone(objs), slices.Clone(mappings)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A Snapshot is the cluster as a decision sees it. Plug-ins read it (plugin-P1); a [Cluster] has one
@@ -291,7 +292,7 @@ func All[T client.Object](s *Snapshot, r client.Resource[T], namespace string) [
 				list = append(list, obj)
 			}
 		}
-		slices.SortFunc(list, func(a, b client.Object) int {
+		sorting.Slice(list, func(a, b client.Object) int {
 			if c := strings.Compare(a.GetNamespace(), b.GetNamespace()); c != 0 {
 				return c
 			}
