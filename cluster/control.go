@@ -205,8 +205,9 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 			k.Host, k.Port, k.Transport, k.Verified, err = nodes.Reach(node)
 			return k, err
 		},
-		Fail: apiserver.WriteError,
-		Log:  c.Log,
+		Fail:   apiserver.WriteError,
+		Refuse: c.inventedAddresses(objects),
+		Log:    c.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -274,7 +275,8 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 	}
 	toServers := c.frontProxy.Renewed(pki.Subject{CommonName: frontProxyClient})
 	p.aggregator, err = aggregation.New(ctx, aggregation.Options{
-		Catalog: p.catalog, BuiltIn: p.builtIn, Objects: objects, Certificate: toServers.Client, Log: c.Log,
+		Catalog: p.catalog, BuiltIn: p.builtIn, Objects: objects, Certificate: toServers.Client,
+		Refuse: c.inventedAddresses(objects), Log: c.Log,
 	})
 	if err != nil {
 		return nil, err

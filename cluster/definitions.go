@@ -20,7 +20,7 @@ func (c *cluster) loadDefinitions(p *controlPlane) error {
 	p.definitions = definitions.New(definitions.Options{
 		Catalog: p.catalog, Log: c.Log,
 		Webhook: func(config *apiextensionsv1.WebhookClientConfig) (definitions.Webhook, error) {
-			return webhook.New(hookConfig(config), webhook.Options{Services: webhook.Services{Objects: objects}})
+			return webhook.New(hookConfig(config), webhook.Options{Services: webhook.Services{Objects: objects}, Refuse: c.inventedAddresses(objects)})
 		},
 	})
 	stored, err := apiserver.StoredDefinitions(p.catalog, p.store)

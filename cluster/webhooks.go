@@ -29,7 +29,7 @@ func (c *cluster) newWebhooks(objects admission.Reader, authorizer *rbac.Authori
 	w := &admissionWebhooks{metrics: webhooks.NewMetrics(), conditions: condition.NewMetrics()}
 	opts := webhooks.Options{
 		Objects: objects, Authorizer: authorizer, Metrics: w.metrics, Conditions: w.conditions, Log: c.Log,
-		Calls: webhook.Options{Services: webhook.Services{Objects: objects}},
+		Calls: webhook.Options{Services: webhook.Services{Objects: objects}, Refuse: c.inventedAddresses(objects)},
 	}
 	var err error
 	if w.mutating, err = webhooks.NewMutating(opts); err != nil {

@@ -10,6 +10,7 @@ import (
 	"iter"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,7 +49,7 @@ type API interface {
 	Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error
 }
 
-// Options configures an [Aggregator]. All fields but Dial and Log are required.
+// Options configures an [Aggregator]. All fields but Refuse, Dial and Log are required.
 type Options struct {
 	Catalog *catalog.Catalog
 	BuiltIn *catalog.Snapshot // the kinds that every cluster has
@@ -56,6 +57,9 @@ type Options struct {
 
 	// Certificate returns the client certificate by which other servers know this one.
 	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+
+	// Refuse returns an error for an address that is not dialed, beside those that never are. Nil means that there are none.
+	Refuse func(context.Context, netip.Addr) error
 
 	// Dial connects to servers. Nil means that of a net.Dialer that refuses addresses that are not global unicast addresses.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -102,7 +106,7 @@ func New(ctx context.Context, opts Options) (*Aggregator, error) {
 		return nil, errors.New("aggregation: Options needs Catalog, BuiltIn, Objects and Certificate")
 	}
 	if opts.Dial == nil {
-		opts.Dial = dial()
+		opts.Dial = dial(opts.Refuse)
 	}
 	if opts.Log == nil {
 		opts.Log = slog.Default()

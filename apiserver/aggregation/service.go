@@ -141,18 +141,23 @@ var errNoServer = errors.New("no endpoints available")
 var errNotAllowed = errors.New("address not allowed")
 
 // dial returns the default of Options.Dial.
-func dial() func(ctx context.Context, network, address string) (net.Conn, error) {
-	d := &net.Dialer{
-		Timeout: dialTimeout, KeepAlive: 30 * time.Second,
-		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-			a, err := netip.ParseAddrPort(address)
-			if err != nil || !a.Addr().Unmap().IsGlobalUnicast() {
-				return errNotAllowed
-			}
-			return nil
-		},
-	}
+func dial(refuse func(context.Context, netip.Addr) error) func(ctx context.Context, network, address string) (net.Conn, error) {
+	d := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, ControlContext: checkDialed(refuse)}
 	return d.DialContext
+}
+
+// checkDialed returns the check of each connection, after names were resolved and before anything is sent.
+func checkDialed(refuse func(context.Context, netip.Addr) error) func(context.Context, string, string, syscall.RawConn) error {
+	return func(ctx context.Context, _, address string, _ syscall.RawConn) error {
+		a, err := netip.ParseAddrPort(address)
+		if err != nil || !a.Addr().Unmap().IsGlobalUnicast() {
+			return errNotAllowed
+		}
+		if refuse == nil {
+			return nil
+		}
+		return refuse(ctx, a.Addr().Unmap())
+	}
 }
 
 // A reply is the answer to a question of the Aggregator's own.

@@ -50,6 +50,9 @@ type Options struct {
 	// Fail answers a request with an error.
 	Fail func(w http.ResponseWriter, r *http.Request, err error)
 
+	// Refuse returns an error for an address that is not dialed, beside those that never are. Nil means that there are none.
+	Refuse func(context.Context, netip.Addr) error
+
 	// Dial connects to targets. Nil means that of a net.Dialer that refuses addresses that are not allowed.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -76,7 +79,7 @@ func New(opts Options) (*Forwarder, error) {
 		opts.Log = slog.Default()
 	}
 	if opts.Dial == nil {
-		opts.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, ControlContext: checkDialed}).DialContext
+		opts.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, ControlContext: opts.checkDialed}).DialContext
 	}
 	return &Forwarder{opts, &http.Transport{
 		DialContext: opts.Dial,
@@ -95,12 +98,15 @@ var errNotAllowed = apierrors.NewBadRequest("address not allowed")
 func allowed(a netip.Addr) bool { return a.IsValid() && a.Unmap().IsGlobalUnicast() }
 
 // checkDialed refuses connections to addresses that are not allowed, whatever name was resolved to them.
-func checkDialed(_ context.Context, _, address string, _ syscall.RawConn) error {
+func (o *Options) checkDialed(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil || !allowed(a.Addr()) {
 		return errNotAllowed
 	}
-	return nil
+	if o.Refuse == nil {
+		return nil
+	}
+	return o.Refuse(ctx, a.Addr().Unmap())
 }
 
 // A Target is what a path below the subresource proxy names beside the object.

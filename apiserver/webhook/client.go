@@ -67,6 +67,10 @@ type Resolver interface {
 type Options struct {
 	Services Resolver // nil means that no service can be reached
 
+	// Refuse returns an error for an address of a service that is not dialed, beside those that never are. Nil means that there
+	// are none.
+	Refuse func(context.Context, netip.Addr) error
+
 	// Dial connects to an address. Nil means that of a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -84,7 +88,7 @@ func New(c Config, opts Options) (*Client, error) {
 	if opts.Dial == nil {
 		d := net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}
 		if c.Service != nil {
-			d.ControlContext = refuseLocal
+			d.ControlContext = opts.checkDialed
 		}
 		opts.Dial = d.DialContext
 	}
@@ -114,14 +118,17 @@ func New(c Config, opts Options) (*Client, error) {
 	return client, nil
 }
 
-// refuseLocal keeps the clients of services from the addresses of the machine's own loopback and links: users choose the
-// addresses of a service, by its endpoints or its external name.
-func refuseLocal(_ context.Context, _, address string, _ syscall.RawConn) error {
+// checkDialed keeps the clients of services from the addresses of the machine's own loopback and links, and from those that
+// Refuse names: users choose the addresses of a service, by its endpoints or its external name.
+func (o *Options) checkDialed(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil || !a.Addr().Unmap().IsGlobalUnicast() {
 		return errors.New("address not allowed")
 	}
-	return nil
+	if o.Refuse == nil {
+		return nil
+	}
+	return o.Refuse(ctx, a.Addr().Unmap())
 }
 
 func (c *Client) locate(config *Config, services Resolver, secure *tls.Config) error {
