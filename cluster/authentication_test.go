@@ -223,4 +223,35 @@ func TestKubeconfigIsRenewed(t *testing.T) {
 	if third, _ := c.Profile.SavedCredentials(); strings.Count(string(third.CA), "BEGIN") != 2 {
 		t.Error("the kubeconfig does not have the prepared authority")
 	}
+	// Activate writes two files. The kubeconfig that is written between them has a certificate of the former authority.
+	key, err := os.ReadFile(filepath.Join(c.pkiDir(), "ca.key"))
+	if err == nil {
+		err = c.authority.Activate(now)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := authorities(t)
+	if err := os.WriteFile(filepath.Join(former.pkiDir(), "ca.key"), key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(former.pkiDir(), "ca.crt"), c.authority.CertificatePEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := former.authority.Reload(now); err != nil {
+		t.Fatal(err)
+	}
+	former.Profile = c.Profile
+	if _, err := former.renewKubeconfig("https://127.0.0.1:6443", now); err != nil {
+		t.Fatal(err)
+	}
+	if between, _ := c.Profile.SavedCredentials(); c.authority.Signed(between.Cert) {
+		t.Fatal("the test has not made the state between the two files")
+	}
+	if _, err := c.renewKubeconfig("https://127.0.0.1:6443", now); err != nil {
+		t.Fatal(err)
+	}
+	if activated, _ := c.Profile.SavedCredentials(); !c.authority.Signed(activated.Cert) {
+		t.Error("the kubeconfig does not have a certificate of the authority that signs")
+	}
 }

@@ -108,7 +108,7 @@ func refusal(leaf *x509.Certificate, now time.Time, err error) string {
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
 		return fmt.Sprintf("the certificate of %q is not valid for client authentication", name)
 	case errors.As(err, &unknown):
-		return fmt.Sprintf("the client certificate of %q is not signed by this cluster's authority; is it of another cluster?", name)
+		return fmt.Sprintf("the client certificate of %q is not signed by this cluster's authority; is it of another cluster, or was the authority replaced?", name)
 	}
 	return fmt.Sprintf("the client certificate of %q is not valid: %v", name, err)
 }

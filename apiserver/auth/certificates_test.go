@@ -115,7 +115,7 @@ func TestClientCertificates(t *testing.T) {
 		{name: "not valid yet", cert: with(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }), refuse: `is not valid before`},
 		{name: "of a server", cert: with(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), refuse: "not valid for client authentication"},
 		{name: "without a name", cert: with(func(c *x509.Certificate) { c.Subject.CommonName = "" }), refuse: "no common name"},
-		{name: "of another cluster", cert: theirs.sign(t, client("jane", "system:masters"), nil), refuse: "is it of another cluster?"},
+		{name: "of another cluster", cert: theirs.sign(t, client("jane", "system:masters"), nil), refuse: "is it of another cluster, or was the authority replaced?"},
 		{name: "none", cert: nil},
 	}
 	for _, tt := range tests {

@@ -1,6 +1,8 @@
 package clusters
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
+	"github.com/sampan-io/sampan/internal/filewatch"
 )
 
 // Names of what can be rotated.
@@ -102,7 +105,8 @@ func certsRotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate token-key|ca|front-proxy-ca",
 		Short: "Replace a key or a certificate authority without a restart",
-		Long: "Replace a key or a certificate authority. A running cluster follows within moments; a stopped one at its next start.\n\n" +
+		Long: "Replace a key or a certificate authority. A running cluster follows within moments, a stopped one at its next start. The\n" +
+			"command for ca returns when a running cluster has followed, so that `sampan kubeconfig --merge` merges the new certificates.\n\n" +
 			"token-key: a new key signs service account tokens from now on. Tokens of former keys stay valid until they expire, or until\n" +
 			"--drop-former makes them all invalid.\n\n" +
 			"ca, front-proxy-ca: a new certificate authority is prepared, which is trusted but does not sign yet. When all clients have the\n" +
@@ -119,16 +123,52 @@ func certsRotateCommand() *cobra.Command {
 			if activate && args[0] == tokenKey {
 				return errors.New("--activate: is for certificate authorities; a new token key signs at once")
 			}
-			_, dir, err := keysOf(cmd)
+			p, dir, err := keysOf(cmd)
 			if err != nil {
 				return err
 			}
-			return rotate(cmd, dir, args[0], activate, drop)
+			if err := rotate(cmd, dir, args[0], activate, drop); err != nil || args[0] != clusterCA {
+				return err
+			}
+			return awaitKubeconfig(cmd, p, dir)
 		},
 	}
 	cmd.Flags().BoolVar(&activate, "activate", false, "make the prepared certificate authority sign")
 	cmd.Flags().BoolVar(&drop, "drop-former", false, "end the trust in the former keys or certificates; make nothing new")
 	return cmd
+}
+
+// followLimit is how long a running cluster may take to follow a change of its authority, which is a matter of milliseconds.
+const followLimit = 30 * time.Second
+
+// awaitKubeconfig returns when the administrator's kubeconfig of a running cluster has the certificates of the authority as they
+// are now, and a client certificate of the one that signs. The API server follows the files of the authority before it writes
+// that kubeconfig.
+func awaitKubeconfig(cmd *cobra.Command, p local.Profile, dir string) error {
+	_, running, err := p.Instance()
+	if err != nil || !running {
+		return err
+	}
+	a, err := pki.Open(dir, time.Now())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), followLimit)
+	defer cancel()
+	followed := false
+	err = filewatch.Follow(ctx, []string{p.Kubeconfig()}, func() {
+		saved, ok := p.SavedCredentials()
+		if followed = followed || ok && bytes.Equal(saved.CA, a.CertificatePEM()) && a.Signed(saved.Cert); followed {
+			cancel()
+		}
+	})
+	if err != nil || followed {
+		return err
+	}
+	if err := cmd.Context().Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("the files are changed, but the running cluster %s has not written its kubeconfig within %s: see its log before the next step", p.Name, followLimit)
 }
 
 func rotate(cmd *cobra.Command, dir, what string, activate, drop bool) error {
@@ -163,6 +203,10 @@ func rotate(cmd *cobra.Command, dir, what string, activate, drop bool) error {
 			return fmt.Errorf("%w; prepare it with %s", err, hint(cmd, "certs rotate "+what))
 		}
 		say("the new certificate of %s signs; the former one stays trusted", what)
+		if what == clusterCA {
+			say("kubeconfigs on this machine get a client certificate of the new one by %s", hint(cmd, "kubeconfig --merge"))
+			say("when all clients have one, run %s", hint(cmd, "certs rotate "+what+" --drop-former"))
+		}
 	default:
 		if err := a.Prepare(now); err != nil {
 			return err

@@ -350,16 +350,25 @@ func (r *Renewed) current(now time.Time) (*tls.Certificate, error) {
 	return c, nil
 }
 
-// Good reports whether a certificate of a client and its key, in PEM, are for that subject, come
-// from this authority, and need not be renewed yet.
+// Good reports whether a certificate of a client and its key, in PEM, are for that subject, were signed by the certificate
+// of this authority that signs now, and need not be renewed yet. One that a former certificate has signed is accepted until
+// that is dropped, so it is not good any more.
 func (a *Authority) Good(s Subject, certPEM, keyPEM []byte, now time.Time) bool {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		return false
 	}
 	l := pair.Leaf
-	_, err = l.Verify(x509.VerifyOptions{Roots: a.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	signing := x509.NewCertPool()
+	signing.AddCert(a.now.Load().cert)
+	_, err = l.Verify(x509.VerifyOptions{Roots: signing, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return err == nil && !renewable(l, now) && l.Subject.CommonName == s.CommonName && slices.Equal(l.Subject.Organization, s.Organizations)
+}
+
+// Signed reports whether the certificate of this authority that signs now has signed a certificate in PEM.
+func (a *Authority) Signed(certPEM []byte) bool {
+	c, err := ParseCertificate(certPEM)
+	return err == nil && c.CheckSignatureFrom(a.now.Load().cert) == nil
 }
 
 // ParseCertificate returns the first certificate in PEM.

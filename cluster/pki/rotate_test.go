@@ -38,13 +38,25 @@ func trusts(t *testing.T, bundle []byte, c *tls.Certificate, now time.Time) bool
 	return err == nil
 }
 
+// good reports whether an authority finds a client certificate good.
+func good(t *testing.T, a *Authority, s Subject, c *tls.Certificate, now time.Time) bool {
+	t.Helper()
+	cert, key, err := PEM(c)
+	must(t, err)
+	if got := a.Good(s, cert, key, now); got != a.Signed(cert) {
+		t.Errorf("Good is %t, Signed is not", got)
+	}
+	return a.Good(s, cert, key, now)
+}
+
 // TestAuthorityRotates checks that at each step the clients of the step before are served, and that other processes follow.
 func TestAuthorityRotates(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	a, other := mustOpen(t, dir, now), mustOpen(t, dir, now)
 	changes := 0
 	other.OnChange(func() { changes++ })
-	renewed := a.Renewed(Subject{CommonName: "system:node:a"})
+	subject := Subject{CommonName: "system:node:a"}
+	renewed := a.Renewed(subject)
 	first, err := renewed.current(now)
 	must(t, err)
 	before := a.CertificatePEM()
@@ -67,6 +79,9 @@ func TestAuthorityRotates(t *testing.T) {
 	must(t, a.Activate(now))
 	second, err := renewed.current(now)
 	must(t, err)
+	if good(t, a, subject, first, now) || !good(t, a, subject, second, now) {
+		t.Error("want certificates to be good that the new authority has signed, and no others")
+	}
 	if second == first || trusts(t, before, second, now) || !trusts(t, prepared, second, now) || !trusts(t, a.CertificatePEM(), first, now) {
 		t.Error("want a certificate of the new authority, and the old one to be accepted")
 	}
