@@ -126,6 +126,14 @@ func (c *Client) to(node *corev1.Node) *http.Transport {
 	return c.own
 }
 
+// unverified is [Client.to] without a verification of the kubelet's certificate.
+func (c *Client) unverified(node *corev1.Node) *http.Transport {
+	if dial := c.opts.Local(node); dial != nil {
+		return c.localTransport(dial)
+	}
+	return c.foreign
+}
+
 // localTransport returns a transport to a kubelet in this process. It keeps no connections, so it costs little to make one for each
 // request.
 func (c *Client) localTransport(dial func(context.Context) (net.Conn, error)) *http.Transport {

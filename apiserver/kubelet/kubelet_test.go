@@ -282,6 +282,29 @@ func TestANodeThatCannotBeReached(t *testing.T) {
 	})
 }
 
+// TestLogsWithoutVerification asks for a log with insecureSkipTLSVerifyBackend of a kubelet with an unknown certificate.
+func TestLogsWithoutVerification(t *testing.T) {
+	f := newFixture(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.RequestURI()) }, podOf("n1", "a"))
+	c, err := kubelet.New(kubelet.Options{
+		TLS: &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}, Objects: nodes{"n1": f.node},
+		ServerName: func(n *corev1.Node) string { return n.Name },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, code := range map[string]int{
+		"insecureSkipTLSVerifyBackend=true":  http.StatusOK,
+		"insecureSkipTLSVerifyBackend=false": http.StatusServiceUnavailable,
+		"":                                   http.StatusServiceUnavailable,
+	} {
+		w := httptest.NewRecorder()
+		c.ServeLogs(w, httptest.NewRequest(http.MethodGet, "/log?"+query, nil), podOf("n1", "a"))
+		if w.Code != code || code == http.StatusOK && w.Body.String() != "/containerLogs/ship/p/a" {
+			t.Errorf("%q: %d %s, want %d", query, w.Code, w.Body, code)
+		}
+	}
+}
+
 // selfSigned is a certificate like that which upstream's kubelet makes for itself: for the name of its host, and for no
 // address.
 func selfSigned(t *testing.T) tls.Certificate {
