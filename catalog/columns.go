@@ -49,6 +49,13 @@ func (c Column) Wide() Column {
 	return c
 }
 
+// Declared returns the column with another type and format in its definition. Upstream's definitions of some columns do not fit
+// their cells, and programs read the definitions.
+func (c Column) Declared(kind, format string) Column {
+	c.Type, c.Format = kind, format
+	return c
+}
+
 // NameColumn is the column that every table has. A [Kind] names it only if it
 // does not come first.
 func NameColumn() Column {

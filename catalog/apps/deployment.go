@@ -27,7 +27,7 @@ func deployments() *catalog.Kind {
 			readyColumn(func(d *appsv1.Deployment) (ready, of int32) {
 				return d.Status.ReadyReplicas, numberOr(d.Spec.Replicas, 1)
 			}),
-			catalog.Number("Up-to-date", status["updatedReplicas"], func(d *appsv1.Deployment) int64 { return int64(d.Status.UpdatedReplicas) }),
+			catalog.Number("Up-to-date", status["updatedReplicas"], func(d *appsv1.Deployment) int64 { return int64(d.Status.UpdatedReplicas) }).Declared("string", ""),
 			catalog.Number("Available", status["availableReplicas"], func(d *appsv1.Deployment) int64 { return int64(d.Status.AvailableReplicas) }),
 		},
 		Selector: selector, Validate: validateDeployment, ValidateStatus: validateDeploymentStatus,

@@ -82,7 +82,7 @@ func cronJobs() *catalog.Kind {
 					return "True"
 				}
 				return "False"
-			}),
+			}).Declared("boolean", ""),
 			catalog.Number("Active", status["active"], func(c *batchv1.CronJob) int64 { return int64(len(c.Status.Active)) }),
 			catalog.Timed("Last Schedule", status["lastScheduleTime"], func(c *batchv1.CronJob, now time.Time) string {
 				if c.Status.LastScheduleTime == nil {

@@ -12,7 +12,7 @@
 //	K5  The status that a new object brings is dropped unless the kind says that
 //	    it counts, and an update does not change it; an update of the status
 //	    does not change the spec.
-//	K6  Cells are strings, int64s or bools, as the column says.
+//	K6  Cells are strings, int64s or bools, as the column says, but for a few columns that upstream declares otherwise.
 //	K7  Validate refuses an IntOrString of a type that there is not, with its field.
 //	K8  Each example, converted to each version and back, is what it was. Nothing panics in a
 //	    conversion, however strange the object.

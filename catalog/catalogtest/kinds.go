@@ -2,6 +2,7 @@ package catalogtest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -407,6 +408,14 @@ func use(t *testing.T, k *catalog.Kind, obj, old catalog.Object) {
 	apply(k.Terminating, obj)
 }
 
+// declared are the columns whose type does not fit their cells, as in upstream.
+var declared = map[string]struct{ column, cell string }{ //nolint:gochecknoglobals // a constant
+	"Count":      {"string", "int64"},
+	"Data":       {"string", "int64"},
+	"Suspend":    {"boolean", "string"},
+	"Up-to-date": {"string", "int64"},
+}
+
 func cells(t *testing.T, k *catalog.Kind, obj catalog.Object, now time.Time) { // K6
 	t.Helper()
 	for _, c := range k.Columns {
@@ -419,6 +428,9 @@ func cells(t *testing.T, k *catalog.Kind, obj catalog.Object, now time.Time) { /
 			ok = c.Type == "integer"
 		case bool:
 			ok = c.Type == "boolean"
+		}
+		if fits, differs := declared[c.Name]; differs && c.Type == fits.column {
+			ok = fmt.Sprintf("%T", cell) == fits.cell
 		}
 		if !ok {
 			t.Errorf("K6: column %q of type %q has a cell of type %T", c.Name, c.Type, cell)

@@ -25,7 +25,7 @@ func configMaps() *catalog.Kind {
 		Columns: []catalog.Column{
 			catalog.Number("Data", corev1.ConfigMap{}.SwaggerDoc()["data"], func(cm *corev1.ConfigMap) int64 {
 				return int64(len(cm.Data) + len(cm.BinaryData))
-			}),
+			}).Declared("string", ""),
 			catalog.Age(),
 		},
 	}

@@ -54,7 +54,7 @@ func events() *catalog.Kind {
 			catalog.Timed("First Seen", doc["firstTimestamp"], func(e *corev1.Event, now time.Time) string {
 				return catalog.Since(orMicro(e.FirstTimestamp, e.EventTime), now)
 			}).Wide(),
-			catalog.Number("Count", doc["count"], eventCount).Wide(),
+			catalog.Number("Count", doc["count"], eventCount).Wide().Declared("string", ""),
 			catalog.NameColumn().Wide(),
 		},
 		Fields: map[string]func(catalog.Object) string{

@@ -26,7 +26,7 @@ func secrets() *catalog.Kind {
 		Validate:         catalog.Validate(validateSecret),
 		Columns: []catalog.Column{
 			catalog.Text("Type", corev1.Secret{}.SwaggerDoc()["type"], func(s *corev1.Secret) string { return string(s.Type) }),
-			catalog.Number("Data", corev1.Secret{}.SwaggerDoc()["data"], func(s *corev1.Secret) int64 { return int64(len(s.Data)) }),
+			catalog.Number("Data", corev1.Secret{}.SwaggerDoc()["data"], func(s *corev1.Secret) int64 { return int64(len(s.Data)) }).Declared("string", ""),
 			catalog.Age(),
 		},
 		Fields: map[string]func(catalog.Object) string{

@@ -34,7 +34,7 @@ func volumeAttachments() *catalog.Kind {
 		}),
 		Validate: declared.With(catalog.Validate(validateAttachment), ""),
 		Columns: []catalog.Column{
-			catalog.Text("Attacher", spec["attacher"], func(a *storagev1.VolumeAttachment) string { return a.Spec.Attacher }),
+			catalog.Text("Attacher", spec["attacher"], func(a *storagev1.VolumeAttachment) string { return a.Spec.Attacher }).Declared("string", "name"),
 			catalog.Text("PV", source["persistentVolumeName"], func(a *storagev1.VolumeAttachment) string {
 				return orUnset(a.Spec.Source.PersistentVolumeName, "")
 			}),
