@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"regexp"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -89,11 +90,20 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	return serveBriefly(cmd, o, service)
 }
 
+// defaultValue is the part of the usage of a flag that has a default of one word, which is a value.
+var defaultValue = regexp.MustCompile(`\(default ([^ :A-Z)]+)\)`) //nolint:gochecknoglobals // a constant
+
 // flagValues returns the flags of a command with their values: those of settings as the cluster has them, whether they were
-// passed at this start or kept from an earlier one.
+// passed at this start or kept from an earlier one, or else the default. Settings that were not chosen are empty, so that a later
+// version can change the default: what that is now is known from the usage.
 func flagValues(cmd *cobra.Command, settled local.Settings) map[string]string {
 	all := map[string]string{}
-	note := func(f *pflag.Flag) { all[f.Name] = f.Value.String() }
+	note := func(f *pflag.Flag) {
+		all[f.Name] = f.Value.String()
+		if match := defaultValue.FindStringSubmatch(f.Usage); match != nil && all[f.Name] == "" {
+			all[f.Name] = match[1]
+		}
+	}
 	cmd.Flags().VisitAll(note)
 	kept := &cobra.Command{}
 	settingsFlags(kept, &local.Settings{})
