@@ -671,14 +671,12 @@ func verbOf(r *http.Request, p *path) string {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		switch {
-		case p.subresource != "":
-			return verbGet
+		case p.subresource != "" || p.name != "":
+			return verbGet // whatever the parameter watch is, as upstream: one object is watched by a field selector
 		case r.URL.RawQuery != "" && isTrue(r.URL.Query(), "watch"):
 			return verbWatch
-		case p.name == "":
-			return verbList
 		}
-		return verbGet
+		return verbList
 	case http.MethodPost:
 		return verbCreate
 	case http.MethodPut:

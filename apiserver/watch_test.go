@@ -153,6 +153,18 @@ func TestWatchStarts(t *testing.T) {
 	}
 }
 
+// TestOneObjectIsNotWatched gets an object with the parameter watch, which is for lists, as in upstream.
+func TestOneObjectIsNotWatched(t *testing.T) {
+	f := serve(t)
+	f.create(configMaps, configMap("a"))
+	resp := f.open(t.Context(), http.MethodGet, configMaps+"/a?watch=true", nil)
+	defer resp.Body.Close()
+	var got corev1.ConfigMap
+	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil || got.Kind != "ConfigMap" || got.Name != "a" {
+		t.Errorf("%+v, %v, want the object", got, err)
+	}
+}
+
 // The paths with /watch are deprecated, but served by upstream.
 func TestWatchByDeprecatedPath(t *testing.T) {
 	const prefix = "/api/v1/watch/namespaces/default/configmaps"
