@@ -18,7 +18,7 @@ import (
 // nodes. No packet comes to such a pod: the routes of this host lead elsewhere, possibly to another machine that has the
 // address, and users choose what the API server would send to it.
 //
-// In such a cluster the networks of pods are those of simulated nodes, except those that another kubelet has in its Node.
+// In such a cluster the networks of pods are those of simulated nodes, except the networks in the Node of another kubelet.
 func (c *cluster) inventedAddresses(objects forward.Objects) func(context.Context, netip.Addr) error {
 	if !c.Settings.Simulated() {
 		return nil

@@ -58,7 +58,7 @@ type Options struct {
 	// Certificate returns the client certificate by which other servers know this one.
 	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 
-	// Refuse returns an error for an address that is not dialed, beside those that never are. Nil means that there are none.
+	// Refuse returns an error for an address that is not dialed, beside the addresses that never are. Nil means that there are none.
 	Refuse func(context.Context, netip.Addr) error
 
 	// Dial connects to servers. Nil means that of a net.Dialer that refuses addresses that are not global unicast addresses.

@@ -50,7 +50,7 @@ type Options struct {
 	// Fail answers a request with an error.
 	Fail func(w http.ResponseWriter, r *http.Request, err error)
 
-	// Refuse returns an error for an address that is not dialed, beside those that never are. Nil means that there are none.
+	// Refuse returns an error for an address that is not dialed, beside the addresses that never are. Nil means that there are none.
 	Refuse func(context.Context, netip.Addr) error
 
 	// Dial connects to targets. Nil means that of a net.Dialer that refuses addresses that are not allowed.

@@ -67,7 +67,7 @@ type Resolver interface {
 type Options struct {
 	Services Resolver // nil means that no service can be reached
 
-	// Refuse returns an error for an address of a service that is not dialed, beside those that never are. Nil means that there
+	// Refuse returns an error for an address of a service that is not dialed, beside the addresses that never are. Nil means that there
 	// are none.
 	Refuse func(context.Context, netip.Addr) error
 
@@ -118,7 +118,7 @@ func New(c Config, opts Options) (*Client, error) {
 	return client, nil
 }
 
-// checkDialed keeps the clients of services from the addresses of the machine's own loopback and links, and from those that
+// checkDialed keeps the clients of services from the addresses of the machine's own loopback and links, and from the ones that
 // Refuse names: users choose the addresses of a service, by its endpoints or its external name.
 func (o *Options) checkDialed(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	a, err := netip.ParseAddrPort(address)
