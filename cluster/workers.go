@@ -109,7 +109,7 @@ func (c *cluster) controllers(p *controlPlane, caches *cache.Shared) (run.Stage,
 		Config: common, Selection: c.Settings.Controllers.Selection(),
 		Resources: stored, Served: []cache.Served{customResources(p.catalog), others.Served}, Others: others,
 		Metadata: routed{p.as(controllerManager), reading, p.aggregator},
-		Raw:      documents{p.server.HandlerAs(accountUser(manager.Autoscaler))}, Roots: c.authority,
+		Raw:      documents{server: p.server.HandlerAs(accountUser(manager.Autoscaler))}, Roots: c.authority,
 		Signer: p.credentials.tokens, Authority: c.authority, Pool: &pool,
 		PodNetworks: c.podPool(), Servers: c.servers(),
 	})
