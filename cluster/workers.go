@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -118,9 +117,10 @@ func (c *cluster) controllers(p *controlPlane, caches *cache.Shared) (run.Stage,
 
 // localDisk returns the provisioner of local volumes.
 func (c *cluster) localDisk(p *controlPlane, caches *cache.Shared) ([]run.Task, error) {
-	o := localdisk.Options{Client: p.as("system:sampan:local-provisioner"), Caches: caches, Log: c.Log}
+	user := auth.User{Name: "system:sampan:local-provisioner", Groups: []string{auth.GroupAuthenticated}}
+	o := localdisk.Options{Client: p.server.As(user), Caches: caches, Log: c.Log}
 	if c.real() {
-		o.Node, o.Root = c.Settings.NodeName, filepath.Join(c.Profile.DataDir, "volumes")
+		o.Node, o.Agents = c.Settings.NodeName, documents{server: p.server.HandlerAs(user), most: localdisk.MaxAnswer}
 	}
 	return localdisk.Tasks(o)
 }
@@ -309,7 +309,8 @@ func (c *cluster) realNode(api access, metrics ...prometheus.Collector) (*node.N
 	o.DevicePluginDir, o.KubeletPluginDir = filepath.Join(c.Profile.DataDir, "device-plugins"), kubeletPlugins
 	o.CSI = true
 	o.Seccomp.Root = filepath.Join(c.Profile.DataDir, "seccomp")
-	o.Handlers = map[string]http.Handler{"GET " + trace.AgentPath: c.tracer}
+	o.Handlers = localdisk.Handlers(filepath.Join(c.Profile.DataDir, "volumes"))
+	o.Handlers["GET "+trace.AgentPath] = c.tracer
 	if i := c.Settings.Images; i.CredentialConfig != "" {
 		if o.Images.Plugins, err = imagecredentials.Load(i.CredentialConfig, i.CredentialPrograms, c.Log); err != nil {
 			return nil, err

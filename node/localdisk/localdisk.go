@@ -3,9 +3,10 @@ package localdisk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"os"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,9 +19,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/names"
-	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
@@ -39,14 +38,20 @@ const (
 	finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 )
 
+// An API makes raw requests to the API server, as [client.REST] does. A failure is an API status error.
+type API interface {
+	Do(ctx context.Context, r client.RawRequest) (*http.Response, error)
+}
+
 // Options configures the provisioner. Client is required.
 type Options struct {
 	Client client.Interface
 	Caches *cache.Shared // caches for reading; nil means separate ones, over Client
 
-	// Node is the one node for which volumes are made, and Root the absolute path of the directory that holds them there.
-	// Both empty means every node, and that no directories are made: the nodes have no files.
-	Node, Root string
+	// Agents makes requests to the agents of nodes, through the subresource proxy of nodes, and Node is the node for claims whose
+	// class does not wait for the first consumer. Both empty means that no directories are made: the nodes have no files.
+	Agents API
+	Node   string
 
 	Log *slog.Logger // nil means slog.Default
 }
@@ -59,12 +64,17 @@ type provisioner struct {
 	nodes   *cache.Cache[*corev1.Node]
 	events  *client.Recorder
 	loop    *controller.Loop
+	turns   turns
 }
+
+// workers is the number of keys that are worked on at the same time. With the limit for each node, 64 nodes have to hang before
+// volumes of others are delayed. An idle loop has none.
+const workers = 64 * perNode
 
 // Tasks returns the provisioner, to be run together as one stage.
 func Tasks(opts Options) ([]run.Task, error) {
-	if (opts.Node == "") != (opts.Root == "") || opts.Root != "" && !filepath.IsAbs(opts.Root) {
-		return nil, fmt.Errorf("localdisk: node %q and directory %q: want both, the directory absolute, or neither", opts.Node, opts.Root)
+	if (opts.Node == "") != (opts.Agents == nil) {
+		return nil, fmt.Errorf("localdisk: Node is %q and Agents is %v: want both or neither", opts.Node, opts.Agents)
 	}
 	if opts.Log == nil {
 		opts.Log = slog.Default()
@@ -80,7 +90,7 @@ func Tasks(opts Options) ([]run.Task, error) {
 		events:  client.NewRecorder(opts.Client, Provisioner, "", opts.Log),
 	}
 	p.loop = controller.New(controller.Options{
-		Name: name, Reconcile: p.reconcile, Log: opts.Log,
+		Name: name, Reconcile: p.reconcile, Workers: workers, Log: opts.Log,
 		Needs: []<-chan struct{}{p.claims.Ready(), p.volumes.Ready(), p.classes.Ready(), p.nodes.Ready()},
 	})
 	p.claims.Subscribe(func(_, after *corev1.PersistentVolumeClaim) {
@@ -93,14 +103,25 @@ func Tasks(opts Options) ([]run.Task, error) {
 			p.loop.Add(controller.KeyOf(after))
 		}
 	})
+	p.nodes.Subscribe(func(before, after *corev1.Node) {
+		if before != nil && (after == nil || silence(before) != "" && silence(after) == "") {
+			p.loop.Add(controller.Key{Name: nodeKey + before.Name})
+		}
+	})
 	p.loop.Add(controller.Key{}) // the class
 	return []run.Task{caches, {Name: name + "-events", Run: p.events.Run}, p.loop.Task()}, nil
 }
 
+// nodeKey begins the keys of nodes. Names of volumes have no slash.
+const nodeKey = "node/"
+
 func (p *provisioner) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
+	node, isNode := strings.CutPrefix(key.Name, nodeKey)
 	switch {
 	case key.Name == "":
 		return controller.Result{}, p.class(ctx)
+	case isNode:
+		p.resume(node)
 	case key.Namespace == "":
 		if v, ok := p.volumes.Get("", key.Name); ok && p.over(v) {
 			return controller.Result{}, p.remove(ctx, v)
@@ -111,6 +132,20 @@ func (p *provisioner) reconcile(ctx context.Context, key controller.Key) (contro
 		}
 	}
 	return controller.Result{}, nil
+}
+
+// resume queues the claims and volumes of a node whose agent reports again, or which does not exist any more.
+func (p *provisioner) resume(node string) {
+	for _, c := range p.claims.List("") {
+		if p.ours(c) && p.where(c) == node {
+			p.loop.Add(controller.KeyOf(c))
+		}
+	}
+	for _, v := range p.volumes.List("") {
+		if p.over(v) && v.Annotations[volumefit.SelectedNode] == node {
+			p.loop.Add(controller.KeyOf(v))
+		}
+	}
 }
 
 // class creates the storage class of a cluster that has none.
@@ -130,24 +165,20 @@ func (p *provisioner) class(ctx context.Context) error {
 	return err
 }
 
-// ours reports whether a volume is to be made for a claim, on a node of ours. It is the binder that asks, by an annotation.
+// ours reports whether a volume is to be made for a claim. It is the binder that asks, by an annotation.
 func (p *provisioner) ours(c *corev1.PersistentVolumeClaim) bool {
 	return c.DeletionTimestamp == nil && c.Spec.VolumeName == "" && c.Annotations[volumefit.Provisioner] == Provisioner && p.where(c) != ""
 }
 
-// where returns on which of our nodes a claim's volume is to be: where the first consumer will run, or, if the class does not wait for
-// that, on the only one; "" if on none.
+// where returns on which node a claim's volume is to be: where the first consumer will run, or, if the class does not wait for
+// that, on the node of the options; "" if on none.
 func (p *provisioner) where(c *corev1.PersistentVolumeClaim) string {
-	node := c.Annotations[volumefit.SelectedNode]
-	if node == "" || p.Node == "" || p.Node == node {
-		return cmp.Or(node, p.Node)
-	}
-	return ""
+	return cmp.Or(c.Annotations[volumefit.SelectedNode], p.Node)
 }
 
 // over reports whether a volume of this provisioner has to be deleted, or is being deleted and has our finalizer.
 func (p *provisioner) over(v *corev1.PersistentVolume) bool {
-	if v.Annotations[volumefit.ProvisionedBy] != Provisioner || p.Node != "" && v.Annotations[volumefit.SelectedNode] != p.Node || v.Status.Phase == corev1.VolumeBound {
+	if v.Annotations[volumefit.ProvisionedBy] != Provisioner || p.Agents != nil && v.Annotations[volumefit.SelectedNode] == "" || v.Status.Phase == corev1.VolumeBound {
 		return false
 	}
 	released := v.Status.Phase == corev1.VolumeReleased && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
@@ -164,23 +195,40 @@ func (p *provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeC
 	if !ok || class.Provisioner != Provisioner {
 		return nil // the binder says so
 	}
+	chosen := c.Annotations[volumefit.SelectedNode] != ""
+	if !chosen && volumefit.Delays(class) {
+		return nil // the scheduler has to choose again
+	}
 	if why := refusal(c); why != "" {
 		p.events.Event(c, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %s", class.Name, why)
 		return nil
 	}
 	on := p.where(c)
-	host := on
-	if n, ok := p.nodes.Get("", on); ok && n.Labels[corev1.LabelHostname] != "" {
-		host = n.Labels[corev1.LabelHostname]
+	failed := func(err error) {
+		p.events.Event(c, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %v", class.Name, err)
 	}
-	p.events.Event(c, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", c.Namespace+"/"+c.Name)
-	path := filepath.Join("/", volume)
-	if p.Root != "" {
-		path = filepath.Join(p.Root, volume)
-		if err := makeDir(path); err != nil {
-			p.events.Event(c, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %v", class.Name, err)
+	var path, host string
+	if p.Agents == nil {
+		path, host = filepath.Join("/", volume), p.hostname(on)
+	} else {
+		made, err := p.ask(ctx, controller.KeyOf(c), on, func(ctx context.Context) (string, error) {
+			p.events.Event(c, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", c.Namespace+"/"+c.Name)
+			return p.make(ctx, on, volume)
+		})
+		switch {
+		case errors.Is(err, errWaiting):
+			return nil
+		case errors.Is(err, errNoNode) && chosen:
+			failed(err)
+			return p.reschedule(ctx, c)
+		case errors.As(err, new(*silentError)):
+			failed(err)
+			return nil // resume continues
+		case err != nil:
+			failed(err)
 			return err
 		}
+		path, host = made, on
 	}
 	v := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: volume, Finalizers: []string{finalizer}, Annotations: map[string]string{volumefit.ProvisionedBy: Provisioner, volumefit.SelectedNode: on}},
@@ -231,27 +279,43 @@ func refusal(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-func makeDir(path string) error {
-	if err := os.MkdirAll(path, 0o755); err != nil { //nolint:gosec // see the next step
-		return err
+// hostname returns the label by which volumes are bound to a node without files.
+func (p *provisioner) hostname(node string) string {
+	if n, ok := p.nodes.Get("", node); ok {
+		return cmp.Or(n.Labels[corev1.LabelHostname], node)
 	}
-	return os.Chmod(path, 0o777) //nolint:gosec // containers run as any user
+	return node
+}
+
+// reschedule asks the scheduler to choose another node for a claim, as upstream's provisioners do.
+func (p *provisioner) reschedule(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
+	next := c.DeepCopy()
+	delete(next.Annotations, volumefit.SelectedNode)
+	if _, err := client.PersistentVolumeClaims.Update(ctx, p.Client, next, ""); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove the node of persistentvolumeclaim %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return nil
 }
 
 // remove removes the directory of a volume, unless it is to be retained, and then the volume (D1, D3).
 func (p *provisioner) remove(ctx context.Context, v *corev1.PersistentVolume) error {
-	if p.Root != "" && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
-		if v.Spec.Local == nil || !strings.HasPrefix(v.Name, prefix) || v.Spec.Local.Path != filepath.Join(p.Root, v.Name) {
-			p.events.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "the path of volume %q is not below the directory of this provisioner", v.Name)
+	if p.Agents != nil && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+		on := v.Annotations[volumefit.SelectedNode]
+		_, err := p.ask(ctx, controller.KeyOf(v), on, func(ctx context.Context) (string, error) {
+			return "", p.removeDir(ctx, on, v)
+		})
+		switch {
+		case err == nil:
+		case errors.Is(err, errWaiting):
 			return nil
-		}
-		// A privileged pod may have mounted something in the volume.
-		err := mounts.UnmountBelow(v.Spec.Local.Path)
-		if err == nil {
-			err = removal.Tree(v.Spec.Local.Path)
-		}
-		if err != nil {
+		case errors.Is(err, errNoNode):
+			// The machine may have left the cluster, or may be gone.
+			p.events.Event(v, corev1.EventTypeWarning, "VolumeDirectoryLeft", "the volume is deleted without its directory: %v", err)
+		default:
 			p.events.Event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "%v", err)
+			if errors.As(err, new(*silentError)) || apierrors.IsConflict(err) {
+				return nil // resume continues; another try would not change the path
+			}
 			return err
 		}
 	}
