@@ -113,7 +113,7 @@ type Part struct {
 }
 
 // Read returns the result of some parts of a run. Each of them lists all tests of the suite. A test that more than one has run
-// has the result of the last one. Of the tests that are not conformance tests only those that ran are in it.
+// has the result of the last one. A test that is not a conformance test is in the result only if it ran.
 func Read(parts []Part) (Result, error) {
 	tests := map[string]Test{}
 	var r Result
