@@ -138,6 +138,9 @@ func warnOfPodStatus(p *corev1.Pod) (all []string) {
 
 func defaultPod(p *corev1.Pod) {
 	podspec.DefaultPod(&p.Spec)
+	if g := p.Spec.TerminationGracePeriodSeconds; g != nil && *g < 0 { // of pods alone, not of templates
+		p.Spec.TerminationGracePeriodSeconds = new(int64(1))
+	}
 	// The old single field and the list say the same.
 	s := &p.Status
 	switch {
