@@ -197,15 +197,15 @@ func (v *driverVolume) owned() bool {
 	return v.Ephemeral || slices.Contains(v.pv.Spec.AccessModes, corev1.ReadWriteOnce) || slices.Contains(v.pv.Spec.AccessModes, corev1.ReadWriteOncePod)
 }
 
-// usedAs checks that containers use a volume as what it is.
-func usedAs(pod *corev1.Pod, v *driverVolume) error {
+// usedAs checks that containers use a volume as what it is: a block device or a file system.
+func usedAs(pod *corev1.Pod, name string, block bool) error {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			if v.Block && slices.ContainsFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.at.Name }) {
-				return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", v.at.Name, corev1.PersistentVolumeBlock)
+			if block && slices.ContainsFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == name }) {
+				return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", name, corev1.PersistentVolumeBlock)
 			}
-			if !v.Block && slices.ContainsFunc(list[i].VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == v.at.Name }) {
-				return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", v.at.Name, corev1.PersistentVolumeFilesystem)
+			if !block && slices.ContainsFunc(list[i].VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == name }) {
+				return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", name, corev1.PersistentVolumeFilesystem)
 			}
 		}
 	}
@@ -218,7 +218,7 @@ func (n *Node) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume
 	if v.Block {
 		setUp, device = "MapVolume.MapPodDevice", "MapVolume.SetUpDevice"
 	}
-	if err := usedAs(pod, v); err != nil {
+	if err := usedAs(pod, v.at.Name, v.Block); err != nil {
 		return mountError(setUp, v.Name, err)
 	}
 	if err := n.csi.Hold(&v.Volume); err != nil {

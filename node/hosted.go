@@ -69,8 +69,13 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		return f.n.csi.Device(pod.UID, pv.Name), nil // its driver has made it
 	case pv.Spec.CSI != nil:
 		return f.n.csi.Path(pod.UID, pv.Name), nil // its driver has mounted it
-	case isBlock(pv):
+	case isBlock(pv) && pv.Spec.Local == nil:
 		return "", fmt.Errorf("PV %s has the unsupported volumeMode Block: want Filesystem", pv.Name)
+	case isBlock(pv):
+		if err := usedAs(pod, v.Name, true); err != nil {
+			return "", err
+		}
+		return pv.Spec.Local.Path, findDevice(pv.Spec.Local.Path)
 	case pv.Spec.HostPath != nil:
 		path := f.hostPath(pv.Spec.HostPath.Path)
 		return path, findHostPath(path, pv.Spec.HostPath.Type)
@@ -97,6 +102,20 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		return pv.Spec.Local.Path, volume.Own(pv.Spec.Local.Path, gid)
 	}
 	return pv.Spec.Local.Path, nil
+}
+
+// findDevice checks that a path is that of a block device.
+func findDevice(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("path %q does not exist", path)
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeDevice:
+		return fmt.Errorf("path %q is not a block device", path)
+	}
+	return nil
 }
 
 // hostPath returns the path on this machine of a path in a pod: what kubelet keeps in /var/lib/kubelet is in the agent's own

@@ -260,3 +260,24 @@ func TestOwnDoesNotLeaveTheVolume(t *testing.T) {
 		t.Errorf("a file outside of the volume has mode %v and group %d now", info.Mode(), s.Gid)
 	}
 }
+
+// TestCreatedSubpathHasTheModeOfTheVolume creates directories of a volume that every user may write.
+func TestCreatedSubpathHasTheModeOfTheVolume(t *testing.T) {
+	dir := t.TempDir()
+	const want = fs.ModeDir | fs.ModeSetgid | 0o777
+	if err := errors.Join(os.Chmod(dir, want), os.Mkdir(filepath.Join(dir, "a"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := volume.Subpath(dir, "a/b/c", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]fs.FileMode{"a": fs.ModeDir | fs.ModeSetgid | 0o700, "a/b": want, "a/b/c": want} {
+		if info, err := os.Stat(filepath.Join(dir, path)); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v, want %v", path, info.Mode(), err, want)
+		}
+	}
+}

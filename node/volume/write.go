@@ -189,7 +189,7 @@ func give(dir string, gid int, rights fs.FileMode) error {
 }
 
 // Subpath opens the part of the volume at dir that path names. If it does not exist and
-// the volume is writable, it is created as a directory. No link leads out of the volume,
+// the volume is writable, it is created as a directory with the mode of the volume, as by kubelet. No link leads out of the volume,
 // even if a container has put one there, and the found file is not opened for reading
 // or writing: it may be a FIFO without a writer, or a device. The returned file is a
 // handle for mounting; the caller closes it, and uses it in place of the path, which
@@ -202,12 +202,35 @@ func Subpath(dir, path string, writable bool) (*os.File, error) {
 	defer root.Close()
 	f, err := handle(dir, path)
 	if errors.Is(err, fs.ErrNotExist) && writable {
-		if err := root.MkdirAll(path, 0o755); err != nil { //nolint:gosec // containers run as any user
+		if err := makeLike(root, path); err != nil {
 			return nil, err
 		}
 		f, err = handle(dir, path)
 	}
 	return f, err
+}
+
+// makeLike creates the directories of a path that do not exist, each with the mode of the root, whatever the umask is.
+func makeLike(root *os.Root, path string) error {
+	info, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	mode := info.Mode() & (fs.ModePerm | fs.ModeSetgid | fs.ModeSticky)
+	made := "."
+	for name := range strings.SplitSeq(filepath.Clean(path), string(filepath.Separator)) {
+		made = filepath.Join(made, name)
+		switch err := root.Mkdir(made, mode.Perm()); {
+		case errors.Is(err, fs.ErrExist):
+		case err != nil:
+			return err
+		default:
+			if err := root.Chmod(made, mode); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // handle finds a file below dir without opening it.
