@@ -227,7 +227,11 @@ func (f *files) emptyDir(pod *corev1.Pod, dir string, e *corev1.EmptyDirVolumeSo
 		}
 		if !mounted {
 			fresh = true
-			if err := mountMedium(fileSystem, dir, "mode=0777,"+options); err != nil {
+			mode := "mode=0777,"
+			if fileSystem == "tmpfs" {
+				mode = "mode=1777," // that of the kernel, which kubelet keeps
+			}
+			if err := mountMedium(fileSystem, dir, mode+options); err != nil {
 				return fmt.Errorf("%s at %s: %w", fileSystem, dir, err)
 			}
 		}

@@ -75,3 +75,19 @@ func TestContainerGetsCDIDevices(t *testing.T) {
 	write(n.path("dynamic/gpu.example.com.json"), `{`)
 	refused(config("broken", "gpu.example.com/card=one"), "failed to parse CDI Spec")
 }
+
+// TestDevicesWorkAtAnyPath gives a container a device in /dev, and one in its root file system.
+func TestDevicesWorkAtAnyPath(t *testing.T) {
+	n := newNode(t)
+	n.start().withDemo()
+	k := n.kit()
+	p := k.PodConfig("devices")
+	pod := k.Pod(p)
+	for name, path := range map[string]string{"in-dev": "/dev/data", "in-root": "/mnt/deep/data"} {
+		c := k.ContainerConfig(name, "write", path, "word")
+		c.Devices = []*cri.Device{{HostPath: "/dev/null", ContainerPath: path, Permissions: "mrw"}}
+		if out := k.OutputOf(pod, p, c); strings.Contains(out, "denied") {
+			t.Errorf("writing to %s: %q", path, out)
+		}
+	}
+}

@@ -247,8 +247,15 @@ func (s *Spec) config(profile *Profile, dir string) (*configs.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		oci.Linux.Devices = append(slices.DeleteFunc(oci.Linux.Devices, func(o specs.LinuxDevice) bool { return o.Path == device.Path }), device)
 		oci.Linux.Resources.Devices = append(oci.Linux.Resources.Devices, rule)
+		if !strings.HasPrefix(path.Clean(device.Path), "/dev/") {
+			// The kernel opens no devices in the root file system (MS_NODEV).
+			oci.Mounts = append(oci.Mounts, specs.Mount{
+				Source: s.Devices[i].Source, Destination: device.Path, Type: "bind", Options: []string{"bind", "rprivate"},
+			})
+			continue
+		}
+		oci.Linux.Devices = append(slices.DeleteFunc(oci.Linux.Devices, func(o specs.LinuxDevice) bool { return o.Path == device.Path }), device)
 	}
 	s.Edits.apply(oci)
 	c, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{Spec: oci, NoNewKeyring: true})
