@@ -45,6 +45,7 @@ type Index struct {
 
 // A Config is the part of an image that says how containers are started.
 type Config struct {
+	User       string   `json:"User,omitempty"`
 	Env        []string `json:"Env,omitempty"`
 	Entrypoint []string `json:"Entrypoint,omitempty"`
 	Cmd        []string `json:"Cmd,omitempty"`

@@ -50,6 +50,7 @@ func standIns() []standIn {
 	return []standIn{
 		{[]string{"pause"}, run("/pause"), []string{"pause"}},
 		{[]string{"busybox"}, Config{Cmd: []string{"sh"}}, []string{"busybox"}},
+		{[]string{"nonroot"}, Config{User: "1234", Cmd: []string{"sh"}}, []string{"busybox"}},
 		{[]string{"nginx"}, serve("/usr/share/nginx/html"), []string{"busybox", "web"}},
 		{[]string{"httpd"}, serve("/usr/local/apache2/htdocs"), []string{"busybox", "web"}},
 		{[]string{"agnhost"}, Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}, []string{"debian", "agnhost"}},
