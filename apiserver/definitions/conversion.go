@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -206,6 +207,9 @@ func restored(from *unstructured.Unstructured, text []byte, to schema.GroupVersi
 	if errs := metavalidation.ValidateLabels(obj.GetLabels(), field.NewPath("metadata", "labels")); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
+	if errs := apivalidation.ValidateAnnotations(obj.GetAnnotations(), field.NewPath("metadata", "annotation")); len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
 	return obj, nil
 }
 
@@ -216,11 +220,11 @@ func textsOf(value any, name string) (map[string]any, error) {
 	}
 	all, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("metadata.%s of type %T in converted object", name, value)
+		return nil, fmt.Errorf("invalid metadata.%s of type %T in converted object", name, value)
 	}
 	for key, text := range all {
 		if _, ok := text.(string); !ok {
-			return nil, fmt.Errorf("metadata.%s[%s] of type %T in converted object", name, key, text)
+			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", name, key, text)
 		}
 	}
 	return all, nil

@@ -378,7 +378,10 @@ func TestBadConversions(t *testing.T) {
 		"version":  {object(func(o map[string]any) { o["apiVersion"] = "example.com/v1" }), "invalid groupVersion (expected example.com/v2, received example.com/v1)"},
 		"kind":     {object(func(o map[string]any) { o["kind"] = "X" }), "invalid kind (expected Widget, received X)"},
 		"metadata": {object(func(o map[string]any) { delete(o, "metadata") }), "missing metadata in converted object"},
-		"labels":   {object(func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{"a": 1} }), "metadata.labels[a] of type"},
+		"labels":   {object(func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{"a": 1} }), "metadata.labels[a] must be a string, but is int64 in converted object"},
+		"annotations": {object(func(o map[string]any) {
+			o["metadata"].(map[string]any)["annotations"] = map[string]any{"a b": "x"}
+		}), "metadata.annotation: Invalid value: \"a b\""},
 	}
 	h := &hook{}
 	s := open(t, h)
