@@ -471,3 +471,57 @@ func TestDeletionWhileObjectsAreCreated(t *testing.T) {
 		t.Errorf("%d objects of the definition before, %v", len(objs), err)
 	}
 }
+
+// A conversion webhook that is gone must not keep a definition forever: another conversion lets its objects go.
+func TestConversionChangesDuringDeletion(t *testing.T) {
+	h := &hook{}
+	s := open(t, h)
+	s.define(widgets("v1", converted))
+	obj := widget(v1, "a")
+	obj.SetFinalizers([]string{"example.com/kept"})
+	if _, err := s.Create(t.Context(), v1, "default", "", obj, metav1.CreateOptions{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	h.spoil = func(map[string]any) []byte { return nil }
+	s.change("widgets.example.com", func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Spec.Versions[0].Storage, d.Spec.Versions[1].Storage = false, true
+	})
+	release := func() error {
+		got, err := s.Get(t.Context(), v1, "default", "a", "")
+		if err != nil {
+			return err
+		}
+		obj := got.(*unstructured.Unstructured).DeepCopy()
+		obj.SetFinalizers(nil)
+		_, err = s.Update(t.Context(), v1, "default", "a", obj, metav1.UpdateOptions{}, "")
+		return err
+	}
+	if err := s.Delete(t.Context(), crds, "", "widgets.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.until("widgets.example.com", func(d *apiextensionsv1.CustomResourceDefinition) bool {
+		return is(d, apiextensionsv1.Terminating)
+	})
+	if err := release(); err == nil {
+		t.Error("an object was stored without its conversion")
+	}
+	s.change("widgets.example.com", func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+	})
+	for { // the change is noted, and then served
+		now := s.kinds.Snapshot()
+		err := release()
+		if err == nil || apierrors.IsNotFound(err) {
+			break
+		}
+		select {
+		case <-now.Replaced():
+		case <-t.Context().Done():
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Create(t.Context(), v1, "default", "", widget(v1, "b"), metav1.CreateOptions{}, ""); err == nil {
+		t.Error("an object was created in a definition that is being deleted")
+	}
+	s.gone("widgets.example.com")
+}

@@ -68,9 +68,9 @@ type Follower struct {
 	groups map[string]map[string]*entry // the same, by the group and the name
 
 	mu     sync.Mutex
-	ending map[types.UID]bool  // guarded by mu; definitions whose objects are being deleted
-	judged map[types.UID]int64 // guarded by mu; the generation of each definition that was judged last
-	next   chan struct{}       // guarded by mu; closed at the next judgement
+	ending map[types.UID]*catalog.Kind // guarded by mu; the kinds of definitions whose objects are being deleted, nil for a definition without
+	judged map[types.UID]int64         // guarded by mu; the generation of each definition that was judged last
+	next   chan struct{}               // guarded by mu; closed at the next judgement
 }
 
 // An entry is a definition.
@@ -80,6 +80,7 @@ type entry struct {
 	kind   *catalog.Kind // that is served; nil if none is
 	hook   Webhook       // of kind; nil if it has none
 	failed string        // why it has no kind although the names are accepted
+	ending bool          // its objects are being deleted
 }
 
 // summary returns what judgements of other definitions, and the next one of d, need of d. Schemas are most of a definition,
@@ -99,7 +100,7 @@ func New(o Options) *Follower {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Follower{opts: o, ready: make(chan struct{}), known: map[string]*entry{}, groups: map[string]map[string]*entry{}, ending: map[types.UID]bool{}, judged: map[types.UID]int64{}, next: make(chan struct{})}
+	return &Follower{opts: o, ready: make(chan struct{}), known: map[string]*entry{}, groups: map[string]map[string]*entry{}, ending: map[types.UID]*catalog.Kind{}, judged: map[types.UID]int64{}, next: make(chan struct{})}
 }
 
 // Use completes the options, before Run.
@@ -322,9 +323,10 @@ func (f *Follower) judge(ctx context.Context, g *run.Group, d *definition) error
 	before := e.stored
 	e.stored = summary(d)
 	if d.DeletionTimestamp != nil && apihelpers.CRDHasFinalizer(d, apiextensions.Finalizer) {
-		if e.kind == nil && established(d) {
+		if e.kind == nil && established(d) || e.kind != nil && respecified(before, e, d) {
 			f.install(d, e)
 		}
+		e.ending = true
 		return f.end(ctx, g, d, e.kind)
 	}
 	copied := *d
@@ -373,6 +375,16 @@ func (f *Follower) judge(ctx context.Context, g *run.Group, d *definition) error
 	return nil
 }
 
+// respecified reports whether the spec of a definition that is being deleted has changed, for example because its conversion
+// webhook is gone and its objects cannot be deleted without another one. The deletion itself makes one generation.
+func respecified(before *definition, e *entry, d *definition) bool {
+	judged := before.Generation
+	if !e.ending {
+		judged++
+	}
+	return d.Generation > judged
+}
+
 // write writes the status of d, whose spec is shared, unless the definition has changed in the meantime: then it is judged again.
 func (f *Follower) write(ctx context.Context, d *definition) error {
 	_, err := f.opts.API.Update(ctx, resource, "", d.Name, d.DeepCopy(), metav1.UpdateOptions{}, "status")
@@ -416,7 +428,7 @@ func (f *Follower) shadows(kind *catalog.Kind) bool {
 	return false
 }
 
-// install serves the kind of d in place of its present one.
+// install serves the kind of d in place of its present one. If that fails, a definition that is being deleted keeps its kind.
 func (f *Follower) install(d *definition, e *entry) {
 	fresh := &entry{stored: d}
 	f.build(d, fresh)
@@ -426,6 +438,12 @@ func (f *Follower) install(d *definition, e *entry) {
 	}
 	if e.failed = fresh.failed; fresh.kind == nil {
 		f.opts.Log.Warn("a custom resource is not served", "definition", d.Name, "err", fresh.failed)
+		if e.kind != nil && d.DeletionTimestamp != nil {
+			return // its objects are still to be deleted
+		}
+	}
+	if fresh.kind != nil && d.DeletionTimestamp != nil {
+		f.opts.Catalog.End(fresh.kind) // before it is served, so that no creation is let through
 	}
 	f.serve(e, fresh.kind, fresh.hook)
 }
@@ -519,8 +537,8 @@ func (f *Follower) webhook(c *apiextensionsv1.WebhookConversion) (Webhook, error
 // end deletes the objects of a definition that is being deleted, and then lets that go.
 func (f *Follower) end(ctx context.Context, g *run.Group, d *definition, kind *catalog.Kind) error {
 	f.mu.Lock()
-	busy := f.ending[d.UID]
-	f.ending[d.UID] = true
+	_, busy := f.ending[d.UID]
+	f.ending[d.UID] = kind
 	f.mu.Unlock()
 	if busy {
 		return nil
@@ -535,7 +553,7 @@ func (f *Follower) end(ctx context.Context, g *run.Group, d *definition, kind *c
 			f.mu.Unlock()
 		}()
 		for failures := 1; ctx.Err() == nil; failures++ {
-			err := run.Catch(func() error { return f.finalize(ctx, d.Name, d.UID, kind) })
+			err := run.Catch(func() error { return f.finalize(ctx, d.Name, d.UID, f.endingKind(d.UID)) })
 			if err == nil || ctx.Err() != nil {
 				return
 			}
@@ -545,6 +563,13 @@ func (f *Follower) end(ctx context.Context, g *run.Group, d *definition, kind *c
 		}
 	})
 	return nil
+}
+
+// endingKind returns the present kind of a definition that is being deleted: a change of the definition replaces it.
+func (f *Follower) endingKind(uid types.UID) *catalog.Kind {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ending[uid]
 }
 
 // finalize deletes all objects, waits until they are gone, and takes the finalizer away.
