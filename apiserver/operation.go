@@ -136,7 +136,10 @@ func (t *target) accept(body runtime.Object) (catalog.Object, error) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.kind.Kind))
 	}
 	hub, err := t.kind.Accept(obj)
-	if err != nil {
+	switch {
+	case err != nil && t.kind.Untyped():
+		return nil, err // the conversion webhook has failed, which is not a fault of the client
+	case err != nil:
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return hub, nil

@@ -394,6 +394,9 @@ func TestBadConversions(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.fault) {
 				t.Errorf("error %v, want %q", err, tt.fault)
 			}
+			if _, err := s.Create(t.Context(), v2, "default", "", widget(v2, "a"), metav1.CreateOptions{}, ""); err == nil || apierrors.IsBadRequest(err) {
+				t.Errorf("creation: %v, want a fault of the server", err)
+			}
 			for _, err := range s.Watch(t.Context(), v2, "default", metav1.ListOptions{}) {
 				if err == nil || !strings.Contains(err.Error(), tt.fault) {
 					t.Errorf("watch: %v, want %q", err, tt.fault)
