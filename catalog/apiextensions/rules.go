@@ -175,7 +175,7 @@ func (r rules) spec(s *spec) (errs field.ErrorList) {
 	errs = append(errs, checkSubresources(s.Subresources, at.Child("subresources"))...)
 	errs = append(errs, checkColumns(s.AdditionalPrinterColumns, at.Child("additionalPrinterColumns"))...)
 	if len(s.SelectableFields) > 0 {
-		if s.Validation == nil {
+		if s.Validation == nil || s.Validation.OpenAPIV3Schema == nil {
 			errs = append(errs, field.Invalid(at.Child("selectableFields"), "", "may only be set when validations.schema is included"))
 		} else {
 			errs = append(errs, r.selectable(s.SelectableFields, s.Validation, at, "")...)
