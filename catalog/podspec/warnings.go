@@ -47,6 +47,13 @@ const (
 	InHostnames = "Pod names and hostnames"
 )
 
+// A user who gets mostWarnings has enough of them: an answer has room for 4 KiB. What is compared with each other is compared up to
+// mostCompared of a kind: a pod can have a hundred thousand ports.
+const (
+	mostWarnings = 256
+	mostCompared = 1000
+)
+
 // A warner collects warnings.
 type warner struct {
 	meta  *metav1.ObjectMeta
@@ -96,15 +103,16 @@ func TermWarnings(t *corev1.NodeSelectorTerm, preferred bool, at *field.Path) (a
 // ClaimWarnings returns warnings about the spec of a claim.
 func ClaimWarnings(s *corev1.PersistentVolumeClaimSpec, at *field.Path) []string {
 	w := warner{}
-	at = at.Child("resources")
-	w.warnOfFraction(s.Resources.Requests, corev1.ResourceStorage, at.Child("requests"))
-	w.warnOfFraction(s.Resources.Limits, corev1.ResourceStorage, at.Child("limits"))
+	whole := func() *field.Path { return at }
+	w.warnOfFraction(s.Resources.Requests, corev1.ResourceStorage, whole, "resources", "requests")
+	w.warnOfFraction(s.Resources.Limits, corev1.ResourceStorage, whole, "resources", "limits")
 	return w.all
 }
 
-func (w *warner) warnOfFraction(list corev1.ResourceList, name corev1.ResourceName, at *field.Path) {
+// warnOfFraction warns of a list that is at a path below another one.
+func (w *warner) warnOfFraction(list corev1.ResourceList, name corev1.ResourceName, at func() *field.Path, below ...string) {
 	if q, ok := list[name]; ok && q.MilliValue()%1000 != 0 {
-		w.warn(at.Key(string(name)), "fractional byte value %q is invalid, must be an integer", q.String())
+		w.warn(at().Child(below[0], below[1:]...).Key(string(name)), "fractional byte value %q is invalid, must be an integer", q.String())
 	}
 }
 
@@ -116,8 +124,8 @@ func (w *warner) warnOfPlacement() {
 			w.warn(w.inner.Child("nodeSelector").Key(key), "%s", old)
 		}
 	}
-	affinity := w.inner.Child("affinity")
 	if a := nodeAffinity(w.spec); a != nil {
+		affinity := w.inner.Child("affinity")
 		for i := range requiredTerms(a) {
 			w.all = append(w.all, TermWarnings(&requiredTerms(a)[i], false, affinity.Child("nodeAffinity", required, "nodeSelectorTerms").Index(i))...)
 		}
@@ -138,6 +146,7 @@ func (w *warner) warnOfPlacement() {
 	if w.spec.Affinity == nil {
 		return
 	}
+	affinity := w.inner.Child("affinity")
 	if a := w.spec.Affinity.PodAffinity; a != nil {
 		w.warnOfTerms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution, affinity.Child("podAffinity"))
 	}
@@ -160,6 +169,9 @@ func (w *warner) warnOfTerms(must []corev1.PodAffinityTerm, should []corev1.Weig
 }
 
 func (w *warner) warnOfAnnotations() {
+	if len(w.meta.Annotations) == 0 {
+		return
+	}
 	at := w.at.Child("metadata", "annotations")
 	for _, old := range [][2]string{
 		{"scheduler.alpha.kubernetes.io/critical-pod", `non-functional in v1.16+; use the "priorityClassName" field instead`},
@@ -182,12 +194,13 @@ const (
 
 func (w *warner) warnOfVolumes() {
 	for i := range w.spec.Volumes {
-		v, at := &w.spec.Volumes[i], w.inner.Child("volumes").Index(i)
+		v := &w.spec.Volumes[i]
 		for _, old := range OldVolumes(&v.VolumeSource) {
-			w.warn(at.Child(old.Field), "%s", old.Why)
+			w.warn(w.inner.Child("volumes").Index(i).Child(old.Field), "%s", old.Why)
 		}
 		if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
-			w.all = append(w.all, ClaimWarnings(&v.Ephemeral.VolumeClaimTemplate.Spec, at.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
+			at := w.inner.Child("volumes").Index(i).Child("ephemeral", "volumeClaimTemplate", "spec")
+			w.all = append(w.all, ClaimWarnings(&v.Ephemeral.VolumeClaimTemplate.Spec, at)...)
 		}
 	}
 	w.all = append(w.all, overlaps(w.spec.Volumes)...)
@@ -254,52 +267,62 @@ func (w *warner) warnOfLists() {
 		}
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-		w.warnOfFraction(w.spec.Overhead, name, w.inner.Child("overhead"))
+		w.warnOfFraction(w.spec.Overhead, name, func() *field.Path { return w.inner }, "overhead")
 	}
 }
 
-// containers yields all containers with their paths.
-func (w *warner) containers(yield func(*corev1.Container, *field.Path) bool) {
-	for i := range w.spec.InitContainers {
-		if !yield(&w.spec.InitContainers[i], w.inner.Child("initContainers").Index(i)) {
+// containers yields all containers with what returns their paths: most need none.
+func (w *warner) containers(yield func(*corev1.Container, func() *field.Path) bool) {
+	list, index := "initContainers", 0
+	at := func() *field.Path { return w.inner.Child(list).Index(index) }
+	for index = range w.spec.InitContainers {
+		if !yield(&w.spec.InitContainers[index], at) {
 			return
 		}
 	}
-	for i := range w.spec.Containers {
-		if !yield(&w.spec.Containers[i], w.inner.Child("containers").Index(i)) {
+	list = "containers"
+	for index = range w.spec.Containers {
+		if !yield(&w.spec.Containers[index], at) {
 			return
 		}
 	}
-	for i := range w.spec.EphemeralContainers {
-		if !yield((*corev1.Container)(&w.spec.EphemeralContainers[i].EphemeralContainerCommon), w.inner.Child("ephemeralContainers").Index(i)) {
+	list = "ephemeralContainers"
+	for index = range w.spec.EphemeralContainers {
+		if !yield((*corev1.Container)(&w.spec.EphemeralContainers[index].EphemeralContainerCommon), at) {
 			return
 		}
 	}
 }
 
 func (w *warner) warnOfContainers() {
-	annotations := w.at.Child("metadata", "annotations")
+	annotations := func() *field.Path { return w.at.Child("metadata", "annotations") }
 	for c, at := range w.containers {
 		if key := corev1.SeccompContainerAnnotationKeyPrefix + c.Name; w.has(key) && (c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil) {
-			w.warn(annotations.Key(key), oldSeccomp)
+			w.warn(annotations().Key(key), oldSeccomp)
 		}
 		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
 		if w.at != nil && w.has(key) && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) && !sameAppArmor(w.meta.Annotations[key], w.spec.SecurityContext) {
-			w.warn(annotations.Key(key), oldAppArmor)
+			w.warn(annotations().Key(key), oldAppArmor)
 		}
 		for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-			w.warnOfFraction(c.Resources.Limits, name, at.Child("resources", "limits"))
-			w.warnOfFraction(c.Resources.Requests, name, at.Child("resources", "requests"))
+			w.warnOfFraction(c.Resources.Limits, name, at, "resources", "limits")
+			w.warnOfFraction(c.Resources.Requests, name, at, "resources", "requests")
 		}
-		seen := map[string]bool{}
-		for i, e := range c.Env {
-			itself := "$(" + e.Name + ")"
-			if seen[e.Name] && (e.ValueFrom != nil || e.Value == itself || !strings.Contains(e.Value, itself)) {
-				w.warn(at.Child("env").Index(i), "hides previous definition of %q, which may be dropped when using apply", e.Name)
+		seen := make(map[string]bool, len(c.Env))
+		for i := range c.Env {
+			e := &c.Env[i]
+			if seen[e.Name] && hides(e) {
+				w.warn(at().Child("env").Index(i), "hides previous definition of %q, which may be dropped when using apply", e.Name)
 			}
 			seen[e.Name] = true
 		}
 	}
+}
+
+// hides reports whether a variable does not use the one of the same name before it.
+func hides(e *corev1.EnvVar) bool {
+	itself := "$(" + e.Name + ")"
+	return e.ValueFrom != nil || e.Value == itself || !strings.Contains(e.Value, itself)
 }
 
 func (w *warner) has(annotation string) bool {
@@ -330,9 +353,13 @@ func (w *warner) warnOfPorts() {
 	}
 	all, names := map[string][]placed{}, map[string]*field.Path{}
 	var named []string
+	ports := 0
 	for c, at := range w.containers {
+		if ports += len(c.Ports); ports > mostCompared {
+			return
+		}
 		for i, p := range c.Ports {
-			at := at.Child("ports").Index(i)
+			at := at().Child("ports").Index(i)
 			if p.HostIP != "" && p.HostPort == 0 {
 				w.warn(at, "hostIP set without hostPort: %+v", p)
 			}
@@ -340,6 +367,7 @@ func (w *warner) warnOfPorts() {
 			for _, other := range all[key] {
 				o := other.port
 				switch {
+				case len(w.all) >= mostWarnings:
 				case p.HostIP == o.HostIP && p.HostPort == o.HostPort:
 					w.warn(at, "duplicate port definition with %s", other.at)
 				case p.HostPort == 0 || o.HostPort == 0:
