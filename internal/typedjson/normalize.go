@@ -101,6 +101,20 @@ func ruleOf(p *plan) rule {
 	return byForm
 }
 
+// refersOf returns whether values of a plan begin with a pointer: texts, lists, maps and pointers do. One that is nil is no text or
+// list, and no map.
+func refersOf(p *plan) bool {
+	if p.rule != byForm {
+		return false
+	}
+	switch p.write {
+	case text, blob, pointer, list, dictionary, stringMap:
+		return true
+	case foreign, boolean, integer, cardinal, record, own:
+	}
+	return false
+}
+
 // normalize returns whether it wrote to the value itself.
 func normalize(p *plan, at unsafe.Pointer) (changed bool, err error) {
 	switch p.rule {
@@ -279,7 +293,7 @@ func normalizeDictionary(p *plan, m reflect.Value) (changed bool, err error) {
 func normalizeRecord(p *plan, at unsafe.Pointer) (changed bool, err error) {
 	for i := range p.fields {
 		f := &p.fields[i]
-		if f.plan.rule == nothing {
+		if f.plan.rule == nothing || f.plan.refers && *(*unsafe.Pointer)(unsafe.Add(at, f.offset)) == nil {
 			continue
 		}
 		wrote, err := normalize(f.plan, unsafe.Add(at, f.offset))

@@ -43,6 +43,7 @@ type plan struct {
 
 	read, write form
 	rule        rule // of Normalize
+	refers      bool // a value begins with a pointer, and Normalize has nothing to do if that is nil
 	trusted     func(p unsafe.Pointer) ([]byte, error)
 }
 
@@ -138,6 +139,7 @@ func arrange(t reflect.Type, fresh map[reflect.Type]*plan) *plan {
 			p.read, p.write = foreign, foreign // a named pointer type
 		}
 		p.rule = ruleOf(p)
+		p.refers = refersOf(p)
 		return p // pointers have the methods of their elements
 	}
 	switch at := reflect.PointerTo(t); {
@@ -156,6 +158,7 @@ func arrange(t reflect.Type, fresh map[reflect.Type]*plan) *plan {
 		p.write = foreign
 	}
 	p.rule = ruleOf(p)
+	p.refers = refersOf(p)
 	return p
 }
 
