@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -125,7 +126,7 @@ func DecodeConfiguration(body []byte, v Validation) (config map[string]any, warn
 			return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 		}
 	}
-	if err := checkDepth(body, deepestUntyped); err != nil {
+	if err := checkExtent(body, deepestUntyped, math.MaxInt); err != nil {
 		return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 	}
 	more, err := kjson.UnmarshalStrict(body, &config)
@@ -160,11 +161,8 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 		}
 	case JSON:
 	}
-	if err := checkDepth(body, deepest); err != nil {
+	if err := checkExtent(body, deepest, mostObjects); err != nil {
 		return got, nil, err
-	}
-	if manyObjects(body) {
-		return got, nil, errManyObjects
 	}
 	if err := checkQuantitiesJSON(body, obj); err != nil {
 		return got, nil, err
@@ -196,16 +194,18 @@ const deepest = 100
 // time for the managed fields of an object grows with the square of its depth.
 const deepestUntyped = 500
 
-// checkDepth returns an error if a JSON document is nested in more than so many levels.
-func checkDepth(document []byte, levels int) error {
-	if deeper(document, levels) {
-		return fmt.Errorf("the document is nested more than %d levels deep", levels)
-	}
-	return nil
-}
+// mostObjects is how many objects and lists, or messages, a document of a kind with a Go type can have. "{}" in a list of
+// containers becomes 700 bytes, and their validation, defaults and managed fields several times as much: without a limit a body of
+// 3 MB takes gigabytes.
+const mostObjects = 100_000
 
-// deeper reports whether objects and lists are nested in more levels than that.
-func deeper(document []byte, levels int) bool {
+var errManyObjects = fmt.Errorf("the document has more than %d objects and lists", mostObjects)
+
+// checkExtent returns an error if a JSON document is nested in more than so many levels, or has more than so many objects and lists.
+func checkExtent(document []byte, levels, objects int) error {
+	if bytes.Count(document, []byte("{"))+bytes.Count(document, []byte("[")) <= min(levels, objects) {
+		return nil // as nearly all: the signs of texts are counted, too
+	}
 	level, text := 0, false
 	for i := 0; i < len(document); i++ {
 		switch c := document[i]; {
@@ -216,39 +216,16 @@ func deeper(document []byte, levels int) bool {
 		case text:
 		case c == '{' || c == '[':
 			if level++; level > levels {
-				return true
+				return fmt.Errorf("the document is nested more than %d levels deep", levels)
+			}
+			if objects--; objects < 0 {
+				return errManyObjects
 			}
 		case c == '}' || c == ']':
 			level--
 		}
 	}
-	return false
-}
-
-// mostObjects is how many objects and lists, or messages, a document of a kind with a Go type can have. "{}" in a list of
-// containers becomes 700 bytes, and their validation, defaults and managed fields several times as much: without a limit a body of
-// 3 MB takes gigabytes.
-const mostObjects = 100_000
-
-var errManyObjects = fmt.Errorf("the document has more than %d objects and lists", mostObjects)
-
-// manyObjects reports whether a JSON document has more objects and lists than that.
-func manyObjects(document []byte) bool {
-	if len(document) < 2*mostObjects {
-		return false
-	}
-	n, text := 0, false
-	for i := 0; i < len(document); i++ {
-		switch c := document[i]; {
-		case text && c == '\\':
-			i++
-		case c == '"':
-			text = !text
-		case !text && (c == '{' || c == '['):
-			n++
-		}
-	}
-	return n > mostObjects
+	return nil
 }
 
 // kindOf returns the kind that an object names. It is an error if its apiVersion is not one.

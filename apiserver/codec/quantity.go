@@ -135,32 +135,38 @@ func checkQuantitiesProtobuf(body []byte, obj any) error {
 }
 
 // mayHaveLargeQuantity reports whether b has an "e" after a digit or a point and before four
-// digits, with or without a sign, or many digits in a row.
+// digits, with or without a sign, or many digits in a row. It looks at every fourth byte, as both have four digits or points in a row.
 func mayHaveLargeQuantity(b []byte) bool {
-	row := 0 // digits and points right before b[i]
-	for i := 1; i < len(b); i++ {
-		if b[i] == '.' || isDigit(b[i]) {
-			if row++; row >= longestQuantity-2 { // without a sign and the first digit
-				return true
-			}
+	for i := 3; i < len(b); i += 4 {
+		if !inNumber(b[i]) {
 			continue
 		}
-		row = 0
-		if b[i]|0x20 != 'e' || b[i-1] != '.' && !isDigit(b[i-1]) {
-			continue
+		from, to := i, i+1
+		for from > 0 && inNumber(b[from-1]) {
+			from--
 		}
-		at := i + 1
-		if at < len(b) && (b[at] == '+' || b[at] == '-') {
-			at++
+		for to < len(b) && inNumber(b[to]) {
+			to++
 		}
-		if at+4 <= len(b) && isDigit(b[at]) && isDigit(b[at+1]) && isDigit(b[at+2]) && isDigit(b[at+3]) {
+		if to-from >= longestQuantity-2 || to-from >= 4 && afterExponent(b[:from]) && !bytes.Contains(b[from:from+4], []byte(".")) {
 			return true
 		}
+		i = to - 1 // what follows is in no number
 	}
 	return false
 }
 
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+// inNumber reports whether c is a digit or a point.
+func inNumber(c byte) bool { return '0' <= c && c <= '9' || c == '.' }
+
+// afterExponent reports whether b ends with an "e" after a digit or a point, with or without a sign.
+func afterExponent(b []byte) bool {
+	if n := len(b); n > 0 && (b[n-1] == '+' || b[n-1] == '-') {
+		b = b[:n-1]
+	}
+	n := len(b)
+	return n > 1 && b[n-1]|0x20 == 'e' && inNumber(b[n-2])
+}
 
 // checkQuantity checks one quantity as it is written. Text that is none is left to the parser.
 func checkQuantity(text, path string) error {

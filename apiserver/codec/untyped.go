@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -62,7 +63,7 @@ const deepestRecord = deepestUntyped + 50
 func newUntyped(kind *catalog.Kind, obj *unstructured.Unstructured) (*Item, error) {
 	text, err := record(obj)
 	if err == nil {
-		err = checkDepth(text, deepestRecord)
+		err = checkExtent(text, deepestRecord, math.MaxInt)
 	}
 	if err != nil {
 		return nil, cannotBeHandled(kind.GroupVersionKind, kind.GroupVersionKind, err)
@@ -339,7 +340,7 @@ func (e Encoding) decodeBody(body []byte, obj *unstructured.Unstructured, want s
 		}
 	case JSON:
 	}
-	if err := checkDepth(body, deepestUntyped); err != nil {
+	if err := checkExtent(body, deepestUntyped, math.MaxInt); err != nil {
 		return nil, cannotBeHandled(want, want, err)
 	}
 	content, ok := typedjson.UnmarshalContent(body)
