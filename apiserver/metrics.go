@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -121,7 +122,7 @@ func newMetrics(limits *fairness.Limits, levels prometheus.Collector, objects pr
 		authentication: histogram("authentication_duration_seconds", "Time that authentication took.", prometheus.ExponentialBuckets(.001, 2, 15), "result"),
 		authorizations: counter("authorization_attempts_total", "Decisions about requests.", "result"),
 		authorization:  histogram("authorization_duration_seconds", "Time that authorization took.", prometheus.ExponentialBuckets(.001, 2, 15), "result"),
-		admissions:     newAdmissions(),
+		admissions:     &admissions{},
 		series:         map[counted]*series{},
 	}
 	for i, result := range []string{"success", "failure", "error"} {
@@ -315,64 +316,101 @@ func (o objectCounts) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// admissions measures the admission plug-ins.
-type admissions struct {
-	step       *prometheus.HistogramVec
-	controller *prometheus.HistogramVec
+// admissions measures the admission plug-ins: each write passes some thirty of them.
+type admissions struct{ meters []*admissionMeter }
 
-	mu     sync.RWMutex
-	series map[admission.Observation]prometheus.Observer // guarded by mu; by observations without their time
+// An admissionMeter measures one plug-in, or all together, in one step.
+type admissionMeter struct {
+	plugin string // empty for all together
+	step   string
+	series [4][2]atomic.Pointer[durations] // by operation and whether the write was rejected; nil before the first
 }
 
-func newAdmissions() *admissions {
-	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.005, .025, .1, .5, 1, 2.5}}, labels)
+// The operations of admission, in the order of the series of a meter.
+var admissionOperations = [4]admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect} //nolint:gochecknoglobals // a constant
+
+// durations is a histogram of times.
+type durations struct {
+	counts [len(admissionBounds) + 1]atomic.Uint64
+	sum    atomic.Int64 // in nanoseconds
+}
+
+// admissionBounds are the upper bounds of the buckets, as upstream has them; the last bucket has none.
+var admissionBounds = [...]time.Duration{ //nolint:gochecknoglobals // a constant
+	5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
+}
+
+var (
+	descAdmissionStep = prometheus.NewDesc("apiserver_admission_step_admission_duration_seconds", //nolint:gochecknoglobals // a constant
+		"Time that all admission plug-ins took together for a write.", []string{"operation", "rejected", "type"}, nil)
+	descAdmissionController = prometheus.NewDesc("apiserver_admission_controller_admission_duration_seconds", //nolint:gochecknoglobals // a constant
+		"Time that an admission plug-in took for a write.", []string{"name", "operation", "rejected", "type"}, nil)
+)
+
+// meter returns the meter of a plug-in in a step. It is not safe for concurrent use with itself or Collect.
+func (a *admissions) meter(plugin string, validates bool) admission.Meter {
+	m := &admissionMeter{plugin: plugin, step: "admit"}
+	if validates {
+		m.step = "validate"
 	}
-	return &admissions{
-		step:       histogram("apiserver_admission_step_admission_duration_seconds", "Time that all admission plug-ins took together for a write.", "operation", "rejected", "type"),
-		controller: histogram("apiserver_admission_controller_admission_duration_seconds", "Time that an admission plug-in took for a write.", "name", "operation", "rejected", "type"),
-		series:     map[admission.Observation]prometheus.Observer{},
+	a.meters = append(a.meters, m)
+	return m.observe
+}
+
+func (m *admissionMeter) observe(operation admission.Operation, rejected bool, took time.Duration) {
+	outcomes := &m.series[slices.Index(admissionOperations[:], operation)]
+	at := &outcomes[0]
+	if rejected {
+		at = &outcomes[1]
 	}
+	d := at.Load()
+	if d == nil {
+		at.CompareAndSwap(nil, &durations{})
+		d = at.Load()
+	}
+	bucket := 0
+	for bucket < len(admissionBounds) && took > admissionBounds[bucket] {
+		bucket++
+	}
+	d.counts[bucket].Add(1)
+	d.sum.Add(int64(took))
 }
 
 // Describe implements [prometheus.Collector].
 func (a *admissions) Describe(to chan<- *prometheus.Desc) {
-	a.step.Describe(to)
-	a.controller.Describe(to)
+	to <- descAdmissionStep
+	to <- descAdmissionController
 }
 
 // Collect implements [prometheus.Collector].
 func (a *admissions) Collect(to chan<- prometheus.Metric) {
-	a.step.Collect(to)
-	a.controller.Collect(to)
+	for _, m := range a.meters {
+		for i := range m.series {
+			for rejected := range m.series[i] {
+				d := m.series[i][rejected].Load()
+				if d == nil {
+					continue
+				}
+				labels := []string{string(admissionOperations[i]), strconv.FormatBool(rejected == 1), m.step}
+				if m.plugin == "" {
+					to <- d.metric(descAdmissionStep, labels...)
+				} else {
+					to <- d.metric(descAdmissionController, append([]string{m.plugin}, labels...)...)
+				}
+			}
+		}
+	}
 }
 
-func (a *admissions) observe(o admission.Observation) {
-	took := o.Took.Seconds()
-	o.Took = 0
-	a.mu.RLock()
-	known := a.series[o]
-	a.mu.RUnlock()
-	if known == nil {
-		known = a.add(o)
+// metric returns what was observed so far.
+func (d *durations) metric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
+	count, buckets := uint64(0), map[float64]uint64{}
+	sum := time.Duration(d.sum.Load())
+	for i := range d.counts {
+		count += d.counts[i].Load()
+		if i < len(admissionBounds) {
+			buckets[admissionBounds[i].Seconds()] = count
+		}
 	}
-	known.Observe(took)
-}
-
-func (a *admissions) add(o admission.Observation) prometheus.Observer {
-	step := "admit"
-	if o.Validates {
-		step = "validate"
-	}
-	labels := []string{string(o.Operation), strconv.FormatBool(o.Rejected), step}
-	var s prometheus.Observer
-	if o.Plugin == "" {
-		s = a.step.WithLabelValues(labels...)
-	} else {
-		s = a.controller.WithLabelValues(append([]string{o.Plugin}, labels...)...)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.series[o] = s
-	return s
+	return prometheus.MustNewConstHistogram(desc, count, sum.Seconds(), buckets, labels...)
 }

@@ -112,7 +112,7 @@ func New(opts Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	chain.Observe(s.metrics.admissions.observe)
+	chain.Measure(s.metrics.admissions.meter)
 	s.streams, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Run; a watch may come before
 	return s, nil
 }

@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -190,48 +189,65 @@ type Validator interface {
 
 // A Chain has the plug-ins of a server, in the order in which they are asked.
 type Chain struct {
-	mutators   []Mutator
+	mutators   []asked[Mutator]
 	again      int // how many of the mutators are asked a second time if one of them wants it
-	validators []Validator
-	observe    func(Observation)
+	validators []asked[Validator]
+	measured   bool
+	admit      Meter // of all mutators together
+	validate   Meter // of all validators together
 }
 
-// An Observation is how long a plug-in took for one write, or all plug-ins together.
-type Observation struct {
-	Plugin    string // empty for all plug-ins together
-	Validates bool   // otherwise it admits
-	Operation Operation
-	Rejected  bool
-	Took      time.Duration
+// An asked plug-in is one with its meter, which is nil if the chain is not measured.
+type asked[P Plugin] struct {
+	plugin P
+	meter  Meter
 }
 
-// Observe makes the chain report what its plug-ins take to a function, which must not block. It is called before the chain
-// is used.
-func (c *Chain) Observe(observe func(Observation)) { c.observe = observe }
+// A Meter learns how long a plug-in took for one write, or all plug-ins together. It must not block.
+type Meter func(operation Operation, rejected bool, took time.Duration)
 
-// timed calls the plug-ins one after the other and reports how long they took.
-func timed[P Plugin](c *Chain, a *Attributes, validates bool, plugins iter.Seq[P], call func(P) error) error {
-	if c.observe == nil {
-		for p := range plugins {
-			if err := call(p); err != nil {
-				return err
+// Measure makes the chain report what its plug-ins take to meters: one for each plug-in that admits or validates, and one without
+// a name for all of them together. It is called before the chain is used.
+func (c *Chain) Measure(meter func(plugin string, validates bool) Meter) {
+	c.measured = true
+	c.admit, c.validate = meter("", false), meter("", true)
+	for i := range c.mutators {
+		c.mutators[i].meter = meter(c.mutators[i].plugin.Name(), false)
+	}
+	for i := range c.validators {
+		c.validators[i].meter = meter(c.validators[i].plugin.Name(), true)
+	}
+}
+
+// ask calls the plug-ins one after the other, up to the first that refuses. It reports how long each of them took, and returns how
+// long all did; without a start nothing is measured.
+func ask[P Plugin](plugins []asked[P], a *Attributes, start time.Time, call func(P) error) (took time.Duration, err error) {
+	if start.IsZero() {
+		for i := range plugins {
+			if err := call(plugins[i].plugin); err != nil {
+				return 0, err
 			}
 		}
-		return nil
+		return 0, nil
 	}
-	start := time.Now()
-	last := time.Duration(0)
-	var err error
-	for p := range plugins {
-		err = call(p)
+	last := time.Since(start)
+	for i := range plugins {
+		err = call(plugins[i].plugin)
 		now := time.Since(start)
-		c.observe(Observation{p.Name(), validates, a.Operation, err != nil, now - last})
+		plugins[i].meter(a.Operation, err != nil, now-last)
 		if last = now; err != nil {
 			break
 		}
 	}
-	c.observe(Observation{"", validates, a.Operation, err != nil, last})
-	return err
+	return last, err
+}
+
+// start returns when the plug-ins are asked, or nothing if they are not measured.
+func (c *Chain) start() (now time.Time) {
+	if c.measured {
+		now = time.Now()
+	}
+	return now
 }
 
 // NewChain returns the chain of the plug-ins, in their order. A plug-in that is neither a
@@ -242,13 +258,13 @@ func NewChain(plugins []Plugin) (*Chain, error) {
 		m, mutates := p.(Mutator)
 		v, validates := p.(Validator)
 		if mutates {
-			c.mutators = append(c.mutators, m)
+			c.mutators = append(c.mutators, asked[Mutator]{plugin: m})
 			if _, ok := p.(Reinvoker); ok {
 				c.again = len(c.mutators)
 			}
 		}
 		if validates {
-			c.validators = append(c.validators, v)
+			c.validators = append(c.validators, asked[Validator]{plugin: v})
 		}
 		if !mutates && !validates {
 			return nil, fmt.Errorf("admission: plug-in %s neither admits nor validates", p.Name())
@@ -264,36 +280,29 @@ func (c *Chain) Mutates() bool { return len(c.mutators) > 0 }
 // error.
 func (c *Chain) Admit(ctx context.Context, a *Attributes) error {
 	a.Changed, a.Round = false, 0
-	return timed(c, a, false, c.rounds(a), func(p Mutator) error { return p.Admit(ctx, a) })
-}
-
-// rounds returns the mutators in the order in which they are asked.
-func (c *Chain) rounds(a *Attributes) iter.Seq[Mutator] {
-	return func(yield func(Mutator) bool) {
-		for _, p := range c.mutators[:c.again] {
-			if !yield(p) {
-				return
-			}
-		}
-		if a.Changed {
-			a.Round = 1
-			for _, p := range c.mutators[:c.again] {
-				if !yield(p) {
-					return
-				}
-			}
-		}
-		for _, p := range c.mutators[c.again:] {
-			if !yield(p) {
-				return
-			}
-		}
+	call := func(p Mutator) error { return p.Admit(ctx, a) }
+	start := c.start()
+	took, err := ask(c.mutators[:c.again], a, start, call)
+	if err == nil && a.Changed {
+		a.Round = 1
+		took, err = ask(c.mutators[:c.again], a, start, call)
 	}
+	if err == nil {
+		took, err = ask(c.mutators[c.again:], a, start, call)
+	}
+	if c.measured {
+		c.admit(a.Operation, err != nil, took)
+	}
+	return err
 }
 
 // Validate asks the validators. The first refusal is its error.
 func (c *Chain) Validate(ctx context.Context, a *Attributes) error {
-	return timed(c, a, true, slices.Values(c.validators), func(p Validator) error { return p.Validate(ctx, a) })
+	took, err := ask(c.validators, a, c.start(), func(p Validator) error { return p.Validate(ctx, a) })
+	if c.measured {
+		c.validate(a.Operation, err != nil, took)
+	}
+	return err
 }
 
 // A Reader reads stored objects at the newest revision, from memory. It returns shared objects that
