@@ -70,10 +70,13 @@ type cluster struct {
 	queues     *controller.Metrics
 }
 
-// headroom is the garbage that a busy cluster may hold. With Go's own rule the heap of
+// A busy cluster may hold headroom as garbage, or, if that is more, garbagePercent of what lives. With Go's own rule the heap of
 // a small cluster, 5 MiB, is collected dozens of times a second under load, which takes
 // a tenth to a fifth of the CPU of a request. When it is quiet all of it is given back.
-const headroom = 64 << 20
+const (
+	headroom       = 64 << 20
+	garbagePercent = 200
+)
 
 // Run runs a cluster until ctx is over. Pods of a real node go on running then.
 // It returns an error if the cluster can't be started or a part of it broke.
@@ -166,7 +169,7 @@ func (c *cluster) controlStages(control *controlPlane) []run.Stage {
 	return []run.Stage{
 		{{Name: "memory", Run: func(ctx context.Context) error {
 			return memory.Run(ctx, memory.Options{
-				Headroom: headroom, Activity: c.activity, Log: c.Log,
+				Headroom: headroom, Percent: garbagePercent, Activity: c.activity, Log: c.Log,
 				Release: func() { apiserver.Release(control.catalog, control.store) },
 			})
 		}}},

@@ -15,10 +15,12 @@ import (
 // Options configures [Run].
 type Options struct {
 	// Headroom is how many bytes of garbage may pile up before the collector
-	// runs, however small the heap is. Where the heap is larger than that, Go's
-	// own rule holds, that it may double. 0 means no more than that rule. An
-	// environment with GOGC in it has decided already.
+	// runs, however small the heap is. 0 means no more than Percent allows. An
+	// environment with GOGC in it has decided both already.
 	Headroom uint64
+
+	// Percent is how much garbage may pile up, of what lives. 0 means 100, which is Go's own rule: the heap may double.
+	Percent int
 
 	// Quiet is the time of next to no allocations after which memory is given
 	// back; 0 means one second.
@@ -70,6 +72,7 @@ func (a *Activity) next() <-chan struct{} {
 // Run follows the collector until ctx is over. One of them runs in a process.
 func Run(ctx context.Context, o Options) error {
 	o.Quiet = cmp.Or(o.Quiet, time.Second)
+	o.Percent = cmp.Or(o.Percent, usualPercent)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -109,7 +112,7 @@ func Run(ctx context.Context, o Options) error {
 				continue // we made the collector run
 			}
 			seen, watch.seen = now, now.allocated
-			set(percentFor(now.live, o.Headroom))
+			set(percentFor(now.live, o.Headroom, o.Percent))
 			quiet.Reset(o.Quiet)
 		case <-o.Activity.next():
 			began = look().allocated
@@ -177,13 +180,10 @@ const leastGarbage = 1 << 20
 const usualPercent = 100 // Go's own: the heap may double
 
 // percentFor returns the GOGC with which a heap of so many live bytes gets that
-// headroom.
-func percentFor(live, headroom uint64) int {
-	if live >= headroom {
-		return usualPercent
-	}
+// headroom, and at least the percentage least.
+func percentFor(live, headroom uint64, least int) int {
 	const most = 10_000 // of a heap of next to nothing
-	return int(min(most, headroom*usualPercent/max(live, 1)))
+	return max(least, int(min(most, headroom*100/max(live, 1))))
 }
 
 // heapStats are counters of the runtime about its heap.

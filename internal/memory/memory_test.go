@@ -15,19 +15,20 @@ func TestPercentFor(t *testing.T) {
 	tests := []struct {
 		name           string
 		live, headroom uint64
-		want           int
+		least, want    int
 	}{
-		{"no headroom", 5 << 20, 0, 100},
-		{"a small heap gets all of it", 8 << 20, 64 << 20, 800},
-		{"a heap as large", 64 << 20, 64 << 20, 100},
-		{"a larger one may double", 500 << 20, 64 << 20, 100},
-		{"next to nothing", 1, 64 << 20, 10_000},
-		{"nothing at all", 0, 64 << 20, 10_000},
+		{"no headroom", 5 << 20, 0, 100, 100},
+		{"a small heap gets all of it", 8 << 20, 64 << 20, 200, 800},
+		{"a heap as large", 64 << 20, 64 << 20, 100, 100},
+		{"a larger one may double", 500 << 20, 64 << 20, 100, 100},
+		{"a larger one may treble", 500 << 20, 64 << 20, 200, 200},
+		{"next to nothing", 1, 64 << 20, 100, 10_000},
+		{"nothing at all", 0, 64 << 20, 100, 10_000},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := percentFor(tt.live, tt.headroom); got != tt.want {
-				t.Errorf("percentFor(%d, %d) = %d, want %d", tt.live, tt.headroom, got, tt.want)
+			if got := percentFor(tt.live, tt.headroom, tt.least); got != tt.want {
+				t.Errorf("percentFor(%d, %d, %d) = %d, want %d", tt.live, tt.headroom, tt.least, got, tt.want)
 			}
 		})
 	}
