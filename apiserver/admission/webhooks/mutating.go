@@ -233,7 +233,7 @@ func keep(a *admission.Attributes, obj catalog.Object) {
 		obj.SetUID(a.Object.GetUID())
 		obj.SetCreationTimestamp(a.Object.GetCreationTimestamp())
 		obj.SetGeneration(a.Object.GetGeneration())
-		if obj.GetName() == "" {
+		if a.Generated && obj.GetName() == "" && obj.GetGenerateName() != "" {
 			obj.SetName(a.Object.GetName())
 		}
 	}

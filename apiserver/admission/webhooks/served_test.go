@@ -328,6 +328,7 @@ func TestPatchesAreChecked(t *testing.T) {
 		also   string
 	}{
 		"another name":      {`[{"op":"replace","path":"/metadata/name","value":"other"}]`, 201, `"name":"other"`, 422, "field is immutable"},
+		"no metadata":       {`[{"op":"remove","path":"/metadata"}]`, 422, "metadata.name: Required value: name or generateName is required", 422, "metadata.name"},
 		"another namespace": {`[{"op":"add","path":"/metadata/namespace","value":"other"}]`, 400, "the namespace of the provided object does not match the namespace sent on the request", 422, "field is immutable"},
 		"another uid":       {`[{"op":"add","path":"/metadata/uid","value":"7"}]`, 201, `"uid":"`, 422, "field is immutable"},
 		"an invalid object": {`[{"op":"add","path":"/data","value":{"a b":"c"}}]`, 422, "a valid config key must consist of", 422, "a valid config key must consist of"},
