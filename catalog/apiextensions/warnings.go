@@ -15,8 +15,8 @@ func warn(d, old *definition) []string {
 	formats, items := warnings(d)
 	if old != nil {
 		hadFormats, hadItems := warnings(old)
-		formats = slices.DeleteFunc(formats, func(w string) bool { return slices.Contains(hadFormats, w) })
-		items = slices.DeleteFunc(items, func(w string) bool { return slices.Contains(hadItems, w) })
+		formats = slices.DeleteFunc(formats, sets.New(hadFormats...).Has)
+		items = slices.DeleteFunc(items, sets.New(hadItems...).Has)
 	}
 	return append(formats, items...)
 }

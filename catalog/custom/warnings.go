@@ -2,12 +2,12 @@ package custom
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	apiversion "k8s.io/apimachinery/pkg/version"
 
@@ -16,12 +16,11 @@ import (
 
 // warn warns of finalizers that obj has and old, unless it is nil, had not, and that other controllers may use as well.
 func warn(obj, old catalog.Object) (warnings []string) {
-	added := slices.Clone(obj.GetFinalizers())
-	slices.Sort(added)
-	for _, name := range slices.Compact(added) {
-		if old != nil && slices.Contains(old.GetFinalizers(), name) {
-			continue
-		}
+	added := sets.New(obj.GetFinalizers()...)
+	if old != nil {
+		added.Delete(old.GetFinalizers()...)
+	}
+	for _, name := range sets.List(added) {
 		about := fmt.Sprintf("metadata.finalizers: %q: ", name)
 		for _, fault := range validation.IsQualifiedName(name) {
 			warnings = append(warnings, about+fault)
