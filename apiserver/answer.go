@@ -123,6 +123,9 @@ func (x *exchange) warn(warnings []string) {
 		return
 	}
 	for _, text := range warnings {
+		if len(x.warnings) > maxWarnings {
+			break // there is no room for more of them
+		}
 		if text != "" && !slices.Contains(x.warnings, text) {
 			x.warnings = append(x.warnings, text)
 		}

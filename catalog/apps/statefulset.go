@@ -162,12 +162,19 @@ func withClaims(s *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
 	}
 	t := s.Template
 	t.Spec.Volumes = slices.Clone(t.Spec.Volumes)
+	first := map[string]int{} // volume of a name
+	for i := range t.Spec.Volumes {
+		if _, twice := first[t.Spec.Volumes[i].Name]; !twice {
+			first[t.Spec.Volumes[i].Name] = i
+		}
+	}
 	for i := range s.VolumeClaimTemplates {
 		name := s.VolumeClaimTemplates[i].Name
 		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}
-		if at := slices.IndexFunc(t.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name }); at >= 0 {
+		if at, has := first[name]; has {
 			t.Spec.Volumes[at].VolumeSource = source // the claim is what the pod gets
 		} else if len(validation.IsDNS1123Label(name)) == 0 {
+			first[name] = len(t.Spec.Volumes)
 			t.Spec.Volumes = append(t.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -93,14 +94,16 @@ func validateRequest(r, old *request) (errs field.ErrorList) {
 		errs = append(errs, field.Required(at.Child("usages"), ""))
 	}
 	loose := old != nil // what is asked for doesn't change
+	seen := sets.New[certificatesv1.KeyUsage]()
 	for i, u := range r.Spec.Usages {
 		at := at.Child("usages").Index(i)
 		if !loose && !slices.Contains(usages, u) {
 			errs = append(errs, field.NotSupported(at, u, usages))
 		}
-		if !loose && slices.Contains(r.Spec.Usages[:i], u) {
+		if !loose && seen.Has(u) {
 			errs = append(errs, field.Duplicate(at, u))
 		}
+		seen.Insert(u)
 	}
 	signer := at.Child("signerName")
 	if r.Spec.SignerName == legacySigner && !loose {

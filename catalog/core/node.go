@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -169,10 +170,12 @@ func validateNode(n, old *corev1.Node) field.ErrorList {
 	if old == nil {
 		return errs
 	}
+	seen := sets.New[corev1.NodeAddress]()
 	for i, a := range n.Status.Addresses {
-		if slices.Contains(n.Status.Addresses[:i], a) {
+		if seen.Has(a) {
 			errs = append(errs, field.Duplicate(status.Child("addresses").Index(i), a))
 		}
+		seen.Insert(a)
 	}
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))

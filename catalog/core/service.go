@@ -97,8 +97,10 @@ func ServiceNodePort(port int32) string { return "nodePort=" + strconv.Itoa(int(
 // share one.
 func NodePorts(s *corev1.Service) []int32 {
 	var ports []int32
+	seen := map[int32]bool{}
 	add := func(port int32) {
-		if port != 0 && !slices.Contains(ports, port) {
+		if port != 0 && !seen[port] {
+			seen[port] = true
 			ports = append(ports, port)
 		}
 	}

@@ -2,11 +2,11 @@ package podspec
 
 import (
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -140,8 +140,9 @@ func (c *checker) checkPodTerm(t *corev1.PodAffinityTerm, at where) {
 	c.checkTopologyKey(t.TopologyKey, at.child("topologyKey"))
 	c.checkLabelKeys(t.MatchLabelKeys, t.LabelSelector, at.child("matchLabelKeys"))
 	c.checkLabelKeys(t.MismatchLabelKeys, t.LabelSelector, at.child("mismatchLabelKeys"))
+	mismatch := sets.New(t.MismatchLabelKeys...)
 	for i, key := range t.MatchLabelKeys {
-		if slices.Contains(t.MismatchLabelKeys, key) {
+		if mismatch.Has(key) {
 			c.invalid(at.child("matchLabelKeys").index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys")
 		}
 	}

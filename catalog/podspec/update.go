@@ -6,11 +6,11 @@ import (
 	"maps"
 	"math"
 	"reflect"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -79,12 +79,13 @@ func (r *report) checkDeadline(spec, old *corev1.PodSpec, at where) {
 }
 
 func (r *report) checkAddedTolerations(spec, old *corev1.PodSpec, at where) {
+	kept := sets.New[corev1.Toleration]()
+	for _, t := range spec.Tolerations {
+		t.TolerationSeconds = nil
+		kept.Insert(t)
+	}
 	for _, was := range old.Tolerations {
-		kept := slices.ContainsFunc(spec.Tolerations, func(t corev1.Toleration) bool {
-			t.TolerationSeconds = was.TolerationSeconds
-			return t == was
-		})
-		if !kept {
+		if was.TolerationSeconds = nil; !kept.Has(was) {
 			r.forbidden(at, "existing toleration can not be modified except its tolerationSeconds")
 			return
 		}
@@ -92,8 +93,9 @@ func (r *report) checkAddedTolerations(spec, old *corev1.PodSpec, at where) {
 }
 
 func (r *report) checkRemovedGates(spec, old *corev1.PodSpec, at where) {
+	had := sets.New(old.SchedulingGates...)
 	for i, g := range spec.SchedulingGates {
-		if !slices.Contains(old.SchedulingGates, g) {
+		if !had.Has(g) {
 			r.forbidden(at.index(i), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))
 		}
 	}
