@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options configures [Run].
@@ -21,6 +24,10 @@ type Options struct {
 
 	// Percent is how much garbage may pile up, of what lives. 0 means 100, which is Go's own rule: the heap may double.
 	Percent int
+
+	// Limit is how many bytes the process may have before the collector runs more often than that. 0 means that there is no
+	// limit. An environment with GOMEMLIMIT in it has decided already.
+	Limit uint64
 
 	// Quiet is the time of next to no allocations after which memory is given
 	// back; 0 means one second.
@@ -78,6 +85,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if os.Getenv("GOGC") != "" {
 		o.Headroom = 0
+	}
+	if o.Limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(min(o.Limit, math.MaxInt64))))
 	}
 	collected := make(chan struct{}, 1)
 	arm(ctx, collected)
@@ -145,6 +155,15 @@ func Run(ctx context.Context, o Options) error {
 			}
 		}
 	}
+}
+
+// Machine returns how many bytes of memory the machine has; 0 if that is not known.
+func Machine() uint64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return uint64(info.Totalram) * uint64(info.Unit)
 }
 
 // An idleDetector decides when memory is given back. Its owner calls look after each interval

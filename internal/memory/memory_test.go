@@ -138,3 +138,20 @@ func resident(t *testing.T) int64 {
 	}
 	return kib << 10
 }
+
+func TestLimit(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- Run(ctx, Options{Limit: Machine() / 2}) }()
+	for debug.SetMemoryLimit(-1) == before {
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+	if after := debug.SetMemoryLimit(-1); after != before {
+		t.Errorf("limit %d, want %d", after, before)
+	}
+}
