@@ -136,6 +136,7 @@ func validateConditions(r, old *request) (errs field.ErrorList) {
 	// What is stored already stays allowed.
 	was, is := types(old), types(r)
 	twice := len(slices.Compact(slices.Sorted(slices.Values(was)))) < len(was)
+	seen := sets.New[certificatesv1.RequestConditionType]()
 	for i, c := range r.Status.Conditions {
 		at := at.Index(i)
 		if c.Type == "" && !slices.Contains(was, "") {
@@ -152,9 +153,10 @@ func validateConditions(r, old *request) (errs field.ErrorList) {
 		case !slices.Contains(allowed, c.Status):
 			errs = append(errs, field.NotSupported(at.Child("status"), c.Status, allowed))
 		}
-		if !twice && slices.Contains(is[:i], c.Type) {
+		if !twice && seen.Has(c.Type) {
 			errs = append(errs, field.Duplicate(at.Child("type"), c.Type))
 		}
+		seen.Insert(c.Type)
 	}
 	both := func(types []certificatesv1.RequestConditionType) bool {
 		return slices.Contains(types, decisions[0]) && slices.Contains(types, decisions[1])

@@ -87,8 +87,9 @@ func validateRule(r *flowcontrolv1.PolicyRulesWithSubjects, at *field.Path) (err
 		errs = append(errs, validateVerbs(n.Verbs, at.Child("verbs"))...)
 		urls := at.Child("nonResourceURLs")
 		errs = append(errs, validateList(n.NonResourceURLs, urls, "nonResourceURLs must contain at least one value", "non-resource URLs")...)
+		every := slices.Contains(n.NonResourceURLs, all)
 		for k, url := range n.NonResourceURLs {
-			if why := notPath(url); why != "" && !slices.Contains(n.NonResourceURLs, all) {
+			if why := notPath(url); why != "" && !every {
 				errs = append(errs, field.Invalid(urls.Index(k), url, why))
 			}
 		}
@@ -104,10 +105,10 @@ func validateResourceRule(r *flowcontrolv1.ResourcePolicyRule, at *field.Path) f
 	if len(r.Namespaces) > 0 || !r.ClusterScope {
 		errs = append(errs, validateList(r.Namespaces, namespaces, "resource rules that are not cluster scoped must supply at least one namespace", "namespaces")...)
 	}
+	if slices.Contains(r.Namespaces, all) {
+		return errs
+	}
 	for i, n := range r.Namespaces {
-		if slices.Contains(r.Namespaces, all) {
-			break
-		}
 		for _, fault := range apivalidation.ValidateNamespaceName(n, false) {
 			errs = append(errs, field.Invalid(namespaces.Index(i), n, "each member of this list must be '*' or a DNS-1123 label; "+fault))
 		}
