@@ -54,8 +54,22 @@ func Of(gr schema.GroupResource) (Resource, bool) {
 	return r, true
 }
 
-// counted returns the rules of a resource whose objects are only counted. A few have a name from before count/ names.
+// counted returns the rules of a resource whose objects are only counted. It is called for each write, and the rules seldom.
 func counted(gr schema.GroupResource) rules {
+	return rules{
+		counts: func(name corev1.ResourceName) bool { return slices.Contains(countNames(gr), name) },
+		usage: func(Object, time.Time) corev1.ResourceList {
+			used := corev1.ResourceList{}
+			for _, name := range countNames(gr) {
+				used[name] = number(1)
+			}
+			return used
+		},
+	}
+}
+
+// countNames returns the names for the number of objects of a resource. A few have one from before count/ names.
+func countNames(gr schema.GroupResource) []corev1.ResourceName {
 	names := []corev1.ResourceName{objectCount(gr)}
 	if gr.Group == "" {
 		switch old := corev1.ResourceName(gr.Resource); old {
@@ -63,16 +77,7 @@ func counted(gr schema.GroupResource) rules {
 			names = append(names, old)
 		}
 	}
-	return rules{
-		counts: func(name corev1.ResourceName) bool { return slices.Contains(names, name) },
-		usage: func(Object, time.Time) corev1.ResourceList {
-			used := corev1.ResourceList{}
-			for _, name := range names {
-				used[name] = number(1)
-			}
-			return used
-		},
-	}
+	return names
 }
 
 // objectCount returns the name for the number of objects of a resource: count/deployments.apps.
