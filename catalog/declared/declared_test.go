@@ -177,3 +177,12 @@ func BenchmarkValidate(b *testing.B) {
 		})
 	}
 }
+
+// The generated rules would compare them pairwise, for minutes.
+func TestCrowdOfDeviceStatuses(t *testing.T) {
+	c := &resourcev1.ResourceClaim{Status: resourcev1.ResourceClaimStatus{Devices: make([]resourcev1.AllocatedDeviceStatus, 50_000)}}
+	got := declared.Validate(t.Context(), c, c, "status")
+	if len(got) != 1 || got[0].Type != field.ErrorTypeTooMany || got[0].Field != "status.devices" {
+		t.Errorf("got %v, want too many devices", got)
+	}
+}

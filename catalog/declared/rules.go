@@ -99,6 +99,10 @@ func check(ctx context.Context, op operation.Operation, obj, old runtime.Object)
 	case *resourcev1.DeviceTaintRule:
 		return run(ctx, op, resource.Validate_DeviceTaintRule, o, old)
 	case *resourcev1.ResourceClaim:
+		// Each is about another allocated device. The generated rules compare them pairwise.
+		if n := len(o.Status.Devices); n > resourcev1.AllocationResultsMaxSize {
+			return field.ErrorList{field.TooMany(field.NewPath("status", "devices"), n, resourcev1.AllocationResultsMaxSize)}
+		}
 		return run(ctx, op, resource.Validate_ResourceClaim, o, old)
 	case *resourcev1.ResourceClaimTemplate:
 		return run(ctx, op, resource.Validate_ResourceClaimTemplate, o, old)
