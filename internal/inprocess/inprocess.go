@@ -1,7 +1,7 @@
 // Package inprocess connects two parts of one process that speak HTTP with each other.
 //
-// A connection is a pair of unix sockets without a name, so other processes cannot make one, and the kernel
-// can move bytes between it and other sockets.
+// A connection is a pair of unix sockets without a name, so other processes cannot make one. A part that would only copy bytes between
+// such a connection and another one gives that to the other part instead, see [Conn.Replace].
 package inprocess
 
 import (
@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Listener is a [net.Listener] whose connections come from its method Dial only. Make one with [New].
+// A Listener is a [net.Listener] whose connections come from its method Dial only; all are of type [*Conn]. Make one with [New].
 type Listener struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -73,21 +73,23 @@ func (address) Network() string { return "unix" }
 func (address) String() string  { return "in the same process" }
 
 // pair returns both ends of a connection.
-func pair() (near, far net.Conn, err error) {
+func pair() (near, far *Conn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	near, err = connOf(fds[0])
+	first, err := connOf(fds[0])
 	if err != nil {
 		_ = unix.Close(fds[1])
 		return nil, nil, err
 	}
-	if far, err = connOf(fds[1]); err != nil {
-		_ = near.Close()
+	second, err := connOf(fds[1])
+	if err != nil {
+		_ = first.Close()
 		return nil, nil, err
 	}
-	return near, far, nil
+	a, b := &replacement{closed: make(chan struct{})}, &replacement{closed: make(chan struct{})}
+	return &Conn{Conn: first, own: a, others: b}, &Conn{Conn: second, own: b, others: a}, nil
 }
 
 // connOf takes over the descriptor.

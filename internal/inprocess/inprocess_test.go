@@ -53,3 +53,99 @@ func TestDialEndsWithItsContext(t *testing.T) {
 		t.Errorf("%v, want %v", err, reason)
 	}
 }
+
+// TestReplacedConnIsTheOtherOne has the accepting end answer, and give away another connection.
+func TestReplacedConnIsTheOtherOne(t *testing.T) {
+	near, far := connect(t)
+	defer near.Close()
+	with, other := connect(t)
+	defer with.Close()
+	if _, err := io.WriteString(near, "ask"); err != nil {
+		t.Fatal(err)
+	}
+	if err := expect(far, "ask"); err != nil {
+		t.Fatal(err)
+	}
+	closed := far.Replace(other)
+	if _, err := io.WriteString(far, "answer"); err != nil {
+		t.Fatal(err)
+	}
+	if err := far.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(with, " and more"); err != nil {
+		t.Fatal(err)
+	}
+	if err := expect(near, "answer and more"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(near, "back"); err != nil {
+		t.Fatal(err)
+	}
+	if err := near.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(with); err != nil || string(text) != "back" {
+		t.Errorf("the other connection got %q, %v", text, err)
+	}
+	select {
+	case <-closed:
+		t.Error("the end is reported as closed, and is not")
+	default:
+	}
+	if err := near.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-closed
+	if n, err := with.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("the connection that was given away is still open: %d, %v", n, err)
+	}
+}
+
+// TestReplaceAfterClose gives a connection to an end that has left.
+func TestReplaceAfterClose(t *testing.T) {
+	near, far := connect(t)
+	defer far.Close()
+	with, other := connect(t)
+	defer with.Close()
+	if err := near.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-far.Replace(other)
+	if _, err := with.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("%v, want the end of the connection that nobody has", err)
+	}
+}
+
+// connect returns both ends of a connection.
+func connect(t *testing.T) (near, far *inprocess.Conn) {
+	t.Helper()
+	l := inprocess.New()
+	g := run.NewGroup(t.Context(), 0)
+	g.Go(func(ctx context.Context) {
+		conn, err := l.Dial(ctx)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		near = conn.(*inprocess.Conn)
+	})
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Wait()
+	return near, conn.(*inprocess.Conn)
+}
+
+// expect reads a text.
+func expect(from io.Reader, want string) error {
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(from, got); err != nil {
+		return err
+	}
+	if string(got) != want {
+		return errors.New("got " + string(got) + ", want " + want)
+	}
+	return nil
+}

@@ -44,13 +44,21 @@ func TestUpgradedConnectionIsPassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &Node{log: slog.New(slog.DiscardHandler), streams: newStreamTransport()}
-	front := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n.pass(w, r, to.JoinPath(r.URL.Path))
-	})}
+	inside, outside := inprocess.New(), listenLoopback(t)
+	front := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n.pass(w, r, to.JoinPath(r.URL.Path))
+		}),
+		BaseContext: func(l net.Listener) context.Context {
+			if l == net.Listener(inside) {
+				return context.WithValue(t.Context(), fromAPIServer{}, true)
+			}
+			return t.Context()
+		},
+	}
 	g := run.NewGroup(t.Context(), 0)
 	defer g.Wait()
 	defer front.Close()
-	inside, outside := inprocess.New(), listenLoopback(t)
 	for name, l := range map[string]net.Listener{"unix": inside, "tcp": outside} {
 		g.Go(func(context.Context) { _ = front.Serve(l) })
 		t.Run(name, func(t *testing.T) {
