@@ -55,6 +55,9 @@ func (p *passed) WriteTo(w io.Writer) (int64, error) {
 
 // ReadFrom implements [io.ReaderFrom].
 func (p *passed) ReadFrom(r io.Reader) (int64, error) {
+	if frames, ok := p.to.(*spdyframes.Writer); ok {
+		return frames.ReadFrom(r)
+	}
 	return io.CopyBuffer(struct{ io.Writer }{p.to}, struct{ io.Reader }{r}, make([]byte, pieceOfStream))
 }
 

@@ -82,9 +82,8 @@ func copyRefusal(w http.ResponseWriter, resp *http.Response) {
 	_, _ = io.Copy(w, io.LimitReader(resp.Body, longestRefusal)) // a client that has gone needs no answer
 }
 
-// messagesTo writes the contents of all binary messages to the node.
-func messagesTo(node io.Writer, client *websocket.Conn) error {
-	piece := make([]byte, pieceOfStream)
+// messagesTo writes the frames in all binary messages to the node.
+func messagesTo(node *spdyframes.Writer, client *websocket.Conn) error {
 	for {
 		kind, message, err := client.NextReader()
 		if err != nil {
@@ -93,7 +92,7 @@ func messagesTo(node io.Writer, client *websocket.Conn) error {
 		if kind != websocket.BinaryMessage {
 			return errors.New("want binary messages")
 		}
-		if _, err := io.CopyBuffer(node, message, piece); err != nil {
+		if _, err := node.ReadFrom(message); err != nil {
 			return err
 		}
 	}

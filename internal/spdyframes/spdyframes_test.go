@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/moby/spdystream/spdy"
@@ -87,6 +88,84 @@ func TestBytesStayInOrder(t *testing.T) {
 		}
 	})
 }
+
+// TestReadFramesAreWrittenWhole reads frames in pieces that begin and end anywhere.
+func TestReadFramesAreWrittenWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all bytes.Buffer
+		framer, err := spdy.NewFramer(&all, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := map[int]bool{}
+		for range rapid.IntRange(1, 5).Draw(t, "frames") {
+			size := rapid.IntRange(0, 60<<10).Draw(t, "size")
+			if err := framer.WriteFrame(&spdy.DataFrame{StreamId: 5, Data: make([]byte, size)}); err != nil {
+				t.Fatal(err)
+			}
+			ends[all.Len()] = true
+		}
+		want := bytes.Clone(all.Bytes())
+		var got parts
+		w := spdyframes.NewWriter(&got)
+		for all.Len() > 0 { // each is a message of a WebSocket, or all that a connection has
+			piece := all.Next(rapid.IntRange(1, 100<<10).Draw(t, "message"))
+			from := inParts(rapid.IntRange(1, 20<<10).Draw(t, "part"), bytes.NewReader(piece))
+			if n, err := w.ReadFrom(from); n != int64(len(piece)) || err != nil {
+				t.Fatalf("ReadFrom(%d bytes): %d, %v", len(piece), n, err)
+			}
+		}
+		written := 0
+		for _, p := range got {
+			if written += len(p); !ends[written] {
+				t.Fatalf("a part ends after %d bytes, within a frame", written)
+			}
+		}
+		if !bytes.Equal(bytes.Join(got, nil), want) {
+			t.Fatal("other bytes were written")
+		}
+	})
+}
+
+// TestLargeFrameIsNotHeldBack has a frame that is larger than what is held.
+func TestLargeFrameIsNotHeldBack(t *testing.T) {
+	var all bytes.Buffer
+	framer, err := spdy.NewFramer(&all, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := framer.WriteFrame(&spdy.DataFrame{StreamId: 1, Data: make([]byte, 1<<20)}); err != nil {
+		t.Fatal(err)
+	}
+	for name, write := range map[string]func(*spdyframes.Writer, []byte) error{
+		"Write": func(w *spdyframes.Writer, p []byte) error { _, err := w.Write(p); return err },
+		"ReadFrom": func(w *spdyframes.Writer, p []byte) error {
+			_, err := w.ReadFrom(bytes.NewReader(p))
+			return err
+		},
+	} {
+		var got parts
+		w := spdyframes.NewWriter(&got)
+		for piece := range slices.Chunk(all.Bytes(), 10<<10) {
+			if err := write(w, piece); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(got) < 2 || !bytes.Equal(bytes.Join(got, nil), all.Bytes()) {
+			t.Errorf("%s: %d parts, and the same bytes: %t", name, len(got), bytes.Equal(bytes.Join(got, nil), all.Bytes()))
+		}
+	}
+}
+
+// inParts reads at most n bytes at once.
+func inParts(n int, r io.Reader) io.Reader { return &partReader{r, n} }
+
+type partReader struct {
+	io.Reader
+	n int
+}
+
+func (s *partReader) Read(p []byte) (int, error) { return s.Reader.Read(p[:min(s.n, len(p))]) }
 
 // TestFramesToSocket uses the writer with a connection, to which it writes without copying.
 func TestFramesToSocket(t *testing.T) {
