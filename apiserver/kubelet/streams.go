@@ -67,7 +67,11 @@ func (c *Client) serveContainer(w http.ResponseWriter, r *http.Request, pod *cor
 		return
 	}
 	if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
-		c.translate(w, r, to, transport, s)
+		if s.stdin {
+			c.translate(w, r, s, overSPDY(to, transport))
+		} else {
+			c.passAsV4(w, r, to, transport, s)
+		}
 		return
 	}
 	c.pass(w, r, to, transport)

@@ -36,8 +36,9 @@ const statusLimit = 2 * time.Second
 const pingPeriod = 5 * time.Second
 
 // translate serves the WebSocket protocol v5.channel.k8s.io to the client, and is a client of the node over SPDY. The WebSocket
-// stands before the node is asked, so an error of the node is a Status in the error channel.
-func (c *Client) translate(w http.ResponseWriter, r *http.Request, to *url.URL, transport http.RoundTripper, s streams) {
+// stands before the node is asked, so an error of the node is a Status in the error channel. stream runs the command or attaches to the
+// container, until that or its context ends.
+func (c *Client) translate(w http.ResponseWriter, r *http.Request, s streams, stream func(context.Context, remotecommand.StreamOptions) error) {
 	// The libraries log every connection that breaks; what matters of it is in the Status.
 	r = r.WithContext(klog.NewContext(r.Context(), klog.New(nil)))
 	socket := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
@@ -75,7 +76,7 @@ func (c *Client) translate(w http.ResponseWriter, r *http.Request, to *url.URL, 
 	if s.tty {
 		opts.TerminalSizeQueue = sizes
 	}
-	status := statusOf(c.stream(ctx, to, transport, opts))
+	status := statusOf(stream(ctx, opts))
 	if r.Context().Err() != nil {
 		// Without a status the client would take the end for that of the command.
 		status = &apierrors.NewServiceUnavailable("the server is shutting down").ErrStatus
@@ -88,13 +89,15 @@ func (c *Client) translate(w http.ResponseWriter, r *http.Request, to *url.URL, 
 	g.Stop()
 }
 
-// stream runs a command or attaches to a container on a node, until that or ctx ends.
-func (c *Client) stream(ctx context.Context, to *url.URL, transport http.RoundTripper, opts remotecommand.StreamOptions) error {
-	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(upgrading{transport}, upgrading{transport}, http.MethodPost, to)
-	if err != nil {
-		return err
+// overSPDY returns a function that runs a command or attaches to a container on a node.
+func overSPDY(to *url.URL, transport http.RoundTripper) func(context.Context, remotecommand.StreamOptions) error {
+	return func(ctx context.Context, opts remotecommand.StreamOptions) error {
+		executor, err := remotecommand.NewSPDYExecutorRejectRedirects(upgrading{transport}, upgrading{transport}, http.MethodPost, to)
+		if err != nil {
+			return err
+		}
+		return executor.StreamWithContext(ctx, opts)
 	}
-	return executor.StreamWithContext(ctx, opts)
 }
 
 // channels returns the directions of the channels of a WebSocket.
@@ -211,9 +214,14 @@ func (connector) NewConnection(resp *http.Response) (httpstream.Connection, erro
 	if ok {
 		return spdy.NewClientConnectionWithPings(kept.conn, pingPeriod)
 	}
+	return nil, refusal(resp)
+}
+
+// refusal returns the words of a node that did not upgrade a connection.
+func refusal(resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, longestRefusal))
 	if err != nil {
-		return nil, errors.New("unable to upgrade connection: unable to read error from server response")
+		return errors.New("unable to upgrade connection: unable to read error from server response")
 	}
-	return nil, fmt.Errorf("unable to upgrade connection: %s", strings.TrimSpace(string(text)))
+	return fmt.Errorf("unable to upgrade connection: %s", strings.TrimSpace(string(text)))
 }

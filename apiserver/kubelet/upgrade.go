@@ -15,6 +15,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	constants "k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
@@ -31,7 +33,35 @@ var upgradeHeaders = []string{ //nolint:gochecknoglobals // a constant
 
 // pass passes a connection on byte by byte.
 func (c *Client) pass(w http.ResponseWriter, r *http.Request, to *url.URL, transport http.RoundTripper) {
-	proxy := &httputil.ReverseProxy{
+	c.proxy(to, transport).ServeHTTP(w, r)
+}
+
+// passAsV4 passes a connection with the WebSocket protocol v5.channel.k8s.io on byte by byte, to a node that may know v4 only. The two
+// differ in one message, which ends the client's input: there must be none. An error of the node becomes a Status in the error
+// channel, as in [Client.translate].
+func (c *Client) passAsV4(w http.ResponseWriter, r *http.Request, to *url.URL, transport http.RoundTripper, s streams) {
+	proxy := c.proxy(to, transport)
+	rewrite := proxy.Rewrite
+	proxy.Rewrite = func(p *httputil.ProxyRequest) {
+		rewrite(p)
+		p.Out.Header.Set(wsstream.WebSocketProtocolHeader, constants.StreamProtocolV4Name)
+	}
+	proxy.ModifyResponse = func(resp *http.Response) error {
+		if resp.StatusCode != http.StatusSwitchingProtocols {
+			return refusal(resp)
+		}
+		resp.Header.Set(wsstream.WebSocketProtocolHeader, constants.StreamProtocolV5Name)
+		return nil
+	}
+	proxy.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, err error) { // the request in it is the one to the node
+		c.translate(w, r, s, func(context.Context, remotecommand.StreamOptions) error { return err })
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// proxy returns a proxy for upgrades.
+func (c *Client) proxy(to *url.URL, transport http.RoundTripper) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
 		Transport: passing{transport},
 		Rewrite: func(p *httputil.ProxyRequest) {
 			header := http.Header{}
@@ -49,7 +79,6 @@ func (c *Client) pass(w http.ResponseWriter, r *http.Request, to *url.URL, trans
 		},
 		ErrorLog: slog.NewLogLogger(c.opts.Log.Handler(), slog.LevelDebug),
 	}
-	proxy.ServeHTTP(w, r)
 }
 
 // dropToken removes the token of a browser.
