@@ -12,6 +12,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/unixsocket"
+	"github.com/sampan-io/sampan/node/stats"
 )
 
 const (
@@ -189,6 +190,16 @@ func (c *CRI) ListPodSandboxStats(ctx context.Context, filter *cri.PodSandboxSta
 func (c *CRI) ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
 	r, err := c.runtime.ListContainerStats(ctx, &cri.ListContainerStatsRequest{Filter: filter})
 	return r.GetStats(), err
+}
+
+// Metrics returns the metrics of pods and containers that the runtime has under cadvisor's names, and what they are.
+func (c *CRI) Metrics(ctx context.Context) (stats.RuntimeMetrics, error) {
+	about, err := c.runtime.ListMetricDescriptors(ctx, &cri.ListMetricDescriptorsRequest{})
+	if err != nil {
+		return stats.RuntimeMetrics{}, err
+	}
+	r, err := c.runtime.ListPodSandboxMetrics(ctx, &cri.ListPodSandboxMetricsRequest{})
+	return stats.RuntimeMetrics{Descriptors: about.GetDescriptors(), Pods: r.GetPodMetrics()}, err
 }
 
 // Events yields the runtime's events. It waits for a runtime that is not there. A

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -164,6 +165,11 @@ func (f regular) Open(name string) (fs.File, error) {
 // layerAge is how old the sizes of writable layers may be in /metrics/cadvisor, for which directories are read.
 const layerAge = time.Minute
 
+// runtimeMetrics is a [Runtime] with metrics of its own.
+type runtimeMetrics interface {
+	Metrics(ctx context.Context) (stats.RuntimeMetrics, error)
+}
+
 // cadvisorMetrics answers with the metrics that cAdvisor has in upstream's kubelet.
 func (n *Node) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
 	summary, err := n.measure(r.Context(), true, layerAge)
@@ -180,8 +186,14 @@ func (n *Node) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
 		Info: n.machine.info, Processors: runtime.NumCPU(), Memory: uint64(n.machine.capacity.Memory().Value()), Swap: stats.SwapTotal(), AgentNumber: n.opts.Version,
 	}
 	m.Sockets, m.PhysicalCores = stats.Sockets()
+	var more stats.RuntimeMetrics
+	if rt, ok := n.opts.Runtime.(runtimeMetrics); ok {
+		if more, err = rt.Metrics(r.Context()); err != nil {
+			n.log.Debug("the container runtime has no metrics", "err", err) // these calls are newer than the others
+		}
+	}
 	w.Header().Set("Content-Type", stats.ContentType)
-	_, _ = w.Write(stats.Cadvisor(summary, pods, m))
+	_, _ = w.Write(stats.Cadvisor(summary, pods, m, more))
 }
 
 // counted measures requests.

@@ -2,6 +2,9 @@ package runtime
 
 import (
 	"context"
+	"maps"
+	"strconv"
+	"sync"
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -43,6 +46,39 @@ func given(v uint64) []sample {
 	return one(v)
 }
 
+// limited is a value that only containers with a CPU limit have, as in cadvisor.
+func (c *measured) limited(v uint64) []sample {
+	if c.record.Spec.Resources.CPUQuota <= 0 {
+		return nil
+	}
+	return one(v)
+}
+
+// byDevice returns a value of each block device that the container has used.
+func byDevice(value func(*container.DeviceUsage) uint64) func(c *measured) []sample {
+	return func(c *measured) []sample {
+		var out []sample
+		for i := range c.usage.Devices {
+			d := &c.usage.Devices[i]
+			out = append(out, sample{[]string{d.Name()}, value(d)})
+		}
+		return out
+	}
+}
+
+// byOperation returns what the container has read from each block device and written to it.
+func byOperation(c *measured) []sample {
+	var out []sample
+	for i := range c.usage.Devices {
+		d := &c.usage.Devices[i]
+		of := func(operation string, v uint64) sample {
+			return sample{[]string{d.Name(), strconv.FormatUint(d.Major, 10), strconv.FormatUint(d.Minor, 10), operation}, v}
+		}
+		out = append(out, of("Read", d.ReadBytes), of("Write", d.WrittenBytes))
+	}
+	return out
+}
+
 const nanosecondsPerSecond = uint64(time.Second)
 
 // containerMetrics are the metrics of a container. CRI has whole numbers only, so seconds are rounded down, as in
@@ -53,9 +89,9 @@ func containerMetrics() []containerMetric {
 		{"container_cpu_usage_seconds_total", "CPU time in seconds.", counter, nil, func(c *measured) []sample { return one(c.usage.CPU / nanosecondsPerSecond) }},
 		{"container_cpu_user_seconds_total", "CPU time in user mode in seconds.", counter, nil, func(c *measured) []sample { return one(c.usage.CPUUser / nanosecondsPerSecond) }},
 		{"container_cpu_system_seconds_total", "CPU time in the kernel in seconds.", counter, nil, func(c *measured) []sample { return one(c.usage.CPUSystem / nanosecondsPerSecond) }},
-		{"container_cpu_cfs_periods_total", "Periods of the CPU limit that have passed.", counter, nil, func(c *measured) []sample { return one(c.usage.Periods) }},
-		{"container_cpu_cfs_throttled_periods_total", "Periods in which the container was throttled.", counter, nil, func(c *measured) []sample { return one(c.usage.ThrottledPeriods) }},
-		{"container_cpu_cfs_throttled_seconds_total", "Time for which the container was throttled.", counter, nil, func(c *measured) []sample { return one(c.usage.ThrottledTime / nanosecondsPerSecond) }},
+		{"container_cpu_cfs_periods_total", "Periods of the CPU limit that have passed.", counter, nil, func(c *measured) []sample { return c.limited(c.usage.Periods) }},
+		{"container_cpu_cfs_throttled_periods_total", "Periods in which the container was throttled.", counter, nil, func(c *measured) []sample { return c.limited(c.usage.ThrottledPeriods) }},
+		{"container_cpu_cfs_throttled_seconds_total", "Time for which the container was throttled.", counter, nil, func(c *measured) []sample { return c.limited(c.usage.ThrottledTime / nanosecondsPerSecond) }},
 		{"container_memory_usage_bytes", "Memory in use, including what could be dropped.", gauge, nil, func(c *measured) []sample { return one(c.usage.Memory) }},
 		{"container_memory_working_set_bytes", "Memory in use, without what could be dropped.", gauge, nil, func(c *measured) []sample { return one(c.usage.WorkingSet) }},
 		{"container_memory_max_usage_bytes", "Largest memory use so far.", gauge, nil, func(c *measured) []sample { return given(c.usage.MaxMemory) }},
@@ -81,6 +117,11 @@ func containerMetrics() []containerMetric {
 			}
 			return []sample{{[]string{c.disk.GetFsId().GetMountpoint()}, c.disk.GetUsedBytes().GetValue()}}
 		}},
+		{"container_fs_reads_bytes_total", "Bytes read from block devices.", counter, []string{"device"}, byDevice(func(d *container.DeviceUsage) uint64 { return d.ReadBytes })},
+		{"container_fs_reads_total", "Reads from block devices.", counter, []string{"device"}, byDevice(func(d *container.DeviceUsage) uint64 { return d.Reads })},
+		{"container_fs_writes_bytes_total", "Bytes written to block devices.", counter, []string{"device"}, byDevice(func(d *container.DeviceUsage) uint64 { return d.WrittenBytes })},
+		{"container_fs_writes_total", "Writes to block devices.", counter, []string{"device"}, byDevice(func(d *container.DeviceUsage) uint64 { return d.Writes })},
+		{"container_blkio_device_usage_total", "Bytes read from block devices and written to them.", counter, []string{"device", "major", "minor", "operation"}, byOperation},
 		{"container_last_seen", "Time of this measurement, in seconds since 1970.", gauge, nil, func(c *measured) []sample { return one(uint64(c.usage.At.Unix())) }},
 		{"container_start_time_seconds", "Time of the start, in seconds since 1970.", gauge, nil, func(c *measured) []sample { return one(uint64(c.record.Started.Unix())) }},
 		{"container_spec_cpu_period", "CPU period in microseconds.", gauge, nil, func(c *measured) []sample { return given(c.record.Spec.Resources.CPUPeriod) }},
@@ -121,8 +162,40 @@ func (s *Server) ListMetricDescriptors(context.Context, *cri.ListMetricDescripto
 	return res, nil
 }
 
-// ListPodSandboxMetrics implements CRI, for the pods that are ready and their running containers. The writable layers
-// of the containers are measured by reading their directories.
+// layerAge is how old the sizes of writable layers may be in metrics: they are measured by reading directories.
+const layerAge = time.Minute
+
+// layerSizes remembers the sizes of writable layers for a while.
+type layerSizes struct {
+	mu    sync.Mutex
+	known map[string]layerSize // guarded by mu; by the id of the container
+}
+
+type layerSize struct {
+	at    time.Time
+	usage *cri.FilesystemUsage
+}
+
+// get returns the size of a container's layer. It forgets those that are too old, which includes those of containers that are gone.
+func (l *layerSizes) get(id string, now time.Time, measure func() *cri.FilesystemUsage) *cri.FilesystemUsage {
+	l.mu.Lock()
+	old, ok := l.known[id]
+	l.mu.Unlock()
+	if ok && now.Sub(old.at) < layerAge {
+		return old.usage
+	}
+	usage := measure()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known == nil {
+		l.known = map[string]layerSize{}
+	}
+	maps.DeleteFunc(l.known, func(_ string, s layerSize) bool { return now.Sub(s.at) >= layerAge })
+	l.known[id] = layerSize{now, usage}
+	return usage
+}
+
+// ListPodSandboxMetrics implements CRI, for the pods that are ready and their running containers.
 func (s *Server) ListPodSandboxMetrics(context.Context, *cri.ListPodSandboxMetricsRequest) (*cri.ListPodSandboxMetricsResponse, error) {
 	res := &cri.ListPodSandboxMetricsResponse{}
 	containers := s.supervisor.List()
@@ -165,9 +238,11 @@ func (s *Server) metricsOf(c *container.Record, pod *cri.PodSandboxMetadata) []*
 	if err != nil || cc == nil {
 		return nil
 	}
-	stats := &cri.ContainerStats{Attributes: &cri.ContainerAttributes{Id: c.ID}}
-	s.addWritableLayer(stats)
-	m := &measured{record: c, usage: usage, disk: stats.GetWritableLayer()}
+	m := &measured{record: c, usage: usage, disk: s.layers.get(c.ID, usage.At, func() *cri.FilesystemUsage {
+		stats := &cri.ContainerStats{Attributes: &cri.ContainerAttributes{Id: c.ID}}
+		s.addWritableLayer(stats)
+		return stats.GetWritableLayer()
+	})}
 	labels := []string{
 		cc.config.GetMetadata().GetName(), c.Spec.Cgroup, cc.config.GetImage().GetUserSpecifiedImage(), c.ID, pod.GetNamespace(), pod.GetName(),
 	}

@@ -121,6 +121,7 @@ type Server struct {
 	copies     *run.Group // copies from clients of streams to pods
 	events     *hub
 	activity   *memory.Activity // of calls
+	layers     layerSizes
 	started    time.Time
 	ready      chan struct{}
 	restart    chan struct{} // closed by the first Restart

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -29,6 +31,7 @@ const cpuPeriod = 100_000
 // A subject is something with samples: the node, a pod or a container.
 type subject struct {
 	labels    string // without braces
+	container string // the id; "" if it is not a container
 	cpu       *statsapi.CPUStats
 	memory    *statsapi.MemoryStats
 	swap      *statsapi.SwapStats
@@ -43,9 +46,10 @@ type subject struct {
 // Cadvisor returns the samples of a summary with file systems, in the text format of Prometheus, under the names and with
 // the labels of cAdvisor: container, id, image, name, namespace and pod. Samples of a pod as a whole, among them those of its
 // network, have an empty container; those of the node have the id "/". The path in id is the one that upstream's kubelet
-// gives a container. Values that the container runtime does not have are left out. If the summary is nil, because measuring failed,
+// gives a container. Metrics that a summary does not have come from the container runtime, and values that this does not have either are
+// left out. If the summary is nil, because measuring failed,
 // the only metrics are those of the machine and the ones about that.
-func Cadvisor(s *statsapi.Summary, pods []Pod, m Machine) []byte {
+func Cadvisor(s *statsapi.Summary, pods []Pod, m Machine, r RuntimeMetrics) []byte {
 	var w metricWriter
 	failed := 1.0
 	if s != nil {
@@ -53,6 +57,7 @@ func Cadvisor(s *statsapi.Summary, pods []Pod, m Machine) []byte {
 		all := subjects(s, pods)
 		w.Grow(len(all) * sizeOfSubject)
 		w.usage(all, m)
+		w.ofRuntime(all, r)
 	}
 	w.machine(m)
 	for _, name := range []string{"container_scrape_error", "machine_scrape_error"} {
@@ -107,6 +112,7 @@ func containerSubject(pod *corev1.Pod, cgroup string, c *statsapi.ContainerStats
 			}
 		}
 	}
+	out.container = name
 	out.labels = subjectLabels(c.Name, cgroup+"/"+name, image, name, pod.Namespace, pod.Name)
 	return out
 }
@@ -193,6 +199,65 @@ func (w *metricWriter) usage(all []subject, m Machine) {
 	w.networks(all)
 	w.pressures(all)
 	w.specs(all)
+}
+
+// RuntimeMetrics are the metrics that a container runtime has under cadvisor's names.
+type RuntimeMetrics struct {
+	Descriptors []*cri.MetricDescriptor
+	Pods        []*cri.PodSandboxMetrics
+}
+
+// subjectKeys are the labels that say which container a value is of.
+var subjectKeys = []string{"container", "id", "image", "name", "namespace", "pod"} //nolint:gochecknoglobals // a constant
+
+// ofRuntime writes the metrics of containers that were not written yet.
+func (w *metricWriter) ofRuntime(all []subject, r RuntimeMetrics) {
+	type value struct {
+		of     *subject
+		metric *cri.Metric
+	}
+	containers := map[string]*subject{}
+	for i := range all {
+		if id := all[i].container; id != "" {
+			containers[id] = &all[i]
+		}
+	}
+	values := map[string][]value{}
+	for _, p := range r.Pods {
+		for _, c := range p.GetContainerMetrics() {
+			of := containers[c.GetContainerId()]
+			if of == nil {
+				continue
+			}
+			for _, m := range c.GetMetrics() {
+				values[m.GetName()] = append(values[m.GetName()], value{of, m})
+			}
+		}
+	}
+	for _, d := range r.Descriptors {
+		found := values[d.GetName()]
+		if w.begun[d.GetName()] || len(found) == 0 {
+			continue
+		}
+		kind := "gauge"
+		if found[0].metric.GetMetricType() == cri.MetricType_COUNTER {
+			kind = "counter"
+		}
+		w.begin(d.GetName(), kind, d.GetHelp())
+		for _, v := range found {
+			var more strings.Builder
+			for i, key := range d.GetLabelKeys() {
+				if texts := v.metric.GetLabelValues(); !slices.Contains(subjectKeys, key) && i < len(texts) {
+					more.WriteString("," + key + `="` + escaped(texts[i]) + `"`)
+				}
+			}
+			at := metav1.Time{}
+			if t := v.metric.GetTimestamp(); t != 0 {
+				at = metav1.NewTime(time.Unix(0, t))
+			}
+			w.labelled(d.GetName(), v.of.labels, more.String(), float64(v.metric.GetValue().GetValue()), at)
+		}
+	}
 }
 
 func (w *metricWriter) fileSystems(all []subject, device string) {

@@ -25,7 +25,22 @@ func TestCadvisor(t *testing.T) {
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("250m")},
 	}}}
 	info := Machine{Info: corev1.NodeSystemInfo{BootID: "b", MachineID: "m", SystemUUID: "s"}, Processors: 4, Memory: 1 << 30}
-	text := string(Cadvisor(Summarize(m), m.Pods, info))
+	metric := func(name string, value uint64, more ...string) *cri.Metric {
+		base := []string{"web", "/sampan/c2", "demo", "c2", "ship", "web"}
+		return &cri.Metric{Name: name, MetricType: cri.MetricType_COUNTER, LabelValues: append(base, more...), Value: amount(value)}
+	}
+	own := RuntimeMetrics{
+		Descriptors: []*cri.MetricDescriptor{
+			{Name: "container_memory_rss", Help: "Twice.", LabelKeys: subjectKeys},
+			{Name: "container_oom_events_total", Help: "Kills.", LabelKeys: subjectKeys},
+			{Name: "container_fs_reads_total", Help: "Reads.", LabelKeys: append(subjectKeys[:6:6], "device")},
+		},
+		Pods: []*cri.PodSandboxMetrics{{ContainerMetrics: []*cri.ContainerMetrics{
+			{ContainerId: "c2", Metrics: []*cri.Metric{metric("container_memory_rss", 1), metric("container_oom_events_total", 2), metric("container_fs_reads_total", 3, `/dev/"sda`)}},
+			{ContainerId: "other", Metrics: []*cri.Metric{metric("container_oom_events_total", 9)}},
+		}}},
+	}
+	text := string(Cadvisor(Summarize(m), m.Pods, info, own))
 	const of = `container="web",id="/kubepods/burstable/podu1/c2",image="demo:v1",name="c2",namespace="ship",pod="web"`
 	for _, want := range []string{
 		"container_cpu_usage_seconds_total{" + of + `,cpu="total"} 1.5 1800000000500`,
@@ -39,6 +54,8 @@ func TestCadvisor(t *testing.T) {
 		`,interface="a\"b"} 3`,
 		`machine_cpu_cores{boot_id="b",machine_id="m",system_uuid="s"} 4`,
 		"container_scrape_error 0",
+		"# TYPE container_oom_events_total counter\ncontainer_oom_events_total{" + of + "} 2",
+		"container_fs_reads_total{" + of + `,device="/dev/\"sda"} 3`,
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") && !strings.Contains(text, want+"\n") {
 			t.Errorf("no line %s in\n%s", want, text)
@@ -53,7 +70,7 @@ func TestCadvisor(t *testing.T) {
 			begun[f[2]] = true
 		}
 	}
-	if failed := string(Cadvisor(nil, nil, info)); !strings.Contains(failed, "\ncontainer_scrape_error 1\n") || !strings.Contains(failed, "machine_cpu_cores") {
+	if failed := string(Cadvisor(nil, nil, info, own)); !strings.Contains(failed, "\ncontainer_scrape_error 1\n") || !strings.Contains(failed, "machine_cpu_cores") {
 		t.Errorf("after a failure: %s", failed)
 	}
 }

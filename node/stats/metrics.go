@@ -99,9 +99,16 @@ func swapUsed(s *statsapi.SwapStats) (float64, metav1.Time, bool) {
 }
 
 // metricWriter writes metrics.
-type metricWriter struct{ bytes.Buffer }
+type metricWriter struct {
+	bytes.Buffer
+	begun map[string]bool // the names so far
+}
 
 func (w *metricWriter) begin(name, kind, help string) {
+	if w.begun == nil {
+		w.begun = map[string]bool{}
+	}
+	w.begun[name] = true
 	fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 

@@ -1,9 +1,12 @@
 package container
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/opencontainers/cgroups"
 )
@@ -18,9 +21,55 @@ type Detail struct {
 	LimitHits                 uint64 // how often the memory limit was reached
 	OOMKills                  int
 	Swap                      *SwapUsage // nil if the kernel does not count it
+	Devices                   []DeviceUsage
 	// CPUPressure, MemoryPressure and IOPressure say for how long processes waited; nil if the kernel does not measure it, such as with
 	// cgroup v1.
 	CPUPressure, MemoryPressure, IOPressure *cgroups.PSIStats
+}
+
+// DeviceUsage is what a cgroup has read from a block device and written to it. The page cache is before that.
+type DeviceUsage struct {
+	Major, Minor            uint64
+	ReadBytes, WrittenBytes uint64
+	Reads, Writes           uint64
+}
+
+// Name returns the path of the device, or "" if there is none any more.
+func (d *DeviceUsage) Name() string {
+	link, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", d.Major, d.Minor))
+	if err != nil {
+		return ""
+	}
+	return "/dev/" + filepath.Base(link)
+}
+
+// deviceUsage returns the use of block devices, by their numbers. The kernel counts other operations and sums, too.
+func deviceUsage(s *cgroups.BlkioStats) []DeviceUsage {
+	type number struct{ major, minor uint64 }
+	all := map[number]*DeviceUsage{}
+	add := func(entries []cgroups.BlkioStatEntry, read, write func(*DeviceUsage) *uint64) {
+		for _, e := range entries {
+			field := map[string]func(*DeviceUsage) *uint64{"Read": read, "Write": write}[e.Op]
+			if field == nil {
+				continue
+			}
+			at := number{e.Major, e.Minor}
+			if all[at] == nil {
+				all[at] = &DeviceUsage{Major: e.Major, Minor: e.Minor}
+			}
+			*field(all[at]) += e.Value
+		}
+	}
+	add(s.IoServiceBytesRecursive, func(d *DeviceUsage) *uint64 { return &d.ReadBytes }, func(d *DeviceUsage) *uint64 { return &d.WrittenBytes })
+	add(s.IoServicedRecursive, func(d *DeviceUsage) *uint64 { return &d.Reads }, func(d *DeviceUsage) *uint64 { return &d.Writes })
+	out := make([]DeviceUsage, 0, len(all))
+	for _, d := range all {
+		out = append(out, *d)
+	}
+	slices.SortFunc(out, func(a, b DeviceUsage) int {
+		return cmp.Or(cmp.Compare(a.Major, b.Major), cmp.Compare(a.Minor, b.Minor))
+	})
+	return out
 }
 
 // SwapUsage is the use of swap by a cgroup.
@@ -36,6 +85,7 @@ func detail(path string, s *cgroups.Stats) Detail {
 		Periods: cpu.ThrottlingData.Periods, ThrottledPeriods: cpu.ThrottlingData.ThrottledPeriods, ThrottledTime: cpu.ThrottlingData.ThrottledTime,
 		MaxMemory: memory.Usage.MaxUsage, Cache: memory.Cache, LimitHits: memory.Usage.Failcnt, OOMKills: oomKills(path),
 		MappedFile:  memory.Stats["total_mapped_file"],
+		Devices:     deviceUsage(&s.BlkioStats),
 		CPUPressure: cpu.PSI, MemoryPressure: memory.PSI, IOPressure: s.BlkioStats.PSI,
 	}
 	if !unified() {

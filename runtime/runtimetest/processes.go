@@ -197,7 +197,7 @@ func metrics(t *testing.T, k *Kit) {
 			}
 		}
 	}
-	for _, name := range []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_network_receive_bytes_total", "container_start_time_seconds"} {
+	for _, name := range []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_network_receive_bytes_total", "container_start_time_seconds", "container_oom_events_total"} {
 		if !found[name] {
 			t.Errorf("%s is missing", name)
 		}
