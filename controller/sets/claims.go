@@ -125,7 +125,8 @@ func (v *statefulView) planPlace(ordinal int, pod *corev1.Pod, surplus bool, pla
 			continue
 		}
 		refs := v.holders(c, pod, withSet && !(surplus && withPod), surplus && withPod)
-		if c.DeletionTimestamp == nil && !slices.EqualFunc(refs, c.OwnerReferences, func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }) {
+		same := func(a, b metav1.OwnerReference) bool { return a.UID == b.UID && controls(a) == controls(b) }
+		if c.DeletionTimestamp == nil && !slices.EqualFunc(refs, c.OwnerReferences, same) {
 			c = c.DeepCopy()
 			c.OwnerReferences = refs
 			plan.hold = append(plan.hold, c)
@@ -139,9 +140,8 @@ func (v *statefulView) holders(c *corev1.PersistentVolumeClaim, pod *corev1.Pod,
 	refs := slices.DeleteFunc(slices.Clone(c.OwnerReferences), func(r metav1.OwnerReference) bool {
 		return r.UID == v.set.UID || r.Kind == client.Pods.Kind && v.placeOf(r.Name)
 	})
-	controlled := slices.ContainsFunc(refs, func(r metav1.OwnerReference) bool { return r.Controller != nil && *r.Controller })
 	switch {
-	case controlled:
+	case slices.ContainsFunc(refs, controls):
 	case withSet:
 		refs = append(refs, dependents.Reference(v.set))
 	case withPod && pod != nil:
@@ -149,6 +149,9 @@ func (v *statefulView) holders(c *corev1.PersistentVolumeClaim, pod *corev1.Pod,
 	}
 	return refs
 }
+
+// controls reports whether an owner is the controller of its object.
+func controls(r metav1.OwnerReference) bool { return r.Controller != nil && *r.Controller }
 
 func (v *statefulView) placeOf(pod string) bool {
 	_, ok := ordinalOf(v.set.Name, pod)

@@ -24,7 +24,8 @@ import (
 //	set name=value …  makes or changes the StatefulSet; claims=a,b are its claim templates, retain=DELETED/SCALED
 //	                  their retention policy
 //	claims            lists the claims and their owners
-//	claim gone NAME   a claim was deleted; "going" means that it is being deleted
+//	claim gone NAME   a claim was deleted; "going" means that it is being deleted, "uncontrolled" that its owners have ceased to be its
+//	                  controllers
 //	collect           does what the garbage collector does: claims of deleted pods are deleted
 func TestStatefulSets(t *testing.T) {
 	storytest.PlayCommands(t, "testdata/stateful", func(script *storytest.Story) storytest.Commands {
@@ -109,6 +110,12 @@ func (s *statefulStory) setClaim(state, name string) {
 		delete(s.claims, name)
 	case "going":
 		s.claims[name].DeletionTimestamp = &metav1.Time{Time: s.Now}
+	case "uncontrolled":
+		c := s.claims[name].DeepCopy()
+		for i := range c.OwnerReferences {
+			c.OwnerReferences[i].Controller = new(false)
+		}
+		s.claims[name] = c
 	default:
 		s.T.Fatalf("unknown state %q of a claim", state)
 	}
@@ -129,6 +136,9 @@ func (s *statefulStory) allClaims() string {
 	for _, name := range slices.Sorted(maps.Keys(s.claims)) {
 		for _, r := range s.claims[name].OwnerReferences {
 			name += "(" + r.Name + ")"
+			if !controls(r) {
+				name += "?"
+			}
 		}
 		words = append(words, name)
 	}
