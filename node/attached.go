@@ -53,16 +53,31 @@ func mountError(what, name string, err error) error {
 	return fmt.Errorf("%s failed for volume %q : %w", what, name, err)
 }
 
-// mountDrivers has drivers mount the volumes of a pod that are theirs, and returns when to look at them again (zero: never).
-// If again is true the pod runs already. Errors are for users.
+// mountDrivers mounts the volumes of a pod whose mount may take long, because a driver does it or a file system is made, and
+// returns when to look at them again (zero: never). If again is true the pod runs already. Errors are for users.
 func (n *Node) mountDrivers(ctx context.Context, pod *corev1.Pod, again bool) (next time.Time, err error) {
-	if n.csi == nil {
+	if n.files.root == "" {
 		return next, nil
 	}
 	for i := range pod.Spec.Volumes {
-		v, err := n.driverVolume(ctx, pod, &pod.Spec.Volumes[i])
+		at := &pod.Spec.Volumes[i]
+		claim, pv, err := n.claimAt(ctx, pod, at)
 		if err != nil {
-			return next, mountError("MountVolume.SetUp", pod.Spec.Volumes[i].Name, err)
+			return next, mountError("MountVolume.SetUp", at.Name, err)
+		}
+		if isDisk(pv) {
+			if err := n.mountDisk(ctx, pod, at, claim, pv); err != nil {
+				return next, err
+			}
+			next = time.Now().Add(revisit)
+			continue
+		}
+		if n.csi == nil {
+			continue
+		}
+		v, err := n.driverVolume(ctx, pod, at, claim, pv)
+		if err != nil {
+			return next, mountError("MountVolume.SetUp", at.Name, err)
 		}
 		if v == nil {
 			continue
@@ -109,21 +124,26 @@ func (n *Node) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (
 	return c, pv, nil
 }
 
-// driverVolume describes a volume to its driver, without secrets and tokens; nil if it has no driver.
-func (n *Node) driverVolume(ctx context.Context, pod *corev1.Pod, at *corev1.Volume) (*driverVolume, error) {
-	v := &driverVolume{at: at, Volume: csi.Volume{Pod: pod.UID, Own: true}}
-	claim, _ := volumefit.Named(pod, at)
+// claimAt is claimOf for any volume: nil if it has no claim.
+func (n *Node) claimAt(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+	name, _ := volumefit.Named(pod, v)
+	if name == "" {
+		return nil, nil, nil
+	}
+	claim, pv, err := n.claimOf(ctx, pod, v)
+	if err != nil {
+		return nil, nil, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
+	}
+	return claim, pv, nil
+}
+
+// driverVolume describes a volume, with its claim if it has one, to its driver, without secrets and tokens; nil if it has no driver.
+func (n *Node) driverVolume(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (*driverVolume, error) {
+	v := &driverVolume{at: at, claim: claim, pv: pv, Volume: csi.Volume{Pod: pod.UID, Own: true}}
 	switch {
 	case at.CSI != nil:
 		v.describeEphemeral(pod, at.CSI)
-	case claim != "":
-		var err error
-		if v.claim, v.pv, err = n.claimOf(ctx, pod, at); err != nil {
-			return nil, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, claim, err)
-		}
-		if v.pv.Spec.CSI == nil {
-			return nil, nil
-		}
+	case pv != nil && pv.Spec.CSI != nil:
 		v.describeClaimed(at)
 	default:
 		return nil, nil
@@ -366,8 +386,8 @@ func (n *Node) driverTokens(ctx context.Context, pod *corev1.Pod, requests []sto
 // expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that into
 // the claim. A failure is reported; the volume can be used with its old size.
 func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
-	size, now := v.pv.Spec.Capacity[corev1.ResourceStorage], v.claim.Status.Capacity[corev1.ResourceStorage]
-	if v.ReadOnly || size.Cmp(now) <= 0 {
+	size, grown := growth(v.claim, v.pv)
+	if v.ReadOnly || !grown {
 		return
 	}
 	able, err := n.csi.Abilities(v.Driver)
@@ -385,14 +405,7 @@ func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
 	if err == nil {
 		err = n.expanded(ctx, v.claim, size, bytes)
 	}
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		n.recorder.Event(pod, corev1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", v.Name, err)
-	default:
-		n.recorder.Event(pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Name, n.opts.Name)
-		n.recorder.Event(v.claim, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Name, n.opts.Name)
-	}
+	n.reportExpansion(ctx, pod, v.claim, v.pv, err)
 }
 
 // expanded writes the new size of a volume into its claim, of which nothing waits any more.

@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/removal"
+	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/volume"
 )
@@ -62,6 +63,7 @@ func (f *files) open() error {
 		return err
 	}
 	f.root = real
+	f.n.disks = blockdevice.New(real)
 	if f.n.opts.CSI {
 		if err := shareMounts(f.root); err != nil { // before anything is mounted in it
 			f.n.log.Warn("mounts that containers make do not appear on the node: pods of CSI drivers do not start", "dir", f.root, "err", err)

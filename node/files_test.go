@@ -3,8 +3,10 @@ package node_test
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -408,6 +410,81 @@ func TestHostedVolumes(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// TestLocalDiskKeepsItsFiles has a block device without a file system, which two pods use one after the other.
+func TestLocalDiskKeepsItsFiles(t *testing.T) {
+	root := t.TempDir()
+	t.Cleanup(func() {
+		if err := node.Clean(root); err != nil {
+			t.Error(err)
+		}
+	})
+	device := loopDevice(t)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.opts.RootDir = root
+		disk := localDisk("disk", device, "data")
+		disk.Spec.MountOptions = []string{"noatime"}
+		r.api.Set(t, boundTo("data", "disk"), disk)
+		stop := r.start()
+		<-r.node.Ready()
+		for _, name := range []string{"first", "second"} {
+			r.create(webPod(name, func(p *corev1.Pod) {
+				p.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(4711))}
+				p.Spec.Volumes = []corev1.Volume{
+					{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+				}
+				p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+			}))
+			r.await(name, "running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+			path := r.mountOf(name, "/data").GetHostPath()
+			infos, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(path))
+			if err != nil || len(infos) != 1 || infos[0].FSType != "ext4" || !strings.Contains(infos[0].Options, "noatime") {
+				t.Fatalf("mounted at %s is %+v, %v; want ext4 with noatime", path, infos, err)
+			}
+			if info, err := os.Stat(path); err != nil || info.Sys().(*syscall.Stat_t).Gid != 4711 {
+				t.Errorf("the disk is not the group's: %v", err)
+			}
+			if name == "first" {
+				if err := os.WriteFile(path+"/x", []byte("kept"), 0o600); err != nil {
+					t.Error(err)
+				}
+			} else if got := r.read(path + "/x"); got != "kept" {
+				t.Errorf("what was written is %q", got)
+			}
+			if err := client.Pods.Delete(t.Context(), r.api, "default", name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if mounted, err := mountinfo.GetMounts(mountinfo.PrefixFilter(filepath.Join(root, "pods"))); err != nil || len(mounted) > 0 {
+				t.Errorf("%v is mounted after the end of the pod, %v", mounted, err)
+			}
+		}
+		stop()
+	})
+}
+
+// loopDevice returns an empty block device.
+func loopDevice(t *testing.T) string {
+	t.Helper()
+	const size = 16 << 20
+	file := filepath.Join(t.TempDir(), "disk")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, size)); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", file).CombinedOutput()
+	if err != nil {
+		t.Skipf("no loop devices: %v: %s", err, out)
+	}
+	device := strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil { //nolint:noctx // the context of the test has ended
+			t.Errorf("losetup: %v: %s", err, out)
+		}
+	})
+	return device
 }
 
 func TestVolumesFollowFieldsOfThePod(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/internal/volumefit"
@@ -53,8 +54,8 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 	return link(filepath.Clean(path), f.path(pod, v))
 }
 
-// mountSuffix is the end of the directories at which file systems of other machines are mounted; no volume has a dot in its
-// name. They are unmounted with the pod.
+// mountSuffix is the end of the directories at which file systems of other machines and of block devices are mounted; no volume
+// has a dot in its name. They are unmounted with the pod.
 const mountSuffix = ".mount"
 
 // claimed returns the path of the volume of a claim.
@@ -84,6 +85,16 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		return path, mountNFS(ctx, pv.Spec.NFS, pv.Spec.MountOptions, path)
 	case pv.Spec.Local == nil:
 		return "", fmt.Errorf("PV %s has an unsupported volume type: want csi, hostPath, local or nfs", pv.Name)
+	case isDisk(pv):
+		path := f.path(pod, v) + mountSuffix
+		mounted, err := mountinfo.Mounted(path)
+		if err == nil && !mounted {
+			err = fmt.Errorf("device %s is not mounted", pv.Spec.Local.Path) // it has just appeared
+		}
+		if err != nil {
+			return "", err
+		}
+		return path, owned(pod, v, path, gid)
 	}
 	info, err := os.Stat(pv.Spec.Local.Path)
 	switch {
@@ -92,16 +103,20 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 	case err != nil:
 		return "", err
 	case !info.IsDir():
-		return "", fmt.Errorf("path %q is not a directory", pv.Spec.Local.Path)
+		return "", fmt.Errorf("path %q is not a directory or a block device", pv.Spec.Local.Path)
 	}
-	if pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.FSGroupChangePolicy != nil &&
-		*pod.Spec.SecurityContext.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch && volume.Owned(pv.Spec.Local.Path, gid) {
-		return pv.Spec.Local.Path, nil
+	return pv.Spec.Local.Path, owned(pod, v, pv.Spec.Local.Path, gid)
+}
+
+// owned gives the files of a claim's volume to the pod's group; gid -1 means that it has none.
+func owned(pod *corev1.Pod, v *corev1.Volume, dir string, gid int) error {
+	if gid < 0 || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly {
+		return nil
 	}
-	if gid >= 0 && !(v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly) {
-		return pv.Spec.Local.Path, volume.Own(pv.Spec.Local.Path, gid)
+	if policy := pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && volume.Owned(dir, gid) {
+		return nil
 	}
-	return pv.Spec.Local.Path, nil
+	return volume.Own(dir, gid)
 }
 
 // findDevice checks that a path is that of a block device.

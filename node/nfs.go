@@ -11,6 +11,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/internal/mounts"
 )
 
 // mountNFS mounts an export at dir, unless something is mounted there.
@@ -38,14 +40,5 @@ func mountNFS(ctx context.Context, s *corev1.NFSVolumeSource, options []string, 
 	if s.ReadOnly {
 		options = append(options, "ro")
 	}
-	args := []string{"-t", "nfs"}
-	if len(options) > 0 {
-		args = append(args, "-o", strings.Join(options, ","))
-	}
-	args = append(args, server+":"+s.Path, dir)
-	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput() //nolint:gosec // no shell; the arguments are checked
-	if err != nil {
-		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, strings.Join(args, " "), out)
-	}
-	return nil
+	return mounts.Mount(ctx, "nfs", options, server+":"+s.Path, dir)
 }

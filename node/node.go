@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/inprocess"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/deviceplugin"
@@ -237,6 +238,7 @@ type Node struct {
 	devices     *deviceplugin.Manager // nil: there are no device plug-ins
 	csi         *csi.Manager          // nil: there are no CSI drivers; written before any worker starts
 	claims      *dra.Manager          // nil: there are no drivers of devices; written before any worker starts
+	disks       *blockdevice.Mounter  // nil: there are no files; written before any worker starts
 	registry    *pluginregistry.Registry
 	handlers    handlers // of the runtime; written before any worker starts
 	features    *corev1.NodeFeatures

@@ -1,12 +1,16 @@
-// Package mounts unmounts everything below a directory, so that its removal does not delete mounted files.
+// Package mounts mounts file systems by mount(8), and unmounts everything below a directory, so that its removal does not delete
+// mounted files.
 package mounts
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -38,4 +42,18 @@ func unmountBelow(dir string, flags int) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Mount calls mount(8). No argument may begin with a dash. Errors are in kubelet's words.
+func Mount(ctx context.Context, fsType string, options []string, source, dir string) error {
+	args := []string{"-t", fsType}
+	if len(options) > 0 {
+		args = append(args, "-o", strings.Join(options, ","))
+	}
+	args = append(args, source, dir)
+	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, strings.Join(args, " "), out)
+	}
+	return nil
 }
