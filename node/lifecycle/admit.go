@@ -83,8 +83,8 @@ func systemFits(pod *plugin.Pod, _ *plugin.Node) *Rejection {
 	return nil
 }
 
-// resourcesFit refuses pods that request more than is left. Extended resources that the node does not have are left out:
-// they may be those of the cluster.
+// resourcesFit refuses pods that request more than is left. Extended resources are left out that the node does not have, because
+// they may be those of the cluster, or that the pod gets as devices of a claim, which the scheduler made for them.
 func resourcesFit(pod *plugin.Pod, node *plugin.Node) *Rejection {
 	lacks := lacking(pod, node)
 	if len(lacks) == 0 {
@@ -101,7 +101,7 @@ func resourcesFit(pod *plugin.Pod, node *plugin.Node) *Rejection {
 func lacking(pod *plugin.Pod, node *plugin.Node) []plugin.Lack {
 	var fit builtin.NodeResourcesFit
 	for name := range pod.Requests.Other {
-		if _, has := node.Allocatable.Other[name]; !has && extended(name) {
+		if _, has := node.Allocatable.Other[name]; !has && extended(name) || claimed(pod, name) {
 			fit.IgnoredResources = append(fit.IgnoredResources, name)
 		}
 	}
@@ -146,6 +146,14 @@ func Pressed(pod *corev1.Pod, conditions []corev1.NodeConditionType) *Rejection 
 // extended reports whether a resource is an extended resource, which Kubernetes does not define.
 func extended(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), "kubernetes.io/")
+}
+
+// claimed reports whether a pod has a claim for an extended resource, which a device class provides.
+func claimed(pod *plugin.Pod, name corev1.ResourceName) bool {
+	s := pod.Status.ExtendedResourceClaimStatus
+	return s != nil && slices.ContainsFunc(s.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
+		return m.ResourceName == string(name)
+	})
 }
 
 func affinityFits(pod *plugin.Pod, node *plugin.Node) *Rejection {

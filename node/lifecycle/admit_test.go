@@ -29,6 +29,17 @@ func asking(name string, requests map[corev1.ResourceName]string, edit ...func(*
 	return p
 }
 
+// classResource is the resource by which pods ask for the devices of the class "card".
+const classResource = "deviceclass.resource.kubernetes.io/card"
+
+// claiming gives a pod a claim for an extended resource.
+func claiming(p *corev1.Pod, name string) *corev1.Pod {
+	p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
+		ResourceClaimName: "claim", RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: name, RequestName: "r"}},
+	}
+	return p
+}
+
 func hostPort(port int32, ip string) func(*corev1.PodSpec) {
 	return func(s *corev1.PodSpec) {
 		s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: port, HostIP: ip, Protocol: corev1.ProtocolTCP}}
@@ -87,6 +98,12 @@ func TestAdmitRejectsAsKubeletDoes(t *testing.T) {
 			"Node didn't have enough resource: example.com/device, requested: 1, used: 1, capacity: 1",
 		},
 		{"extended resource of no node", asking("p", requests{"example.com/licence": "1"}, tolerate), active, "", ""},
+		{
+			"resource of a device class", asking("p", requests{classResource: "1"}, tolerate), active, "OutOf" + classResource,
+			"Node didn't have enough resource: " + classResource + ", requested: 1, used: 0, capacity: 0",
+		},
+		{"resource of a device class with a claim", claiming(asking("p", requests{classResource: "1"}, tolerate), classResource), active, "", ""},
+		{"extended resource in use with a claim", claiming(asking("p", requests{"example.com/device": "1"}, tolerate), "example.com/device"), active, "", ""},
 		{
 			"huge pages", asking("p", requests{"hugepages-2Mi": "2Mi"}, tolerate), active, "OutOfhugepages-2Mi",
 			"Node didn't have enough resource: hugepages-2Mi, requested: 2097152, used: 0, capacity: 0",
