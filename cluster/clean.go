@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/node"
@@ -29,7 +28,7 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 	if n, err := local.ParsePair(i.Runtime.PodNetwork); err == nil {
 		all = n.All()
 	}
-	err := errors.Join(routes.Remove(all), nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), userspace.RemoveTransparent(p.RelayTable()), node.Clean(filepath.Join(p.DataDir, "pods")))
+	err := errors.Join(routes.Remove(all), nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), userspace.RemoveTransparent(p.RelayTable()), node.Clean(p.AgentRoot()))
 	if i.Runtime.Endpoint != "" {
 		return errors.Join(err, cleanForeign(ctx, p, i.Runtime.Endpoint))
 	}

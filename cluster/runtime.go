@@ -173,7 +173,7 @@ func (r *runtimeProcess) start(ctx context.Context) (*exec.Cmd, error) {
 	}
 	defer told.Close()
 	args := append([]string{"serve", "--ready-fd=3", "--registries=" + r.c.Profile.RegistryDirs(r.c.Settings.Images)}, runtimeFlags(r.c.Profile, joined(r.c.networks), r.c.Settings.Services.String())...)
-	args = append(append(args, "--cluster-cidr="+r.c.Settings.Pods.String()), r.c.logFlags()...)
+	args = append(append(args, "--cluster-cidr="+r.c.Settings.Pods.String(), "--kubelet-dir="+r.c.Profile.AgentRoot()), r.c.logFlags()...)
 	if dir := r.c.Settings.CNIConfDir; dir != "" {
 		args = append(args, "--cni-conf-dir="+dir, "--cni-bin-dir="+cmp.Or(r.c.Settings.CNIBinDir, local.DefaultCNIBinDir))
 	}

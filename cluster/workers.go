@@ -303,7 +303,7 @@ func (c *cluster) realNode(api access, metrics ...prometheus.Collector) (*node.N
 	o.Runtime, o.Metrics = cri, metrics
 	o.OwnPorts = append([]int32{kubeletPort}, api.ports...)
 	o.PodCIDRs = texts(c.networks)
-	o.RootDir = filepath.Join(c.Profile.DataDir, "pods")
+	o.RootDir = c.Profile.AgentRoot()
 	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")
 	o.CgroupRoot = c.Profile.Cgroup()
 	o.DevicePluginDir, o.KubeletPluginDir = filepath.Join(c.Profile.DataDir, "device-plugins"), kubeletPlugins

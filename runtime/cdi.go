@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -57,12 +58,38 @@ func (s *Server) injectDevices(spec *container.Spec, c *cri.ContainerConfig) err
 		}
 		return invalid("container %q: CDI device injection failed: %v", c.GetMetadata().GetName(), err)
 	}
+	s.translate(oci)
 	spec.Env, spec.User.Groups = oci.Process.Env, oci.Process.User.AdditionalGids
 	spec.Edits = &container.Edits{
 		Mounts: oci.Mounts, Devices: oci.Linux.Devices, Rules: oci.Linux.Resources.Devices,
 		NetDevices: oci.Linux.NetDevices, IntelRdt: oci.Linux.IntelRdt, Hooks: oci.Hooks,
 	}
 	return nil
+}
+
+// kubeletDir is the directory of which drivers of devices name paths in the files that they write.
+const kubeletDir = "/var/lib/kubelet"
+
+// translate replaces paths on the machine in kubeletDir by those in Options.KubeletDir.
+func (s *Server) translate(oci *specs.Spec) {
+	if s.opts.KubeletDir == "" {
+		return
+	}
+	translate := func(path *string) {
+		if rest, in := strings.CutPrefix(filepath.Clean(*path), kubeletDir+"/"); in {
+			*path = filepath.Join(s.opts.KubeletDir, rest)
+		}
+	}
+	for i := range oci.Mounts {
+		translate(&oci.Mounts[i].Source)
+	}
+	if h := oci.Hooks; h != nil { // the programs of StartContainer are in the container
+		for _, hooks := range [][]specs.Hook{h.Prestart, h.CreateRuntime, h.CreateContainer, h.Poststart, h.Poststop} { //nolint:staticcheck // files may have prestart
+			for i := range hooks {
+				translate(&hooks[i].Path)
+			}
+		}
+	}
 }
 
 // fileFaults returns what is wrong with the files of the vendors of devices.

@@ -12,7 +12,7 @@ import (
 // TestContainerGetsCDIDevices gives containers devices from files that are written while the runtime runs.
 func TestContainerGetsCDIDevices(t *testing.T) {
 	n := newNode(t)
-	n.flags = append(n.flags, "--cdi-spec-dirs", n.path("static")+","+n.path("dynamic"))
+	n.flags = append(n.flags, "--cdi-spec-dirs", n.path("static")+","+n.path("dynamic"), "--kubelet-dir", n.dir)
 	n.start().withDemo()
 	k := n.kit()
 	p := k.PodConfig("devices")
@@ -47,7 +47,9 @@ func TestContainerGetsCDIDevices(t *testing.T) {
 	write(n.path("hook"), "#!/bin/sh\ncat >"+n.path("state")+".json\n")
 	write(n.path("dynamic/gpu.example.com.json"), `{"cdiVersion":"0.6.0","kind":"gpu.example.com/card","devices":[
 		{"name":"one","containerEdits":{"env":["CARD=one","HOSTNAME=replaced"],"deviceNodes":[{"path":"/dev/card","hostPath":"/dev/null"}]}},
-		{"name":"two","containerEdits":{"env":["CARD=two"]}}],
+		{"name":"two","containerEdits":{"env":["CARD=two"]}},
+		{"name":"translated","containerEdits":{"mounts":[{"hostPath":"/var/lib/kubelet/gift","containerPath":"/translated","options":["ro","bind"]}],
+			"hooks":[{"hookName":"createRuntime","path":"/var/lib/kubelet/other-hook"}]}}],
 		"containerEdits":{"mounts":[{"hostPath":"`+gift+`","containerPath":"/gift","options":["ro","bind"]}],
 		"hooks":[{"hookName":"createRuntime","path":"`+n.path("hook")+`"}]}}`)
 	out := k.OutputOf(pod, p, config("one", "gpu.example.com/card=one"))
@@ -58,6 +60,16 @@ func TestContainerGetsCDIDevices(t *testing.T) {
 	state, err := os.ReadFile(n.path("state") + ".json")
 	if err != nil || !strings.Contains(string(state), `"bundle":"`+n.path("state")) {
 		t.Errorf("the hook got %s, %v", state, err)
+	}
+	// The pod of a driver has another directory mounted at /var/lib/kubelet, and writes paths as it sees them.
+	write(n.path("other-hook"), "#!/bin/sh\n>"+n.path("translated")+"\n")
+	driven := config("translated", "gpu.example.com/card=translated")
+	driven.Args = []string{"read", "/translated/file"}
+	if out := k.OutputOf(pod, p, driven); !strings.Contains(out, "from the driver") {
+		t.Errorf("the container with paths in /var/lib/kubelet has:\n%q", out)
+	}
+	if _, err := os.Stat(n.path("translated")); err != nil {
+		t.Errorf("the hook in /var/lib/kubelet was not called: %v", err)
 	}
 	// Old device plug-ins name devices in annotations.
 	c := config("annotated")

@@ -52,6 +52,9 @@ type Options struct {
 	// DeviceDirs are directories with files of the Container Device Interface; nil means /etc/cdi and /var/run/cdi. A file in
 	// a later one has precedence.
 	DeviceDirs []string
+	// KubeletDir is the directory that paths in /var/lib/kubelet mean in these files, for drivers whose pods have it mounted there;
+	// "" means /var/lib/kubelet.
+	KubeletDir string
 
 	Logs    container.LogLimits // of each container; the zero value means that logs grow without bound
 	Version string              // of this program, for CRI's Version
@@ -79,6 +82,9 @@ func (o Options) check() (Options, error) {
 		if len(o.CNIBinDirs) == 0 {
 			errs = append(errs, errors.New("cni-conf-dir needs cni-bin-dir"))
 		}
+	}
+	if o.KubeletDir != "" {
+		places["kubelet-dir"] = o.KubeletDir
 	}
 	for name, path := range places {
 		if !filepath.IsAbs(path) {

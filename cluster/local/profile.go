@@ -107,6 +107,9 @@ func (p Profile) RuntimeState() string { return filepath.Join(p.RunDir, "runtime
 // RuntimeRoot returns where the container runtime keeps images and containers.
 func (p Profile) RuntimeRoot() string { return filepath.Join(p.DataDir, "runtime") }
 
+// AgentRoot returns where the node agent keeps the files of pods and drivers: its own /var/lib/kubelet.
+func (p Profile) AgentRoot() string { return filepath.Join(p.DataDir, "pods") }
+
 // EncryptionKeys returns the file with the keys that records are encrypted with on disk.
 func (p Profile) EncryptionKeys() string { return filepath.Join(p.DataDir, "pki", "encryption.yaml") }
 

@@ -55,10 +55,10 @@ func main() {
 
 // settings are the flags.
 type settings struct {
-	socket, root, state, cgroup, bridge, podCIDR, clusterCIDR, serviceCIDR, table, log, registries, cniConf, cniBin, cdi string
-	debug                                                                                                                bool
-	readyFD, logFiles                                                                                                    int
-	logSize                                                                                                              int64
+	socket, root, state, cgroup, bridge, podCIDR, clusterCIDR, serviceCIDR, table, log, registries, cniConf, cniBin, cdi, kubelet string
+	debug                                                                                                                         bool
+	readyFD, logFiles                                                                                                             int
+	logSize                                                                                                                       int64
 }
 
 func (s *settings) flags(out io.Writer) *flag.FlagSet {
@@ -75,6 +75,7 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	f.StringVar(&s.table, "table", "sampan-runtime", "`name` of the nftables table")
 	f.StringVar(&s.cniConf, "cni-conf-dir", "", "`directory` with the configuration of CNI plug-ins, which then connect pods in place of the bridge; \"default\" means "+cni.DefaultConfDir)
 	f.StringVar(&s.cdi, "cdi-spec-dirs", "/etc/cdi,/var/run/cdi", "`directories` with files of the Container Device Interface, separated by commas; a later one has precedence")
+	f.StringVar(&s.kubelet, "kubelet-dir", "", "`directory` that paths in /var/lib/kubelet mean in files of the Container Device Interface (default /var/lib/kubelet itself)")
 	f.StringVar(&s.cniBin, "cni-bin-dir", cni.DefaultBinDir, "`directories` with the programs of CNI plug-ins, separated by commas")
 	f.StringVar(&s.registries, "registries", "/etc/sampan/certs.d,/etc/containerd/certs.d",
 		"`directories` with the configuration of registries (HOST/hosts.toml, as for containerd), separated by commas; read at each pull")
@@ -98,7 +99,7 @@ func (s *settings) options(log *slog.Logger) (runtime.Options, error) {
 	if s.logFiles < 2 {
 		return runtime.Options{}, fmt.Errorf("--container-log-max-files: must be >= 2, got %d", s.logFiles)
 	}
-	o := runtime.Options{Logs: container.LogLimits{Size: s.logSize, Files: s.logFiles}, Cgroup: s.cgroup, Bridge: s.bridge, Table: s.table, Version: version, Log: log}
+	o := runtime.Options{Logs: container.LogLimits{Size: s.logSize, Files: s.logFiles}, Cgroup: s.cgroup, Bridge: s.bridge, Table: s.table, KubeletDir: s.kubelet, Version: version, Log: log}
 	if s.cniConf == "default" {
 		s.cniConf = cni.DefaultConfDir
 	}
