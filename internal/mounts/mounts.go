@@ -51,7 +51,7 @@ func Mount(ctx context.Context, fsType string, options []string, source, dir str
 		args = append(args, "-o", strings.Join(options, ","))
 	}
 	args = append(args, source, dir)
-	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput() //nolint:gosec // no shell
 	if err != nil {
 		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, strings.Join(args, " "), out)
 	}
