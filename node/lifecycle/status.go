@@ -116,6 +116,9 @@ func (r Runtime) container(v *View, c *corev1.Container, as role, over bool) cor
 		r.notCreated(v, c, &s, over)
 		return s
 	}
+	if len(all) > 1 && all[0].State == Created {
+		all = all[1:] // a restart counts when the container starts: kubelet reports nothing between the two steps
+	}
 	latest := all[0]
 	s.RestartCount = latest.Attempt
 	s.Image, s.ImageID = or(latest.Image, c.Image), latest.ImageID
