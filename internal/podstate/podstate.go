@@ -1,6 +1,7 @@
 package podstate
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,15 @@ func Finished(pod *corev1.Pod) bool { return FinishedIn(&pod.Status) }
 // FinishedIn reports whether all containers have ended for good in a status.
 func FinishedIn(s *corev1.PodStatus) bool {
 	return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed
+}
+
+// FromClaim reports whether a pod gets an extended resource as devices of a ResourceClaim, which the scheduler made because a
+// DeviceClass provides the resource, and not from its node.
+func FromClaim(pod *corev1.Pod, resource corev1.ResourceName) bool {
+	s := pod.Status.ExtendedResourceClaimStatus
+	return s != nil && slices.ContainsFunc(s.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
+		return m.ResourceName == string(resource)
+	})
 }
 
 // Condition returns the condition of that type, which is a part of the pod, or nil.

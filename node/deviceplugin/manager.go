@@ -25,6 +25,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/sorting"
 )
@@ -366,13 +367,13 @@ func sorted(all []*podresources.ContainerDevices) []*podresources.ContainerDevic
 }
 
 // Allocate gives each container of the pod the devices that it asks for, unless it has them. An error is final: the pod
-// can't run on this node. Resources that no plug-in has registered are left alone.
+// can't run on this node. Resources that no plug-in has registered, or that the pod gets by a claim, are left alone.
 func (m *Manager) Allocate(ctx context.Context, pod *corev1.Pod) error {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			for _, name := range slices.Sorted(maps.Keys(list[i].Resources.Limits)) {
 				q := list[i].Resources.Limits[name]
-				if q.IsZero() {
+				if q.IsZero() || podstate.FromClaim(pod, name) {
 					continue
 				}
 				if err := m.allocate(ctx, owner{pod.UID, list[i].Name, string(name)}, int(q.Value())); err != nil {

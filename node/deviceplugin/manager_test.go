@@ -166,6 +166,15 @@ func TestDevicesBelongToOneContainer(t *testing.T) {
 		t.Errorf("devices %s", got)
 	}
 
+	// The devices of a claim are not the plug-in's.
+	claiming := asking("claims", 4)
+	claiming.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
+		RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: gpu, RequestName: "r"}},
+	}
+	if err := r.manager.Allocate(t.Context(), claiming); err != nil || r.devices("claims") != "" {
+		t.Errorf("a pod that has a claim got %q, %v", r.devices("claims"), err)
+	}
+
 	// The health of the devices of a container is for its status, and monitors can read which it has.
 	r.report(api.Unhealthy, api.Unhealthy, api.Healthy, api.Healthy)
 	if got := fmt.Sprint(r.manager.Status("p", "c")); got != "[{example.com/gpu [{a Unhealthy <nil>} {c Healthy <nil>}]}]" {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/internal/podfeature"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -101,7 +102,7 @@ func resourcesFit(pod *plugin.Pod, node *plugin.Node) *Rejection {
 func lacking(pod *plugin.Pod, node *plugin.Node) []plugin.Lack {
 	var fit builtin.NodeResourcesFit
 	for name := range pod.Requests.Other {
-		if _, has := node.Allocatable.Other[name]; !has && extended(name) || claimed(pod, name) {
+		if _, has := node.Allocatable.Other[name]; !has && extended(name) || podstate.FromClaim(pod.Pod, name) {
 			fit.IgnoredResources = append(fit.IgnoredResources, name)
 		}
 	}
@@ -146,14 +147,6 @@ func Pressed(pod *corev1.Pod, conditions []corev1.NodeConditionType) *Rejection 
 // extended reports whether a resource is an extended resource, which Kubernetes does not define.
 func extended(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), "kubernetes.io/")
-}
-
-// claimed reports whether a pod has a claim for an extended resource, which a device class provides.
-func claimed(pod *plugin.Pod, name corev1.ResourceName) bool {
-	s := pod.Status.ExtendedResourceClaimStatus
-	return s != nil && slices.ContainsFunc(s.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
-		return m.ResourceName == string(name)
-	})
 }
 
 func affinityFits(pod *plugin.Pod, node *plugin.Node) *Rejection {
