@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -246,13 +247,25 @@ func (b *binder) bind(ctx context.Context, v *corev1.PersistentVolume, c *corev1
 	next := c.DeepCopy()
 	next.Status.AccessModes = v.Spec.AccessModes
 	if c.Status.Phase != corev1.ClaimBound {
-		next.Status.Phase, next.Status.Capacity = corev1.ClaimBound, v.Spec.Capacity
+		next.Status.Phase, next.Status.Capacity = corev1.ClaimBound, capacityOf(v)
 		next.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
 	}
 	if !equality.Semantic.DeepEqual(next.Status, c.Status) {
 		_, err = b.updateClaim(ctx, next, "status")
 	}
 	return err
+}
+
+// capacityOf returns the size that a claim has when it is bound to a volume: that of the file system, if a node has yet to expand
+// it. The claim for which the volume was made larger may be gone.
+func capacityOf(v *corev1.PersistentVolume) corev1.ResourceList {
+	size, err := resource.ParseQuantity(v.Annotations[volumefit.PreResizeCapacity])
+	if err != nil {
+		return v.Spec.Capacity
+	}
+	all := v.Spec.Capacity.DeepCopy()
+	all[corev1.ResourceStorage] = size
+	return all
 }
 
 // unbind releases a volume that was reserved for a claim that has another one. A reservation by a user stays, for the next

@@ -213,6 +213,13 @@ func TestClaimsFindVolumes(t *testing.T) {
 			 persistentvolumeclaim d WaitForPodScheduled: waiting for pod p to be scheduled`,
 		},
 		{
+			"a volume with a file system that is yet to be expanded",
+			fmt.Sprintf(pvc, "c", "5Gi", "") + "\n" +
+				strings.Replace(fmt.Sprintf(pv, "v", "5Gi", ""), "name: v", "name: v, annotations: {volume.alpha.kubernetes.io/pre-resize-capacity: 2Gi}", 1),
+			`claim c Bound v 2Gi bind-completed bound-by-controller
+			 volume v Bound for c bound-by-controller`,
+		},
+		{
 			"modes that do not agree",
 			fmt.Sprintf(pvc, "c", "5Gi", "") + "\n" + fmt.Sprintf(pv, "block", "5Gi", ", volumeMode: Block"),
 			`claim c Pending

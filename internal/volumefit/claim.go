@@ -17,6 +17,9 @@ const (
 	BoundByController = "pv.kubernetes.io/bound-by-controller" // of both: who wrote the name was no user
 	ProvisionedBy     = "pv.kubernetes.io/provisioned-by"      // of volumes: who made it
 
+	// PreResizeCapacity is an annotation of volumes: the size of the file system, while a node has yet to expand it.
+	PreResizeCapacity = "volume.alpha.kubernetes.io/pre-resize-capacity"
+
 	SelectedNode = "volume.kubernetes.io/selected-node" // of claims: where the first consumer is to run
 	Provisioner  = "volume.kubernetes.io/storage-provisioner"
 	// OldProvisioner is what Provisioner was called before; provisioners may know that name alone.
