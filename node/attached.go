@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -381,59 +380,6 @@ func (n *Node) driverTokens(ctx context.Context, pod *corev1.Pod, requests []sto
 	}
 	b, err := json.Marshal(tokens)
 	return string(b), err
-}
-
-// expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that into
-// the claim. A failure is reported; the volume can be used with its old size.
-func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
-	size, grown := growth(v.claim, v.pv)
-	if v.ReadOnly || !grown {
-		return
-	}
-	able, err := n.csi.Abilities(v.Driver)
-	if err != nil || !able.Expand {
-		return // the controller of the driver does all of it
-	}
-	var secrets map[string]string
-	if ref := v.pv.Spec.CSI.NodeExpandSecretRef; ref != nil {
-		secrets, err = n.credentials(ctx, "NodeExpandSecretRef", ref)
-	}
-	bytes := size.Value()
-	if err == nil {
-		bytes, err = n.csi.Expand(ctx, &v.Volume, size.Value(), secrets)
-	}
-	if err == nil {
-		err = n.expanded(ctx, v.claim, size, bytes)
-	}
-	n.reportExpansion(ctx, pod, v.claim, v.pv, err)
-}
-
-// expanded writes the new size of a volume into its claim, of which nothing waits any more.
-func (n *Node) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, size resource.Quantity, bytes int64) error {
-	if bytes > size.Value() {
-		size = *resource.NewQuantity(bytes, resource.BinarySI)
-	}
-	var gone []any
-	for _, condition := range c.Status.Conditions {
-		switch condition.Type { //nolint:exhaustive // others stay
-		case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
-			corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError:
-			gone = append(gone, map[string]any{"type": condition.Type, "$patch": "delete"})
-		}
-	}
-	status := map[string]any{"capacity": map[string]any{"storage": size.String()}}
-	if len(gone) > 0 {
-		status["conditions"] = gone
-	}
-	if len(c.Status.AllocatedResourceStatuses) > 0 {
-		status["allocatedResourceStatuses"] = map[string]any{"storage": nil}
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.UID}, "status": status})
-	if err != nil {
-		return err
-	}
-	_, err = client.PersistentVolumeClaims.Patch(ctx, n.opts.Client, c.Namespace, c.Name, types.StrategicMergePatchType, patch, "status")
-	return err
 }
 
 // releaseDrivers has drivers unmount the volumes of a pod, whose containers have ended.

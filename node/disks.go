@@ -46,7 +46,7 @@ func (n *Node) mountDisk(ctx context.Context, pod *corev1.Pod, at *corev1.Volume
 	}
 	err := blockdevice.Expand(r)
 	if err == nil {
-		err = n.expanded(ctx, claim, size, size.Value())
+		_, err = n.changeClaim(ctx, claim, expansionDone(claim, size, size.Value()))
 	}
 	n.reportExpansion(ctx, pod, claim, pv, err)
 	return nil

@@ -137,20 +137,37 @@ func (v *Volume) capability(d *driver, group bool) *csi.VolumeCapability {
 	return c
 }
 
-// ended reports whether a driver has said that a call failed, and so is not still working on it.
-func ended(err error) bool {
+// An Outcome says what a call of a driver that returned an error has done.
+type Outcome int
+
+const (
+	// Unknown means that the driver may still be at work.
+	Unknown Outcome = iota
+	// Failed means that nothing was done, and that another try may succeed.
+	Failed
+	// Infeasible means that the driver does not do what it was asked for.
+	Infeasible
+)
+
+// OutcomeOf returns what a call did that returned err, by the codes of CSI, as kubelet reads them.
+func OutcomeOf(err error) Outcome {
 	s, ok := status.FromError(err)
 	if !ok {
-		return false
+		return Unknown
 	}
 	switch s.Code() {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
-		return false
-	case codes.OK, codes.Unknown, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition,
-		codes.OutOfRange, codes.Unimplemented, codes.Internal, codes.DataLoss, codes.Unauthenticated:
+		return Unknown
+	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
+		return Infeasible
+	case codes.OK, codes.Unknown, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition, codes.Unimplemented, codes.Internal,
+		codes.DataLoss, codes.Unauthenticated:
 	}
-	return true
+	return Failed
 }
+
+// ended reports whether a driver has said that a call failed, and so is not still working on it.
+func ended(err error) bool { return OutcomeOf(err) != Unknown }
 
 // Stage stages a volume that a pod holds, unless it is staged or its driver does not do that. Errors are in kubelet's words.
 func (m *Manager) Stage(ctx context.Context, v *Volume) error {

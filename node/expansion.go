@@ -1,0 +1,157 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/node/csi"
+)
+
+// Expansion on the node is the second half of a larger claim: the resizer of the driver has made the volume larger, and its
+// driver on the node makes the file system larger. status.allocatedResourceStatuses of the claim says who is at work
+// (KEP-1790), so that a claim can be made smaller again if the node can't do it:
+//
+//	NodeResizePending     the resizer leaves the rest to the node
+//	NodeResizeInProgress  the node has begun, and tries again after failures
+//	NodeResizeInfeasible  the node has given up; the resizer begins anew with the size that the claim asks for
+//
+// A resizer that does not write the status leaves it empty.
+
+// expansionDue reports whether the node is to have the driver of a volume expand it.
+func expansionDue(c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) bool {
+	size, now := pv.Spec.Capacity[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
+	if size.Cmp(now) <= 0 {
+		return false
+	}
+	switch c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
+	case "", corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress:
+		return true
+	case corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+		corev1.PersistentVolumeClaimNodeResizeInfeasible:
+	}
+	return false
+}
+
+// A claimChange is a change of the status of a claim, as a strategic merge patch.
+type claimChange map[string]any
+
+// expansionBegun returns the change that says that the node has begun; nil if the claim says so, or its resizer does not
+// write the status.
+func expansionBegun(c *corev1.PersistentVolumeClaim) claimChange {
+	if c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] != corev1.PersistentVolumeClaimNodeResizePending {
+		return nil
+	}
+	return claimChange{"allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInProgress}}
+}
+
+// expansionFailed returns the change that says that a driver did not expand a volume to a size; nil if the driver may still be
+// at work. The node gives up if the driver can't ever do it, or has failed again after the claim was changed to another size.
+func expansionFailed(c *corev1.PersistentVolumeClaim, size resource.Quantity, err error, now time.Time) claimChange {
+	outcome := csi.OutcomeOf(err)
+	if outcome == csi.Unknown {
+		return nil
+	}
+	before := slices.IndexFunc(c.Status.Conditions, func(o corev1.PersistentVolumeClaimCondition) bool {
+		return o.Type == corev1.PersistentVolumeClaimNodeResizeError && o.Status == corev1.ConditionTrue
+	})
+	condition := corev1.PersistentVolumeClaimCondition{
+		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now),
+		Message: fmt.Sprintf("failed to expand pvc with %v", err),
+	}
+	if before >= 0 {
+		condition.LastTransitionTime = c.Status.Conditions[before].LastTransitionTime
+	}
+	change := claimChange{"conditions": []any{condition}}
+	other := c.Spec.Resources.Requests.Storage().Cmp(size) != 0
+	if outcome == csi.Infeasible || before >= 0 && other {
+		change["allocatedResourceStatuses"] = map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInfeasible}
+	}
+	return change
+}
+
+// expansionDone returns the change that gives a claim its new size, of which nothing waits any more. The driver may have made
+// the volume larger than it had to.
+func expansionDone(c *corev1.PersistentVolumeClaim, size resource.Quantity, bytes int64) claimChange {
+	if bytes > size.Value() {
+		size = *resource.NewQuantity(bytes, resource.BinarySI)
+	}
+	change := claimChange{"capacity": map[string]any{"storage": size.String()}}
+	var gone []any
+	for _, condition := range c.Status.Conditions {
+		switch condition.Type { //nolint:exhaustive // others stay
+		case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
+			corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError:
+			gone = append(gone, map[string]any{"type": condition.Type, "$patch": "delete"})
+		}
+	}
+	if len(gone) > 0 {
+		change["conditions"] = gone
+	}
+	if len(c.Status.AllocatedResourceStatuses) > 0 {
+		change["allocatedResourceStatuses"] = map[string]any{"storage": nil}
+	}
+	return change
+}
+
+// changeClaim writes a change of the status of a claim, and returns the claim. The write fails if the claim has changed since
+// it was read.
+func (n *Node) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, change claimChange) (*corev1.PersistentVolumeClaim, error) {
+	if change == nil {
+		return c, nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.UID, "resourceVersion": c.ResourceVersion}, "status": change})
+	if err != nil {
+		return c, err
+	}
+	now, err := client.PersistentVolumeClaims.Patch(ctx, n.opts.Client, c.Namespace, c.Name, types.StrategicMergePatchType, patch, "status")
+	if err != nil {
+		return c, fmt.Errorf("write status of persistentvolumeclaim %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	return now, nil
+}
+
+// expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that into
+// the claim. A failure is reported; the volume can be used with its old size.
+func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
+	if v.ReadOnly || !expansionDue(v.claim, v.pv) {
+		return
+	}
+	able, err := n.csi.Abilities(v.Driver)
+	if err != nil || !able.Expand {
+		return // the controller of the driver does all of it
+	}
+	err = n.expandVolume(ctx, v)
+	n.reportExpansion(ctx, pod, v.claim, v.pv, err)
+}
+
+// expandVolume is expand without its events.
+func (n *Node) expandVolume(ctx context.Context, v *driverVolume) (err error) {
+	if v.claim, err = n.changeClaim(ctx, v.claim, expansionBegun(v.claim)); err != nil {
+		return err
+	}
+	var secrets map[string]string
+	if ref := v.pv.Spec.CSI.NodeExpandSecretRef; ref != nil {
+		if secrets, err = n.credentials(ctx, "NodeExpandSecretRef", ref); err != nil {
+			return err
+		}
+	}
+	size := v.pv.Spec.Capacity[corev1.ResourceStorage]
+	bytes, err := n.csi.Expand(ctx, &v.Volume, size.Value(), secrets)
+	if err == nil {
+		v.claim, err = n.changeClaim(ctx, v.claim, expansionDone(v.claim, size, bytes))
+		return err
+	}
+	if _, failed := n.changeClaim(ctx, v.claim, expansionFailed(v.claim, size, err, time.Now())); failed != nil {
+		n.opts.Log.WarnContext(ctx, "failed expansion not written into the claim", "claim", v.claim.Namespace+"/"+v.claim.Name, "err", failed)
+	}
+	return err
+}
