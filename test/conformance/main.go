@@ -44,6 +44,7 @@ func dispatch(ctx context.Context, args []string) error {
 		var s images.Sources
 		f.StringVar(&s.Debian, "debian", "", "tar file of a Debian system")
 		f.StringVar(&s.Images, "upstream", "", "directory test/images of upstream's module")
+		f.StringVar(&s.CSI, "csi", "", "directory of the CSI driver and its sidecars; their images are not made if it is empty")
 		_ = f.Parse(args[1:]) // it exits on errors
 		s.Bin = o.bin
 		return makeImages(s)

@@ -17,6 +17,7 @@ type Sources struct {
 	Debian string   // tar file of a Debian system that has the tools that the suite calls in agnhost
 	Images string   // test/images of upstream's module
 	Names  []string // of the images, as the suite lists them
+	CSI    string   // directory of the CSI driver and its sidecars; empty if they were not built
 }
 
 // private is the registry of images that a cluster must not get without credentials.
@@ -70,7 +71,7 @@ func Write(s Sources, dir string) (names []string, err error) {
 		return nil, err
 	}
 	contents, made := s.layers(), map[string]Layer{}
-	for _, image := range standIns() {
+	for _, image := range slices.Concat(standIns(), s.csiStandIns()) {
 		found := named(s.Names, image.words...)
 		if len(found) == 0 {
 			continue
@@ -111,7 +112,7 @@ func (s Sources) layers() map[string]func(files) error {
 	program := func(path, name string, mode int64) func(files) error {
 		return func(f files) error { return f.copy(path, mode, bin(name)) }
 	}
-	return map[string]func(files) error{
+	all := map[string]func(files) error{
 		"pause":            program("pause", "pause", 0o755),
 		"busybox":          s.busybox,
 		"debian":           s.debian,
@@ -139,6 +140,10 @@ func (s Sources) layers() map[string]func(files) error {
 			return errors.Join(s.page("kitten")(f), f.text("etc/os-release", "NAME=\"Alpine Linux\"\nID=alpine\n"))
 		},
 	}
+	for _, p := range append(csiSidecars(), csiDriver) {
+		all[p] = func(f files) error { return f.copy(p, 0o755, filepath.Join(s.CSI, p)) }
+	}
+	return all
 }
 
 func (s Sources) page(name string) func(files) error {
