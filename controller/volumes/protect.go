@@ -3,6 +3,7 @@ package volumes
 import (
 	"context"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +28,7 @@ func guards(obj metav1.Object, finalizer string) bool {
 
 func (p *protector) subscribe() {
 	p.claims.Subscribe(func(_, after *corev1.PersistentVolumeClaim) {
-		if after != nil && guards(after, volumefit.Protection) {
+		if after != nil && p.due(after) {
 			p.claimLoop.Add(controller.KeyOf(after))
 		}
 	})
@@ -43,7 +44,7 @@ func (p *protector) subscribe() {
 			}
 			for i := range pod.Spec.Volumes {
 				name, _ := volumefit.Named(pod, &pod.Spec.Volumes[i])
-				if c, ok := p.claims.Get(pod.Namespace, name); ok && name != "" && c.DeletionTimestamp != nil {
+				if c, ok := p.claims.Get(pod.Namespace, name); ok && name != "" && p.due(c) {
 					p.claimLoop.Add(controller.KeyOf(c))
 				}
 			}
@@ -51,10 +52,20 @@ func (p *protector) subscribe() {
 	})
 }
 
+// due reports whether there may be something to do about a claim.
+func (p *protector) due(c *corev1.PersistentVolumeClaim) bool {
+	_, differ := planUnused(c, p.named(c), time.Time{})
+	return differ || guards(c, volumefit.Protection)
+}
+
 func (p *protector) protectClaim(ctx context.Context, key controller.Key) (controller.Result, error) {
 	c, ok := p.claims.Get(key.Namespace, key.Name)
-	if !ok || !guards(c, volumefit.Protection) {
+	if !ok {
 		return controller.Result{}, nil
+	}
+	c, err := p.reportUnused(ctx, c)
+	if err != nil || c == nil || !guards(c, volumefit.Protection) {
+		return controller.Result{}, err
 	}
 	next := c.DeepCopy()
 	if c.DeletionTimestamp == nil {
@@ -66,7 +77,7 @@ func (p *protector) protectClaim(ctx context.Context, key controller.Key) (contr
 		}
 		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == volumefit.Protection })
 	}
-	_, err := p.updateClaim(ctx, next, "")
+	_, err = p.updateClaim(ctx, next, "")
 	return controller.Result{}, err
 }
 
