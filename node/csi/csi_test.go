@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -401,6 +402,27 @@ func TestDriverThatHangsDelaysOnlyItsPod(t *testing.T) {
 	}
 	if !strings.HasSuffix(d.history(), "unstage ../../disk 1") {
 		t.Errorf("calls %s: what may be staged is to be unstaged", d.history())
+	}
+}
+
+func TestVolumeForOnePod(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	d := r.driver("disks.sock", nil)
+	d.registered(t, "")
+	one := func(pod string) *Volume {
+		v := disk(pod)
+		v.AccessMode = corev1.ReadWriteOncePod
+		return v
+	}
+	for _, tt := range []struct{ pod, fault string }{
+		{"a", ""}, {"b", "volume uses the ReadWriteOncePod access mode and is already in use by another pod"}, {"a", ""},
+	} {
+		if err := r.manager.Hold(one(tt.pod)); fmt.Sprint(err) != cmp.Or(tt.fault, "<nil>") {
+			t.Errorf("pod %s: %v, want %q", tt.pod, err, tt.fault)
+		}
+	}
+	if err := errors.Join(r.manager.Release(t.Context(), one("b").Pod), r.manager.Release(t.Context(), one("a").Pod), r.manager.Hold(one("b"))); err != nil {
+		t.Errorf("after the first pod: %v", err)
 	}
 }
 

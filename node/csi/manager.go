@@ -200,13 +200,18 @@ func (m *Manager) driver(name string) (*driver, error) {
 	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 
-// Hold says that a pod needs a volume: it is in use, and is not unstaged, until [Manager.Release].
+// Hold says that a pod needs a volume: it is in use, and is not unstaged, until [Manager.Release]. It returns an error if the volume
+// is for one pod, and another one has it: the scheduler sees to that, but a pod may have its node from its user.
 func (m *Manager) Hold(v *Volume) error {
 	if err := v.check(); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	e := m.at(key{v.Driver, v.Handle})
+	if v.AccessMode == corev1.ReadWriteOncePod && (len(e.users) > 1 || len(e.users) == 1 && !e.users[v.Pod]) {
+		m.mu.Unlock()
+		return errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+	}
 	changed := v.Attached && !e.attached
 	e.users[v.Pod] = true
 	e.attached = e.attached || v.Attached
