@@ -288,6 +288,9 @@ func (n *Node) awaitAttached(ctx context.Context, v *driverVolume) error {
 		select {
 		case <-changed:
 		case <-limited.Done():
+			if ctx.Err() == nil && n.exceeded(ctx, v) {
+				return tooManyVolumes(v.at.Name, context.Cause(limited))
+			}
 			return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[%[1]s], failed to process volumes=[]: %[2]w", //nolint:staticcheck // kubelet's words
 				v.at.Name, context.Cause(limited))
 		}

@@ -88,6 +88,7 @@ func shareMounts(dir string) error {
 
 // driverRegistered has pods try again that may wait for a driver.
 func (n *Node) driverRegistered() {
+	n.driverChanges.send()
 	for _, w := range n.allWorkers() {
 		w.post(func() {
 			if m := &w.view.Memory; m.Setup.Reason == failedMount || m.Setup.Reason == failedPrepare {
@@ -128,6 +129,7 @@ func (n *Node) installDriver(ctx context.Context, info csi.Info) error {
 
 // uninstallDriver removes a driver from these objects. Labels stay, as in kubelet: other drivers may have them.
 func (n *Node) uninstallDriver(ctx context.Context, name string) error {
+	n.driverChanges.send()
 	if err := n.editCSINode(ctx, name, nil); err != nil {
 		return fmt.Errorf("error uninstalling CSI driver from CSINode object %w", err)
 	}

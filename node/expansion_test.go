@@ -16,7 +16,9 @@ import (
 
 // expandingClaim returns a claim for a volume of 9Gi that is to be expanded from 1Gi.
 func expandingClaim(asks string, state corev1.ClaimResourceStatus, conditions ...corev1.PersistentVolumeClaimConditionType) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
-	storage := func(size string) corev1.ResourceList { return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)} }
+	storage := func(size string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+	}
 	c := &corev1.PersistentVolumeClaim{}
 	c.Spec.Resources.Requests, c.Status.Capacity = storage(asks), storage("1Gi")
 	if state != "" {
@@ -111,8 +113,8 @@ func TestExpansionThatFails(t *testing.T) {
 			corev1.PersistentVolumeClaimNodeResizeInfeasible, true,
 		},
 		"tries an outdated size once": {"5Gi", none, status.Error(codes.PermissionDenied, "no"), corev1.PersistentVolumeClaimNodeResizeInProgress, true},
-		"may go on":                    {"9Gi", none, status.Error(codes.DeadlineExceeded, "slow"), corev1.PersistentVolumeClaimNodeResizeInProgress, false},
-		"was not asked":                {"9Gi", none, errors.New("no driver"), corev1.PersistentVolumeClaimNodeResizeInProgress, false},
+		"may go on":                   {"9Gi", none, status.Error(codes.DeadlineExceeded, "slow"), corev1.PersistentVolumeClaimNodeResizeInProgress, false},
+		"was not asked":               {"9Gi", none, errors.New("no driver"), corev1.PersistentVolumeClaimNodeResizeInProgress, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, pv := expandingClaim(tt.asks, corev1.PersistentVolumeClaimNodeResizeInProgress, tt.before...)

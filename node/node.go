@@ -240,10 +240,12 @@ type Node struct {
 	claims      *dra.Manager          // nil: there are no drivers of devices; written before any worker starts
 	disks       *blockdevice.Mounter  // nil: there are no files; written before any worker starts
 	registry    *pluginregistry.Registry
-	handlers    handlers // of the runtime; written before any worker starts
-	features    *corev1.NodeFeatures
-	appArmor    bool          // the kernel has it; written before any worker starts
-	slots       chan struct{} // one per pod that may be starting
+	// driverChanges reports that a CSI driver has registered or gone, or that a CSIDriver has changed.
+	driverChanges signal
+	handlers      handlers // of the runtime; written before any worker starts
+	features      *corev1.NodeFeatures
+	appArmor      bool          // the kernel has it; written before any worker starts
+	slots         chan struct{} // one per pod that may be starting
 	// probeSlots holds one per probe that is running.
 	probeSlots chan struct{}
 	access     access           // to the kubelet API
@@ -370,7 +372,8 @@ func (n *Node) Run(ctx context.Context) error {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
 	}
 	if n.csi != nil {
-		last = append(last, run.Task{Name: "CSI drivers", Run: n.csi.Run}, run.Task{Name: "CSINode", Run: n.registerCSINode}, run.Task{Name: "resource claims", Run: n.claims.Run}, run.Task{Name: "plug-ins", Run: n.registry.Run})
+		last = append(last, run.Task{Name: "CSI drivers", Run: n.csi.Run}, run.Task{Name: "CSINode", Run: n.registerCSINode},
+			run.Task{Name: "CSI limits", Run: n.keepLimits}, run.Task{Name: "resource claims", Run: n.claims.Run}, run.Task{Name: "plug-ins", Run: n.registry.Run})
 	}
 	if n.opts.RootDir != "" {
 		last = append(last, run.Task{Name: "eviction", Run: n.watchPressure})

@@ -133,6 +133,9 @@ func (w *worker) attempt(ctx context.Context, bounded bool, f func(ctx context.C
 // start: a driver may hang.
 func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action) func() {
 	again, err := w.n.mountDrivers(ctx, pod, false)
+	if refused := (*unexpected)(nil); errors.As(err, &refused) {
+		return w.refuse(refused.Rejection)
+	}
 	if err != nil {
 		return w.setUpFailed(ctx, failedMount, err)
 	}

@@ -69,6 +69,8 @@ func (d *fakeDriver) NotifyRegistrationStatus(_ context.Context, s *registration
 }
 
 func (d *fakeDriver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return &csi.NodeGetInfoResponse{NodeId: d.about.GetNodeId(), MaxVolumesPerNode: d.about.GetMaxVolumesPerNode(), AccessibleTopology: d.about.GetAccessibleTopology()}, nil
 }
 
@@ -423,6 +425,26 @@ func TestVolumeForOnePod(t *testing.T) {
 	}
 	if err := errors.Join(r.manager.Release(t.Context(), one("b").Pod), r.manager.Release(t.Context(), one("a").Pod), r.manager.Hold(one("b"))); err != nil {
 		t.Errorf("after the first pod: %v", err)
+	}
+}
+
+func TestDriverIsAskedAgain(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	d := r.driver("disks.sock", func(d *fakeDriver) { d.about.MaxVolumesPerNode = 5 })
+	d.registered(t, "")
+	<-r.installed
+	d.set(func() { d.about.MaxVolumesPerNode = 8 })
+	if got := r.manager.Drivers(); !slices.Equal(got, []string{"disks.example.com"}) {
+		t.Errorf("drivers %v", got)
+	}
+	if err := r.manager.Refresh(t.Context(), "disks.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	if i := <-r.installed; i.MaxVolumes != 8 {
+		t.Errorf("installed %+v", i)
+	}
+	if err := r.manager.Refresh(t.Context(), "other"); err == nil {
+		t.Error("a driver that is not there was asked")
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/status"
@@ -71,6 +73,27 @@ func (m *Manager) Register(ctx context.Context, p pluginregistry.Plugin) error {
 	}
 	m.drivers[d.name] = d
 	return nil
+}
+
+// Drivers returns the names of the registered drivers.
+func (m *Manager) Drivers() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.drivers))
+}
+
+// Refresh asks a driver again what it says about the node, and writes it into the objects of the node.
+func (m *Manager) Refresh(ctx context.Context, name string) error {
+	d, err := m.driver(name)
+	if err != nil {
+		return err
+	}
+	now := *d // others use its abilities
+	about, err := m.ask(ctx, &now)
+	if err != nil {
+		return err
+	}
+	return m.opts.Install(ctx, about)
 }
 
 // reserve takes the name of a driver, which another socket may have (csi-C5).
