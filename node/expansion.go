@@ -17,12 +17,12 @@ import (
 )
 
 // Expansion on the node is the second half of a larger claim: the resizer of the driver has made the volume larger, and its
-// driver on the node makes the file system larger. status.allocatedResourceStatuses of the claim says who is at work
-// (KEP-1790), so that a claim can be made smaller again if the node can't do it:
+// driver on the node makes the file system larger. status.allocatedResourceStatuses of the claim says which of the two is at
+// work (KEP-1790), so that a claim can be made smaller again if the node can't do it:
 //
 //	NodeResizePending     the resizer leaves the rest to the node
 //	NodeResizeInProgress  the node has begun, and tries again after failures
-//	NodeResizeInfeasible  the node has given up; the resizer begins anew with the size that the claim asks for
+//	NodeResizeInfeasible  the node has given up; the resizer begins again with the size that the claim asks for
 //
 // A resizer that does not write the status leaves it empty.
 

@@ -333,7 +333,7 @@ func (d *driver) DeleteSnapshot(_ context.Context, r *csi.DeleteSnapshotRequest)
 	return &csi.DeleteSnapshotResponse{}, d.save()
 }
 
-// ListSnapshots lists all snapshots, or those that the request asks for, on one page.
+// ListSnapshots lists all snapshots on one page, or the wanted ones.
 func (d *driver) ListSnapshots(_ context.Context, r *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
