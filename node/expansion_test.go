@@ -109,7 +109,9 @@ func TestExpansionThatFails(t *testing.T) {
 		"tries again after another": {"9Gi", []corev1.PersistentVolumeClaimConditionType{failed}, status.Error(codes.Internal, "no"), corev1.PersistentVolumeClaimNodeResizeInProgress, true},
 		"gives up":                  {"9Gi", none, status.Error(codes.OutOfRange, "no"), corev1.PersistentVolumeClaimNodeResizeInfeasible, true},
 		"gives up an outdated size": {
-			"5Gi", []corev1.PersistentVolumeClaimConditionType{failed}, status.Error(codes.PermissionDenied, "no"),
+			"5Gi",
+			[]corev1.PersistentVolumeClaimConditionType{failed},
+			status.Error(codes.PermissionDenied, "no"),
 			corev1.PersistentVolumeClaimNodeResizeInfeasible, true,
 		},
 		"tries an outdated size once": {"5Gi", none, status.Error(codes.PermissionDenied, "no"), corev1.PersistentVolumeClaimNodeResizeInProgress, true},
