@@ -184,17 +184,7 @@ func (n *Node) editNode(ctx context.Context, edit func(node *corev1.Node, ids ma
 		if same {
 			return nil
 		}
-		var annotation any // null: it is removed
-		if len(ids) > 0 {
-			b, err := json.Marshal(ids)
-			if err != nil {
-				return err
-			}
-			annotation = string(b)
-		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": node.UID, "resourceVersion": node.ResourceVersion, "labels": labels, "annotations": map[string]any{nodeIDs: annotation},
-		}})
+		patch, err := driverPatch(node, labels, ids)
 		if err != nil {
 			return err
 		}
@@ -203,6 +193,24 @@ func (n *Node) editNode(ctx context.Context, edit func(node *corev1.Node, ids ma
 		}
 	}
 	return err
+}
+
+// driverPatch returns the merge patch that adds labels to a node, and sets the names that drivers have for it. Labels that are not
+// named stay.
+func driverPatch(node *corev1.Node, labels, ids map[string]string) ([]byte, error) {
+	var annotation any // null: it is removed
+	if len(ids) > 0 {
+		b, err := json.Marshal(ids)
+		if err != nil {
+			return nil, err
+		}
+		annotation = string(b)
+	}
+	metadata := map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion, "annotations": map[string]any{nodeIDs: annotation}}
+	if len(labels) > 0 { // null would remove all
+		metadata["labels"] = labels
+	}
+	return json.Marshal(map[string]any{"metadata": metadata})
 }
 
 // editCSINode makes the entry of a driver what it should be; nil means that there should be none. The object is made if

@@ -428,6 +428,25 @@ func TestVolumeForOnePod(t *testing.T) {
 	}
 }
 
+func TestVolumeThatNeedsNoAttachmentAnyMore(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	d := r.driver("disks.sock", nil)
+	d.registered(t, "")
+	if err := r.mount(disk("a")); err != nil {
+		t.Fatal(err)
+	}
+	<-r.changed
+	v := disk("a")
+	v.Attached = false
+	if err := r.mount(v); err != nil {
+		t.Fatal(err)
+	}
+	<-r.changed
+	if got := r.manager.InUse(); len(got) > 0 {
+		t.Errorf("%v must not be detached", got)
+	}
+}
+
 func TestDriverIsAskedAgain(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	d := r.driver("disks.sock", func(d *fakeDriver) { d.about.MaxVolumesPerNode = 5 })

@@ -71,7 +71,7 @@ type key struct{ driver, handle string }
 type entry struct {
 	key
 	turn      chan struct{} // holds a token while no driver is called for the volume (csi-C3)
-	attached  bool          // by a VolumeAttachment
+	attached  bool          // by a VolumeAttachment, when a pod was last given it; the CSIDriver may change
 	users     map[types.UID]bool
 	published map[types.UID]bool // by this process
 	recorded  bool               // there is a record of staging
@@ -212,9 +212,9 @@ func (m *Manager) Hold(v *Volume) error {
 		m.mu.Unlock()
 		return errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 	}
-	changed := v.Attached && !e.attached
+	changed := v.Attached != e.attached
 	e.users[v.Pod] = true
-	e.attached = e.attached || v.Attached
+	e.attached = v.Attached
 	if v.Block {
 		e.block = v.Name
 	}
