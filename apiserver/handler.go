@@ -44,8 +44,9 @@ type exchange struct {
 	writes  bool          // it may change objects
 	waited  time.Duration // for a seat
 
-	conn     *connection     // nil without a listener of ours
-	flow     *fairness.Flow  // the user's; nil before it is known
+	conn     *connection    // nil without a listener of ours
+	flow     *fairness.Flow // the user's; nil before it is known
+	asked    priority.Request
 	class    priority.Class  // of the request
 	seats    int             // that it takes; 0 means one
 	ticket   priority.Ticket // of the seats
@@ -278,13 +279,13 @@ func (s *Server) serveAs(w http.ResponseWriter, r *http.Request, user *auth.User
 	}
 	if p.resource != "" {
 		verb := verbOf(r, &p)
-		s.classify(x, &priority.Request{Verb: verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.scope()})
+		s.classify(x, priority.Request{Verb: verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.scope()})
 		s.serveResource(x, p, verb)
 		return
 	}
 	x.subject = pathSubject(r.Method, r.URL.Path)
 	verb := strings.ToLower(r.Method)
-	s.classify(x, &priority.Request{Verb: verb, Path: r.URL.Path})
+	s.classify(x, priority.Request{Verb: verb, Path: r.URL.Path})
 	s.servePath(x, verb)
 }
 

@@ -33,14 +33,18 @@ func newDispatcher(seats int) *priority.Dispatcher {
 	return d
 }
 
-// The response headers that name the schema and the priority level of a request, in the form that header maps need.
+// The response headers that name the schema and the priority level of a request: in the form that header maps need, and in that of
+// HTTP/2, which has to be made of the other one for each answer.
 const (
 	headerSchema = "X-Kubernetes-Pf-Flowschema-Uid"
 	headerLevel  = "X-Kubernetes-Pf-Prioritylevel-Uid"
+
+	headerSchema2 = "x-kubernetes-pf-flowschema-uid"
+	headerLevel2  = "x-kubernetes-pf-prioritylevel-uid"
 )
 
 // classify finds the class of the request, and says in the answer which it is.
-func (s *Server) classify(x *exchange, r *priority.Request) {
+func (s *Server) classify(x *exchange, r priority.Request) {
 	last := &s.rules
 	if x.conn != nil {
 		last = &x.conn.rules
@@ -50,9 +54,14 @@ func (s *Server) classify(x *exchange, r *priority.Request) {
 	if rules != known {
 		last.Store(rules)
 	}
-	x.class = rules.Classify(r)
+	x.asked = r
+	x.class = rules.Classify(&x.asked)
 	h := x.Header()
-	h[headerSchema], h[headerLevel] = x.class.Headers()
+	if x.r.ProtoMajor == 2 {
+		h[headerSchema2], h[headerLevel2] = x.class.Headers()
+	} else {
+		h[headerSchema], h[headerLevel] = x.class.Headers()
+	}
 }
 
 // seatsOf returns how many seats a list takes, or the first state of a watch: more if it reads many objects.

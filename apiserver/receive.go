@@ -41,27 +41,42 @@ func (x *exchange) receive() error {
 	if size > 0 {
 		x.buf.Grow(min(int(size), keptBody) + bytes.MinRead)
 	}
-	p := &pace{cut: x.cutRead, patience: bodyPatience}
-	from := io.LimitReader(&pacedReader{x.r.Body, p, x.conn}, maxBody+1)
-	p.begin()
-	err := x.fill(from)
-	p.stop()
-	switch refused := (*fairness.RefusedError)(nil); {
-	case err == nil && x.buf.Len() > maxBody:
-		x.discard()
-		return tooLargeBody()
-	case errors.As(err, &refused):
+	in := x.intake(maxBody + 1)
+	in.pace.begin()
+	err := x.fill(&in.limited)
+	in.pace.stop()
+	if err == nil {
+		if x.buf.Len() > maxBody {
+			x.discard()
+			return tooLargeBody()
+		}
+		x.received = true
+		return nil
+	}
+	if refused := (*fairness.RefusedError)(nil); errors.As(err, &refused) {
 		return err
 	}
 	x.received = true // as far as it will
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("the request body did not arrive in time: %d bytes in %s, want at least %d bytes per second after that",
-			p.moved.Load(), bodyPatience, clientRate), 0)
+			in.pace.moved.Load(), bodyPatience, clientRate), 0)
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("reading the body: %v", err))
+}
+
+// An intake reads a body, in one piece of memory.
+type intake struct {
+	pace    pace
+	reader  pacedReader
+	limited io.LimitedReader // of reader
+}
+
+// intake returns an intake of so many bytes of the body at most.
+func (x *exchange) intake(limit int64) *intake {
+	in := &intake{pace: pace{cut: x.cutRead, patience: bodyPatience}}
+	in.reader = pacedReader{x.r.Body, &in.pace, x.conn}
+	in.limited = io.LimitedReader{R: &in.reader, N: limit}
+	return in
 }
 
 // discard reads what is left of a body that is too large, if that is no more than discarded bytes, over HTTP/1.1: many clients
@@ -71,10 +86,10 @@ func (x *exchange) discard() {
 	if x.r.ProtoMajor != 1 || x.r.ContentLength > discarded || x.r.Header.Get("Expect") != "" {
 		return
 	}
-	p := &pace{cut: x.cutRead, patience: bodyPatience}
-	p.begin()
-	n, err := io.Copy(io.Discard, io.LimitReader(&pacedReader{x.r.Body, p, x.conn}, discarded))
-	p.stop()
+	in := x.intake(discarded)
+	in.pace.begin()
+	n, err := io.Copy(io.Discard, &in.limited)
+	in.pace.stop()
 	x.received = err == nil && n < discarded
 }
 

@@ -102,17 +102,29 @@ func TermWarnings(t *corev1.NodeSelectorTerm, preferred bool, at *field.Path) (a
 
 // ClaimWarnings returns warnings about the spec of a claim.
 func ClaimWarnings(s *corev1.PersistentVolumeClaimSpec, at *field.Path) []string {
-	w := warner{}
-	whole := func() *field.Path { return at }
-	w.warnOfFraction(s.Resources.Requests, corev1.ResourceStorage, whole, "resources", "requests")
-	w.warnOfFraction(s.Resources.Limits, corev1.ResourceStorage, whole, "resources", "limits")
+	w := warner{inner: at}
+	w.warnOfFraction(s.Resources.Requests, corev1.ResourceStorage, place{}, "resources", "requests")
+	w.warnOfFraction(s.Resources.Limits, corev1.ResourceStorage, place{}, "resources", "limits")
 	return w.all
 }
 
-// warnOfFraction warns of a list that is at a path below another one.
-func (w *warner) warnOfFraction(list corev1.ResourceList, name corev1.ResourceName, at func() *field.Path, below ...string) {
+// A place is that of a container in a spec; nothing is the spec itself. Its path is made for a warning, which most pods do not get.
+type place struct {
+	list  string
+	index int
+}
+
+func (p place) in(spec *field.Path) *field.Path {
+	if p.list == "" {
+		return spec
+	}
+	return spec.Child(p.list).Index(p.index)
+}
+
+// warnOfFraction warns of a list that is below a place.
+func (w *warner) warnOfFraction(list corev1.ResourceList, name corev1.ResourceName, p place, below ...string) {
 	if q, ok := list[name]; ok && q.MilliValue()%1000 != 0 {
-		w.warn(at().Child(below[0], below[1:]...).Key(string(name)), "fractional byte value %q is invalid, must be an integer", q.String())
+		w.warn(p.in(w.inner).Child(below[0], below[1:]...).Key(string(name)), "fractional byte value %q is invalid, must be an integer", q.String())
 	}
 }
 
@@ -267,42 +279,37 @@ func (w *warner) warnOfLists() {
 		}
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-		w.warnOfFraction(w.spec.Overhead, name, func() *field.Path { return w.inner }, "overhead")
+		w.warnOfFraction(w.spec.Overhead, name, place{}, "overhead")
 	}
 }
 
-// containers yields all containers with what returns their paths: most need none.
-func (w *warner) containers(yield func(*corev1.Container, func() *field.Path) bool) {
-	list, index := "initContainers", 0
-	at := func() *field.Path { return w.inner.Child(list).Index(index) }
-	for index = range w.spec.InitContainers {
-		if !yield(&w.spec.InitContainers[index], at) {
+// containers yields all containers with their places.
+func (w *warner) containers(yield func(*corev1.Container, place) bool) {
+	for i := range w.spec.InitContainers {
+		if !yield(&w.spec.InitContainers[i], place{"initContainers", i}) {
 			return
 		}
 	}
-	list = "containers"
-	for index = range w.spec.Containers {
-		if !yield(&w.spec.Containers[index], at) {
+	for i := range w.spec.Containers {
+		if !yield(&w.spec.Containers[i], place{"containers", i}) {
 			return
 		}
 	}
-	list = "ephemeralContainers"
-	for index = range w.spec.EphemeralContainers {
-		if !yield((*corev1.Container)(&w.spec.EphemeralContainers[index].EphemeralContainerCommon), at) {
+	for i := range w.spec.EphemeralContainers {
+		if !yield((*corev1.Container)(&w.spec.EphemeralContainers[i].EphemeralContainerCommon), place{"ephemeralContainers", i}) {
 			return
 		}
 	}
 }
 
 func (w *warner) warnOfContainers() {
-	annotations := func() *field.Path { return w.at.Child("metadata", "annotations") }
+	outdated := false
+	for key := range w.meta.Annotations {
+		outdated = outdated || strings.HasPrefix(key, corev1.SeccompContainerAnnotationKeyPrefix) || strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix)
+	}
 	for c, at := range w.containers {
-		if key := corev1.SeccompContainerAnnotationKeyPrefix + c.Name; w.has(key) && (c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil) {
-			w.warn(annotations().Key(key), oldSeccomp)
-		}
-		key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
-		if w.at != nil && w.has(key) && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) && !sameAppArmor(w.meta.Annotations[key], w.spec.SecurityContext) {
-			w.warn(annotations().Key(key), oldAppArmor)
+		if outdated {
+			w.warnOfProfiles(c)
 		}
 		for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 			w.warnOfFraction(c.Resources.Limits, name, at, "resources", "limits")
@@ -312,10 +319,22 @@ func (w *warner) warnOfContainers() {
 		for i := range c.Env {
 			e := &c.Env[i]
 			if seen[e.Name] && hides(e) {
-				w.warn(at().Child("env").Index(i), "hides previous definition of %q, which may be dropped when using apply", e.Name)
+				w.warn(at.in(w.inner).Child("env").Index(i), "hides previous definition of %q, which may be dropped when using apply", e.Name)
 			}
 			seen[e.Name] = true
 		}
+	}
+}
+
+// warnOfProfiles warns of annotations that fields have taken the place of.
+func (w *warner) warnOfProfiles(c *corev1.Container) {
+	annotations := w.at.Child("metadata", "annotations")
+	if key := corev1.SeccompContainerAnnotationKeyPrefix + c.Name; w.has(key) && (c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil) {
+		w.warn(annotations.Key(key), oldSeccomp)
+	}
+	key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+	if w.at != nil && w.has(key) && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) && !sameAppArmor(w.meta.Annotations[key], w.spec.SecurityContext) {
+		w.warn(annotations.Key(key), oldAppArmor)
 	}
 }
 
@@ -359,7 +378,7 @@ func (w *warner) warnOfPorts() {
 			return
 		}
 		for i, p := range c.Ports {
-			at := at().Child("ports").Index(i)
+			at := at.in(w.inner).Child("ports").Index(i)
 			if p.HostIP != "" && p.HostPort == 0 {
 				w.warn(at, "hostIP set without hostPort: %+v", p)
 			}
