@@ -220,7 +220,7 @@ func TestAuditOfWatchesFaultsAndBadCredentials(t *testing.T) {
 }
 
 // failing refuses requests with a bearer token.
-type failing struct{ byHeader }
+type failing struct{}
 
 func (failing) Authenticate(r *http.Request) (*auth.User, error) {
 	if r.Header.Get("Authorization") != "" {

@@ -50,6 +50,6 @@ func TestFollowReportsEachState(t *testing.T) {
 	f.do("POST", "/api/v1/namespaces", `{"metadata":{"name":"a"}}`)
 	until("a", "b")
 	cancel()
-	for range states { //nolint:revive // it ends
+	for range states {
 	}
 }

@@ -29,7 +29,7 @@ const deletions = 32
 // more objects come once those are stored that are being created.
 func (i Instances) Delete(ctx context.Context, kind *catalog.Kind) error {
 	user := &auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}}
-	i.server.creations.Lock() //nolint:staticcheck // it waits for creations that were let through before
+	i.server.creations.Lock()
 	i.server.creations.Unlock()
 	got, err := i.server.opts.Store.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
 	if err != nil {

@@ -20,8 +20,10 @@ func TestDriverChangesOnlyItsPartOfTheNode(t *testing.T) {
 		labels, ids, wantLabels, wantAnnotations map[string]string
 	}{
 		"comes with a topology": {
-			map[string]string{"rack": "r1"}, map[string]string{"new": "n"},
-			map[string]string{"mine": "1", "rack": "r1"}, map[string]string{"mine": "2", nodeIDs: `{"new":"n"}`},
+			map[string]string{"rack": "r1"},
+			map[string]string{"new": "n"},
+			map[string]string{"mine": "1", "rack": "r1"},
+			map[string]string{"mine": "2", nodeIDs: `{"new":"n"}`},
 		},
 		"comes without a topology": {
 			nil, map[string]string{"new": "n"}, map[string]string{"mine": "1"}, map[string]string{"mine": "2", nodeIDs: `{"new":"n"}`},

@@ -480,7 +480,7 @@ func loopDevice(t *testing.T) string {
 	}
 	device := strings.TrimSpace(string(out))
 	t.Cleanup(func() {
-		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil { //nolint:noctx // the context of the test has ended
+		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
 			t.Errorf("losetup: %v: %s", err, out)
 		}
 	})

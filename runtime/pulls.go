@@ -141,7 +141,7 @@ func (p *pulls) do(ctx context.Context, r pullRequest, progress *image.Progress)
 
 // pullCode gives the error of a pull its code.
 func pullCode(err error) error {
-	code := codes.Unknown
+	var code codes.Code
 	switch {
 	case err == nil:
 		return nil

@@ -193,7 +193,7 @@ func (s *Service) ask(ctx context.Context, user *auth.User, method, address, pat
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, largestReply+1))
 	if err != nil {
 		return nil, err

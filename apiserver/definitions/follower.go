@@ -483,7 +483,6 @@ func (f *Follower) build(d *definition, e *entry) {
 	if c := d.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
 		hook, err := f.webhook(c.Webhook)
 		if err != nil {
-			hook = nil
 			converter = noConverter{err}
 		} else {
 			e.hook = hook

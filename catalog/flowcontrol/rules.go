@@ -37,7 +37,7 @@ func validateSchema(s, _ *flowcontrolv1.FlowSchema) (errs field.ErrorList) {
 			errs = append(errs, field.Invalid(precedence, s.Spec.MatchingPrecedence, why))
 		}
 	}
-	most := int32(flowcontrolv1.FlowSchemaMaxMatchingPrecedence)
+	const most = flowcontrolv1.FlowSchemaMaxMatchingPrecedence
 	bad(s.Spec.MatchingPrecedence <= 0, "must be a positive value")
 	bad(s.Spec.MatchingPrecedence > most, fmt.Sprintf("must not be greater than %v", most))
 	bad(s.Spec.MatchingPrecedence == 1 && s.Name != flowcontrolv1.FlowSchemaNameExempt, "only the schema named 'exempt' may have matchingPrecedence 1")

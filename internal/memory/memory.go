@@ -163,7 +163,7 @@ func Machine() uint64 {
 	if unix.Sysinfo(&info) != nil {
 		return 0
 	}
-	return uint64(info.Totalram) * uint64(info.Unit)
+	return info.Totalram * uint64(info.Unit)
 }
 
 // An idleDetector decides when memory is given back. Its owner calls look after each interval

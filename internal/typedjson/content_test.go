@@ -58,7 +58,7 @@ func TestMarshalContentLeavesForeignValues(t *testing.T) {
 		nil,
 		{"a": 1, "b": int32(2), "c": uint8(3)},
 		{"a": map[string]string{"b": "<c>"}, "b": []string{"d"}, "c": json.Number("1.50"), "d": []any(nil), "e": map[string]any(nil)},
-		{"a": 1e21, "b": 1e-7, "c": 0.1, "d": -0.0, "e": float64(3)},
+		{"a": 1e21, "b": 1e-7, "c": 0.1, "d": math.Copysign(0, -1), "e": float64(3)},
 		{"a": math.NaN()},
 		{"a": func() {}},
 		{"b\xff": "\xff", "b\ufffd": 1},

@@ -37,7 +37,7 @@ func newDevice(t *testing.T) (device, file string) {
 
 func command(t *testing.T, name string, args ...string) {
 	t.Helper()
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil { //nolint:noctx // the context of a test ends before its cleanup
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %v: %v: %s", name, args, err, out)
 	}
 }

@@ -58,7 +58,6 @@ type Manager struct {
 	group     *run.Group         // guarded by mu; nil outside of Run
 	resources map[string]*supply // guarded by mu; by name of the resource
 	grants    map[owner]grant    // guarded by mu
-	closed    bool               // guarded by mu
 }
 
 // A supply is the devices of one resource.

@@ -119,7 +119,7 @@ func (r *rig) driver() *fakeDriver {
 	d := &fakeDriver{}
 	path := filepath.Join(r.root, "dra.sock")
 	_ = os.Remove(path)
-	l, err := net.Listen("unix", path) //nolint:noctx // it blocks for nothing
+	l, err := net.Listen("unix", path)
 	if err != nil {
 		r.t.Fatal(err)
 	}

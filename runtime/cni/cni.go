@@ -218,7 +218,8 @@ func (n *Network) attached(p Pod) (*libcni.NetworkConfigList, *libcni.RuntimeCon
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, a := range all {
+	if len(all) > 0 {
+		a := all[0]
 		list, err := listOf(a)
 		if err != nil {
 			return nil, nil, err

@@ -214,7 +214,7 @@ func Namespace(ctx context.Context, a *admission.Attributes, objects admission.R
 	}
 	obj, err := objects.Get(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), "", name)
 	if err != nil {
-		if _, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // only the outermost counts as a status
+		if _, ok := err.(apierrors.APIStatus); ok {
 			return nil, err
 		}
 		return nil, apierrors.NewInternalError(err)

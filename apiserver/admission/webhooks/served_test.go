@@ -720,7 +720,7 @@ func TestRequestEndsFirst(t *testing.T) {
 	t.Cleanup(func() { close(quit) })
 	f.register(mutating("m", everything(h, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-called; cancel() }() //nolint:forbidigo // a test
+	go func() { <-called; cancel() }()
 	_, err := f.admin.Create(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), "ship", "", configMap("c"), metav1.CreateOptions{}, "")
 	if err == nil || !strings.Contains(err.Error(), "context canceled") {
 		t.Errorf("Create: %v", err)
