@@ -176,7 +176,7 @@ type layerSize struct {
 	usage *cri.FilesystemUsage
 }
 
-// get returns the size of a container's layer. It forgets those that are too old, which includes those of containers that are gone.
+// get returns the size of a container's layer. It forgets sizes that are too old, and so the sizes of containers that are gone.
 func (l *layerSizes) get(id string, now time.Time, measure func() *cri.FilesystemUsage) *cri.FilesystemUsage {
 	l.mu.Lock()
 	old, ok := l.known[id]

@@ -33,8 +33,8 @@ func (r *replacement) get() net.Conn {
 }
 
 // Replace gives a connection to the other end, so that its bytes need not be copied by this one. The other end first reads what was
-// written to c until c is closed, and then what comes from conn; it writes to conn at once. So it must not write between what it
-// read before and after the call: a protocol in which it waits for an answer to an upgrade is one of those that do.
+// written to c until c is closed, and then what comes from conn. It writes to conn from the call on, so it must not write while it
+// waits for what this end writes before it closes c: as a client that waits for the answer to an upgrade.
 //
 // The other end owns conn from then on. The channel is closed when that end is.
 func (c *Conn) Replace(conn net.Conn) <-chan struct{} {
