@@ -260,6 +260,56 @@ func TestResizeInPlace(t *testing.T) {
 	})
 }
 
+// TestDeferredResizesWaitForOtherPods has two resizes that wait for a third pod: the one of the pod with the higher priority comes first.
+func TestDeferredResizesWaitForOtherPods(t *testing.T) {
+	withScript(t, func([]string) int32 { return 0 }, func(r *rig, _ *scripted) {
+		node, err := client.Nodes.Get(r.Context(), r.api, "", "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := node.Status.Allocatable.Memory().Value()
+		percent := func(n int64) resource.Quantity { return *resource.NewQuantity(size/100*n, resource.BinarySI) }
+		for name, n := range map[string]int64{"large": 60, "early": 10, "important": 10} {
+			r.create(webPod(name, func(p *corev1.Pod) {
+				p.Name, p.UID = name, types.UID(name)
+				list := corev1.ResourceList{corev1.ResourceMemory: percent(n)}
+				p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: list, Requests: list}
+				if name == "important" {
+					p.Spec.Priority = new(int32(1))
+				}
+			}))
+			r.await(name, "ready", isReady)
+		}
+		resize := func(name string, n int64) {
+			q := percent(n)
+			patch := []byte(`{"spec":{"containers":[{"name":"` + webPod(name).Spec.Containers[0].Name + `","resources":{"limits":{"memory":"` + q.String() + `"},"requests":{"memory":"` + q.String() + `"}}}]}}`)
+			if _, err := client.Pods.Patch(r.Context(), r.api, "default", name, types.StrategicMergePatchType, patch, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pending := func(p *corev1.Pod) bool {
+			return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending })
+		}
+		has := func(n int64) func(*corev1.Pod) bool {
+			return func(p *corev1.Pod) bool {
+				res := p.Status.ContainerStatuses[0].Resources
+				return res != nil && res.Limits.Memory().Cmp(percent(n)) == 0
+			}
+		}
+		for _, name := range []string{"early", "important"} {
+			resize(name, 40)
+			r.await(name, "deferred", pending)
+		}
+		resize("large", 45)
+		r.await("important", "resized", has(40))
+		if p := r.pod("early"); !pending(p) || !has(10)(p) {
+			t.Errorf("the other pod has %v", p.Status.ContainerStatuses[0].Resources)
+		}
+		resize("large", 10)
+		r.await("early", "resized", has(40))
+	})
+}
+
 // TestPodLevelResize resizes a pod with resources as a whole, whose one container has no limit of its own.
 func TestPodLevelResize(t *testing.T) {
 	withScript(t, func([]string) int32 { return 0 }, func(r *rig, s *scripted) {

@@ -266,8 +266,8 @@ type Node struct {
 	group   *run.Group            // guarded by mu; the workers' goroutines
 	found   map[types.UID]*found  // guarded by mu; what ran before, until it is adopted
 	taken   plugin.Cluster        // guarded by mu; the active pods, and what they take of the node
-	// deferred are the pods whose resize waits for resources.
-	deferred map[types.UID]bool // guarded by mu
+	// deferred are the resizes of pods that wait for resources.
+	deferred map[types.UID]*deferral // guarded by mu
 	statics  statics
 	// rooms are the pods that end for a critical pod, by its UID, until its worker has waited for them.
 	rooms   map[types.UID][]*worker // guarded by mu
@@ -295,7 +295,7 @@ func New(opts Options) (*Node, error) {
 			ran: map[types.NamespacedName]bool{}, outdated: map[types.NamespacedName]types.UID{},
 		},
 		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction}},
-		workers:  map[types.UID]*worker{}, rooms: map[types.UID][]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]bool{},
+		workers:  map[types.UID]*worker{}, rooms: map[types.UID][]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]*deferral{},
 	}
 	n.shutdowns = shutdown.Periods(&n.config().KubeletConfiguration)
 	n.pressure.monitor.Transition = n.config().EvictionPressureTransitionPeriod.Duration

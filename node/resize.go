@@ -1,10 +1,12 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -79,7 +81,10 @@ func (w *worker) allocate() {
 	resizable(pod, func(c *corev1.Container) {
 		same = same && lifecycle.SameResources(r.Allocated[c.Name], c.Resources)
 	})
-	if same || w.view.Finished() || w.view.Deleting() {
+	if ends := w.view.Finished() || w.view.Deleting(); same || ends {
+		if r.Pending != (lifecycle.Verdict{}) {
+			w.n.withdraw(w.uid, w.view.Granted(), ends)
+		}
 		r.Pending = lifecycle.Verdict{}
 		return
 	}
@@ -136,39 +141,105 @@ func resizeSummary(pod *corev1.Pod, failure string) string {
 	return string(b)
 }
 
-// regrant counts a pod with the resources of its specification in place of those granted before, if the node has them.
-// Otherwise it returns why not, and the pod is tried again when another one has freed its resources.
-func (n *Node) regrant(uid types.UID, pod, granted *corev1.Pod) *lifecycle.Rejection {
-	wanted, old := *pod, *granted
-	for _, p := range []*corev1.Pod{&wanted, &old} {
-		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = nil, nil
-		p.Status.Resources, p.Status.AllocatedResources = nil, nil
+// A deferral is a resize for which the node lacks resources.
+type deferral struct {
+	wanted, granted *corev1.Pod // the pod with the resources of its specification, and with those it has
+	since           time.Time
+}
+
+// before orders resizes that wait for resources as kubelet does: by the priority of the pod, then Guaranteed pods first, then
+// those that have waited longest.
+func (d *deferral) before(e *deferral) int {
+	later := func(d *deferral) int {
+		if qosOf(d.wanted) == corev1.PodQOSGuaranteed {
+			return 0
+		}
+		return 1
 	}
+	return cmp.Or(cmp.Compare(priorityOf(e.wanted), priorityOf(d.wanted)), cmp.Compare(later(d), later(e)), d.since.Compare(e.since))
+}
+
+func priorityOf(pod *corev1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+// regrant counts a pod with the resources of its specification in place of those granted before, if the node has them.
+// Otherwise it returns why not, and the pod is tried again when another one has freed resources: because it ended, or by a resize.
+func (n *Node) regrant(uid types.UID, pod, granted *corev1.Pod) *lifecycle.Rejection {
 	object := n.object()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.taken.Unplace(uid)
 	n.taken.SetNode(object)
-	counted := plugin.NewPod(&wanted)
+	d := &deferral{bySpec(pod), bySpec(granted), time.Now()}
+	refusal := n.exchange(uid, d)
+	if refusal == nil {
+		delete(n.deferred, uid)
+		n.retryDeferred()
+		return nil
+	}
+	if earlier := n.deferred[uid]; earlier != nil {
+		d.since = earlier.since
+	}
+	n.deferred[uid] = d
+	return refusal
+}
+
+// bySpec returns a pod without what its status says about its resources.
+func bySpec(pod *corev1.Pod) *corev1.Pod {
+	p := *pod
+	p.Status.InitContainerStatuses, p.Status.ContainerStatuses = nil, nil
+	p.Status.Resources, p.Status.AllocatedResources = nil, nil
+	return &p
+}
+
+// withdraw ends the deferral of a pod that does not want other resources any more. A pod that ends is counted as it is until it
+// frees its resources.
+func (n *Node) withdraw(uid types.UID, granted *corev1.Pod, ends bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.deferred, uid)
+	if !ends {
+		n.taken.Unplace(uid)
+		n.taken.Place(plugin.NewPod(bySpec(granted)), n.opts.Name)
+		n.retryDeferred()
+	}
+}
+
+// exchange counts a pod with the resources that it wants, or if the node does not have them with those it has. The caller holds mu.
+func (n *Node) exchange(uid types.UID, d *deferral) *lifecycle.Rejection {
+	n.taken.Unplace(uid)
+	counted := plugin.NewPod(d.wanted)
 	refusal := lifecycle.Fits(counted, n.taken.Snapshot.Node(n.opts.Name))
 	if refusal != nil {
-		counted = plugin.NewPod(&old)
-		n.deferred[uid] = true
-	} else {
-		delete(n.deferred, uid)
+		counted = plugin.NewPod(d.granted)
 	}
 	n.taken.Place(counted, n.opts.Name)
 	return refusal
 }
 
-// freed ends the count of a pod, and has the workers of pods try again whose resize was deferred. The caller holds mu.
+// freed ends the count of a pod, and grants resizes that have waited for that. The caller holds mu.
 func (n *Node) freed(uid types.UID) {
 	n.taken.Unplace(uid)
 	delete(n.deferred, uid)
-	for other := range n.deferred {
-		if w := n.workers[other]; w != nil {
-			w.post(w.allocate)
+	n.retryDeferred()
+}
+
+// retryDeferred counts pods whose resize was deferred with the resources that they want, in order, as far as the node has them now,
+// and has their workers go on. The caller holds mu.
+func (n *Node) retryDeferred() {
+	order := slices.SortedFunc(maps.Keys(n.deferred), func(a, b types.UID) int {
+		return cmp.Or(n.deferred[a].before(n.deferred[b]), cmp.Compare(a, b))
+	})
+	for _, uid := range order {
+		w := n.workers[uid]
+		if w == nil || n.exchange(uid, n.deferred[uid]) != nil {
+			continue
 		}
+		delete(n.deferred, uid)
+		w.post(w.allocate)
 	}
 }
 
