@@ -119,6 +119,12 @@ func (n *Node) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim,
 	return now, nil
 }
 
+// expanded writes the new size of a volume into its claim, of which nothing waits any more.
+func (n *Node) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, size resource.Quantity, bytes int64) error {
+	_, err := n.changeClaim(ctx, c, expansionDone(c, size, bytes))
+	return err
+}
+
 // expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that into
 // the claim. A failure is reported; the volume can be used with its old size.
 func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
@@ -147,8 +153,7 @@ func (n *Node) expandVolume(ctx context.Context, v *driverVolume) (err error) {
 	size := v.pv.Spec.Capacity[corev1.ResourceStorage]
 	bytes, err := n.csi.Expand(ctx, &v.Volume, size.Value(), secrets)
 	if err == nil {
-		v.claim, err = n.changeClaim(ctx, v.claim, expansionDone(v.claim, size, bytes))
-		return err
+		return n.expanded(ctx, v.claim, size, bytes)
 	}
 	if _, failed := n.changeClaim(ctx, v.claim, expansionFailed(v.claim, size, err, time.Now())); failed != nil {
 		n.opts.Log.WarnContext(ctx, "failed expansion not written into the claim", "claim", v.claim.Namespace+"/"+v.claim.Name, "err", failed)
