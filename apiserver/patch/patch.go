@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strings"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+		apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
@@ -21,7 +21,7 @@ const (
 )
 
 // Bounds against patches that take minutes. An operation of a JSON patch takes a time that grows with the object, because the
-// library searches the list of its names. A strategic merge patch takes one that grows with the square of the lengths of lists.
+// library may copy all of it. A strategic merge patch takes one that grows with the square of the lengths of lists.
 const (
 	maxOperationBytes = 512 << 20 // operations of a JSON patch times the bytes of the object; 10,000 for one of 52 KiB
 	maxMerged         = 2_000     // items of a list together with those of the patch for it, if it is the only one
@@ -78,17 +78,15 @@ func applyOperations(patch, original []byte) ([]byte, error) {
 	if most := maxOperationBytes / max(len(original), 1); len(operations) > most {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch of an object of %d bytes is %d, got %d", len(original), most, len(operations)))
 	}
-	patched, err := applyBounded(operations, original)
+	patched, err := operations.Apply(original)
 	if err != nil {
 		return nil, unprocessable(err)
 	}
 	return patched, nil
 }
 
-func applyBounded(operations jsonpatch.Patch, original []byte) ([]byte, error) {
-	opts := jsonpatch.NewApplyOptions()
-	opts.AccumulatedCopySizeLimit = maxCopied
-	return operations.ApplyWithOptions(original, opts)
+func init() { //nolint:gochecknoinits // the library has the bound in a variable, and the program one bound for all patches
+	jsonpatch.AccumulatedCopySizeLimit = maxCopied
 }
 
 // ApplyOperations is [Apply] for a JSON patch that does not come from a client: its errors are no API status errors.
@@ -96,7 +94,7 @@ func ApplyOperations(operations jsonpatch.Patch, original []byte) ([]byte, error
 	if len(operations) > maxOperations {
 		return nil, fmt.Errorf("the allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(operations))
 	}
-	return applyBounded(operations, original)
+	return operations.Apply(original)
 }
 
 // isObject reports whether the JSON text b is an object if it is valid at all.

@@ -32,6 +32,8 @@ func TestApply(t *testing.T) {
 		{"merge keeps large numbers", merge, `{}`, `9007199254740993`, 0},
 		{"merge is no object", merge, `"x"`, "", 400},
 		{"merge is broken", merge, `{"a"`, "", 400},
+		{"replace sets what is not there", operations, `[{"op":"replace","path":"/spec/hostname","value":"h"}]`, `"hostname":"h"`, 0},
+		{"replace in what is not there", operations, `[{"op":"replace","path":"/spec/affinity/nodeAffinity","value":{}}]`, ``, 422},
 		{"operations", operations, `[{"op":"test","path":"/metadata/name","value":"a"},{"op":"replace","path":"/spec/containers/1/image","value":"i:3"}]`, `i:3`, 0},
 		{"a test that fails", operations, `[{"op":"test","path":"/metadata/name","value":"b"}]`, "", 422},
 		{"a path that is not there", operations, `[{"op":"remove","path":"/nowhere"}]`, "", 422},

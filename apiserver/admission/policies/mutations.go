@@ -7,10 +7,10 @@ import (
 	"reflect"
 	"strings"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
 	"google.golang.org/protobuf/types/known/structpb"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 
+	"github.com/sampan-io/sampan/apiserver/patch"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/admissioncel"
 )
@@ -78,17 +79,15 @@ const (
 
 // applyPatch applies a list of JSONPatch{}. A patch one of whose tests fails changes nothing.
 func applyPatch(_ Types, obj runtime.Object, _ *catalog.Kind, result ref.Val) (runtime.Object, error) {
-	patch, err := patchOf(result)
-	if err != nil || len(patch) == 0 {
+	operations, err := patchOf(result)
+	if err != nil || len(operations) == 0 {
 		return obj, err
 	}
 	before, err := json.Marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("failed to create JSON patch: %w", err)
 	}
-	opts := jsonpatch.NewApplyOptions()
-	opts.AccumulatedCopySizeLimit = maxPatched
-	after, err := patch.ApplyWithOptions(before, opts)
+	after, err := patch.ApplyOperations(operations, before)
 	switch {
 	case errors.Is(err, jsonpatch.ErrTestFailed):
 		return obj, nil
@@ -129,7 +128,7 @@ func patchOf(result ref.Val) (jsonpatch.Patch, error) {
 	if !ok {
 		return nil, errors.New("type mismatch: JSONPatchType.expression should evaluate to array")
 	}
-	patch := jsonpatch.Patch{}
+	operations := jsonpatch.Patch{}
 	for it := list.Iterator(); it.HasNext().Value() == true; {
 		item := it.Next()
 		op, ok := item.(*mutation.JSONPatchVal)
@@ -147,11 +146,11 @@ func patchOf(result ref.Val) (jsonpatch.Patch, error) {
 			}
 			operation["value"] = &text
 		}
-		if patch = append(patch, operation); len(patch) > maxOperations {
+		if operations = append(operations, operation); len(operations) > maxOperations {
 			return nil, fmt.Errorf("JSON Patch: more than %d operations", maxOperations)
 		}
 	}
-	return patch, nil
+	return operations, nil
 }
 
 func quoted(s string) *json.RawMessage {
