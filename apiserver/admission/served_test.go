@@ -101,6 +101,8 @@ func resourceOf(o runtime.Object) schema.GroupVersionResource {
 		return corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
 	case *storagev1.StorageClass:
 		return storagev1.SchemeGroupVersion.WithResource("storageclasses")
+	case *storagev1.VolumeAttributesClass:
+		return storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses")
 	}
 	return corev1.SchemeGroupVersion.WithResource("pods")
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // Storage gives claims that name no class the default class, lets a bound claim grow
-// only if its class says that its volumes can, and has claims and volumes protected while they are in use from their first
-// moment on: the controllers take that finalizer away.
+// only if its class says that its volumes can, and has claims, volumes and VolumeAttributesClasses protected while they are in use from
+// their first moment on: the controllers take that finalizer away.
 type Storage struct{ reader Reader }
 
 // NewStorage returns the plug-in.
@@ -26,8 +26,13 @@ func (Storage) Name() string { return "Storage" }
 
 // Admit implements [Mutator].
 func (p Storage) Admit(ctx context.Context, a *Attributes) error {
-	if volume, ok := a.Object.(*corev1.PersistentVolume); ok && a.is("persistentvolumes", "") && a.Operation == Create {
-		protect(volume, "kubernetes.io/pv-protection")
+	if a.Operation == Create && a.Subresource == "" {
+		switch o := a.Object.(type) {
+		case *corev1.PersistentVolume:
+			protect(o, "kubernetes.io/pv-protection")
+		case *storagev1.VolumeAttributesClass:
+			protect(o, "kubernetes.io/vac-protection")
+		}
 	}
 	claim, ok := a.Object.(*corev1.PersistentVolumeClaim)
 	if !ok || !a.is("persistentvolumeclaims", "") {

@@ -63,3 +63,12 @@ func TestClaimsGetAClassAndGrow(t *testing.T) {
 		}
 	}
 }
+
+func TestVolumeAttributesClassIsProtectedFromTheBeginning(t *testing.T) {
+	made, ok := serve(t).create(&storagev1.VolumeAttributesClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, DriverName: "disks.example.com", Parameters: map[string]string{"speed": "1"},
+	}).(*storagev1.VolumeAttributesClass)
+	if !ok || len(made.Finalizers) != 1 || made.Finalizers[0] != "kubernetes.io/vac-protection" {
+		t.Errorf("made %+v", made)
+	}
+}
