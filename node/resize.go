@@ -148,7 +148,7 @@ type deferral struct {
 }
 
 // before orders resizes that wait for resources as kubelet does: by the priority of the pod, then Guaranteed pods first, then
-// those that have waited longest.
+// the longest wait first.
 func (d *deferral) before(e *deferral) int {
 	later := func(d *deferral) int {
 		if qosOf(d.wanted) == corev1.PodQOSGuaranteed {
