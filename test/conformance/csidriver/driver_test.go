@@ -121,7 +121,7 @@ func TestRegistrarFindsADriverBehindAProxy(t *testing.T) {
 	}
 	start(runDriver, "--endpoint="+dir+"/csi.sock", "--proxy-endpoint=unix://"+dir+"/backend.sock")
 	start(runRegistrar, "--csi-address="+dir+"/csi.sock", "--kubelet-registration-path=/x/csi.sock", "--plugin-registration-path="+dir, "--timeout=1m")
-	// Ends that have gone are not connected with present ones.
+	// A connection whose other end has gone is not used.
 	dial(t, dir+"/csi.sock").Close()
 	dial(t, dir+"/backend.sock").Close()
 	backend := dial(t, dir+"/backend.sock")
