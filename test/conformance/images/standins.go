@@ -143,6 +143,10 @@ func (s Sources) layers() map[string]func(files) error {
 	for _, p := range append(csiSidecars(), csiDriver) {
 		all[p] = func(f files) error { return f.copy(p, 0o755, filepath.Join(s.CSI, p)) }
 	}
+	all[hostPathPlugin] = func(f files) error {
+		const script = "#!/bin/sh\nexec /" + csiDriver + " driver \"$@\"\n"
+		return f.put(hostPathPlugin, 0o755, int64(len(script)), strings.NewReader(script))
+	}
 	return all
 }
 
