@@ -13,7 +13,7 @@ import (
 
 // Sources is where the stand-ins are made from.
 type Sources struct {
-	Bin    string   // directory of the programs: agnhost, busybox, sh, bash, init, pause, nonewprivs, sample-apiserver, etcd
+	Bin    string   // directory of the programs: agnhost, busybox, sh, bash, init, pause, nonewprivs, sample-apiserver, sample-device-plugin, etcd
 	Debian string   // tar file of a Debian system that has the tools that the suite calls in agnhost
 	Images string   // test/images of upstream's module
 	Names  []string // of the images, as the suite lists them
@@ -59,6 +59,7 @@ func standIns() []standIn {
 		{[]string{"kitten"}, pages, []string{"debian", "agnhost", "kitten"}},
 		{[]string{"glibc-dns-testing", "jessie-dnsutils"}, Config{Cmd: []string{"bash"}}, []string{"debian"}},
 		{[]string{"sample-apiserver"}, run("/sample-apiserver"), []string{"busybox", "sample-apiserver"}},
+		{[]string{"sample-device-plugin"}, run("/sampledeviceplugin"), []string{"busybox", "sample-device-plugin"}},
 		{[]string{"nonewprivs"}, Config{Cmd: []string{"nnp"}}, []string{"busybox", "nonewprivs"}},
 		{[]string{"etcd"}, Config{Cmd: []string{"/usr/local/bin/etcd"}}, []string{"busybox", "etcd"}},
 	}
@@ -113,12 +114,13 @@ func (s Sources) layers() map[string]func(files) error {
 		return func(f files) error { return f.copy(path, mode, bin(name)) }
 	}
 	all := map[string]func(files) error{
-		"pause":            program("pause", "pause", 0o755),
-		"busybox":          s.busybox,
-		"debian":           s.debian,
-		"sample-apiserver": program("sample-apiserver", "sample-apiserver", 0o755),
-		"nonewprivs":       program("usr/local/bin/nnp", "nonewprivs", 0o6755),
-		"etcd":             program("usr/local/bin/etcd", "etcd", 0o755),
+		"pause":                program("pause", "pause", 0o755),
+		"busybox":              s.busybox,
+		"debian":               s.debian,
+		"sample-apiserver":     program("sample-apiserver", "sample-apiserver", 0o755),
+		"sample-device-plugin": program("sampledeviceplugin", "sample-device-plugin", 0o755),
+		"nonewprivs":           program("usr/local/bin/nnp", "nonewprivs", 0o6755),
+		"etcd":                 program("usr/local/bin/etcd", "etcd", 0o755),
 		"web": func(f files) error {
 			return errors.Join(
 				f.dirs("usr/local/apache2", "usr/local/apache2/htdocs", "usr/share", "usr/share/nginx", "usr/share/nginx/html"),
