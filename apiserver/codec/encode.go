@@ -107,7 +107,10 @@ func WriteList(w *bufio.Writer, m Media, kind *catalog.Kind, meta metav1.ListMet
 	if m.Encoding == Protobuf {
 		return writeProtobufList(w, kind, meta, items)
 	}
-	if m.Encoding == YAML || m.Pretty {
+	if m.Encoding == YAML {
+		return writeYAMLList(w, kind, meta, items)
+	}
+	if m.Pretty {
 		var whole bytes.Buffer
 		if err := writeJSONList(&whole, kind, meta, items); err != nil {
 			return err
@@ -120,6 +123,48 @@ func WriteList(w *bufio.Writer, m Media, kind *catalog.Kind, meta metav1.ListMet
 		return err
 	}
 	return writeJSONList(w, kind, meta, items)
+}
+
+// writeYAMLList converts each object by itself: the converter needs a hundred times the memory of what it converts.
+func writeYAMLList(w *bufio.Writer, kind *catalog.Kind, meta metav1.ListMeta, items []*Item) error {
+	t := listType(kind)
+	head, err := yaml.Marshal(struct {
+		APIVersion string `json:"apiVersion"`
+	}{t.APIVersion})
+	if err != nil {
+		return err
+	}
+	tail, err := yaml.Marshal(struct {
+		Kind     string          `json:"kind"`
+		Metadata metav1.ListMeta `json:"metadata"`
+	}{t.Kind, meta})
+	if err != nil {
+		return err
+	}
+	if head = append(head, "items:\n"...); len(items) == 0 {
+		head = append(head[:len(head)-1], " []\n"...)
+	}
+	_, _ = w.Write(head) // the writer keeps an error
+	for _, i := range items {
+		shown, err := i.in(kind)
+		if err != nil {
+			return err
+		}
+		b, err := EncodeItem(Media{Encoding: YAML}, shown)
+		if err != nil {
+			return err
+		}
+		mark := "- "
+		for line := range bytes.Lines(b) {
+			if len(line) > 1 {
+				_, _ = w.WriteString(mark)
+			}
+			_, _ = w.Write(line)
+			mark = "  "
+		}
+	}
+	_, err = w.Write(tail)
+	return err
 }
 
 func writeJSONList(w io.Writer, kind *catalog.Kind, meta metav1.ListMeta, items []*Item) error {
