@@ -177,3 +177,43 @@ func TestKindsAreSafeForConcurrentUse(t *testing.T) {
 		group.Wait()
 	}
 }
+
+// Kubernetes' validator compares each error with all others: these would take minutes, and gigabytes.
+func TestCrowdsOfFaultsAreNotExplained(t *testing.T) {
+	names := strings.TrimSuffix(strings.Repeat("name, ", 20_000), ", ")
+	k := kindOf(t, boats(t, `{type: object, properties: {
+		keyed: {type: array, items: {type: object, required: [a], properties: {a: {type: string}}}},
+		named: {type: array, items: {type: string, enum: [`+names+`]}}}}`))
+	boat := func(n int, item any, field string) *unstructured.Unstructured {
+		items := make([]any, n)
+		for i := range items {
+			items[i] = item
+		}
+		obj := object(t, `{}`)
+		obj.Object["spec"] = map[string]any{field: items}
+		return obj
+	}
+	none, one := map[string]any{}, map[string]any{"a": "x"}
+	for name, c := range map[string]struct {
+		obj, old *unstructured.Unstructured
+		errs     int
+		want     string
+	}{
+		"keys":                       {boat(80_000, none, "keyed"), nil, 1, "spec.keyed[0]: Invalid value: it does not fit the schema, nor do more than 200 other values"},
+		"keys of an update":          {boat(80_000, none, "keyed"), boat(80_000, one, "keyed"), 1, "spec.keyed[0]: Invalid value: it does not"},
+		"names":                      {boat(10_000, "x", "named"), nil, 1, "spec.named[0]: Invalid value: it does not"},
+		"types":                      {boat(80_000, int64(1), "keyed"), nil, 1, "spec.keyed[0]: Invalid value: it does not"},
+		"few":                        {boat(3, none, "keyed"), nil, 3, "spec.keyed[2].a: Required value"},
+		"what was wrong may stay so": {boat(1000, none, "keyed"), boat(1000, none, "keyed"), 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			errs := write(t, k, c.obj, c.old)
+			for len(errs) > 0 && strings.Contains(errs[len(errs)-1].Error(), "some validation rules were not checked") {
+				errs = errs[:len(errs)-1]
+			}
+			if len(errs) != c.errs || !strings.Contains(fmt.Sprint(errs), c.want) {
+				t.Errorf("%d errors: %.300v", len(errs), errs)
+			}
+		})
+	}
+}

@@ -21,7 +21,14 @@ import (
 // with old already, and has not changed, is not (KEP-4008).
 func (v *version) validate(obj, old *unstructured.Unstructured) field.ErrorList {
 	return v.check(obj, old, func(s *schemas) (errs field.ErrorList) {
-		if !s.shape().holds(obj.Object) {
+		if shape := s.shape(); !shape.holds(obj.Object) {
+			var before any
+			if old != nil {
+				before = old.Object
+			}
+			if errs := shape.tooManyFaults("", obj.Object, before); errs != nil {
+				return errs
+			}
 			e := s.explain()
 			switch {
 			case e.err != nil:
@@ -46,6 +53,11 @@ func (v *version) validateStatus(obj, old *unstructured.Unstructured) field.Erro
 	return v.check(obj, old, func(s *schemas) (errs field.ErrorList) {
 		status, found := obj.Object["status"]
 		if shape := s.shape(); found && (shape == nil || !shape.properties["status"].holds(status)) {
+			if shape != nil {
+				if errs := shape.properties["status"].tooManyFaults("status", status, old.Object["status"]); errs != nil {
+					return errs
+				}
+			}
 			e := s.explain()
 			if e.err != nil {
 				return field.ErrorList{field.InternalError(nil, e.err)}
