@@ -125,7 +125,7 @@ func WriteList(w *bufio.Writer, m Media, kind *catalog.Kind, meta metav1.ListMet
 	return writeJSONList(w, kind, meta, items)
 }
 
-// writeYAMLList converts each object by itself: the converter needs a hundred times the memory of what it converts.
+// writeYAMLList converts each object by itself: a conversion takes a hundred times the memory of the object.
 func writeYAMLList(w *bufio.Writer, kind *catalog.Kind, meta metav1.ListMeta, items []*Item) error {
 	t := listType(kind)
 	head, err := yaml.Marshal(struct {
