@@ -160,12 +160,7 @@ func (h streamHandler) relay(ctx context.Context, conn *net.TCPConn, stream io.R
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	up := make(chan error, 1)
 	h.copies.Go(func(context.Context) { up <- copyTo(conn, stream) }) // it ends with the stream, maybe after us
-	var err error
-	if direct, ok := stream.(io.ReaderFrom); ok {
-		_, err = direct.ReadFrom(conn)
-	} else {
-		_, err = io.CopyBuffer(stream, plainReader{conn}, make([]byte, forwardPiece))
-	}
+	_, err := io.CopyBuffer(stream, plainReader{conn}, make([]byte, forwardPiece))
 	if err != nil || !halfClose {
 		return ended(ctx, err)
 	}

@@ -36,8 +36,8 @@ type frame struct {
 	left int // bytes of the content that have not come; 0 in a head
 }
 
-// NewWriter returns a writer. Everything written to it must be frames, from the beginning of one on. If to has a method
-// WriteBuffers(net.Buffers) error, the content of frames that come as the framer writes them is not copied.
+// NewWriter returns a writer. Everything written to it must be frames, from the beginning of one on. With a *net.TCPConn or
+// *net.UnixConn it does not copy the content of frames that come as the framer writes them.
 func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 
 // pass moves the place over p, and returns where in p the last whole frame ends: 0 if none does.
@@ -113,9 +113,9 @@ func (w *Writer) send(p []byte) error {
 		return err
 	}
 	var err error
-	switch to := w.to.(type) {
-	case interface{ WriteBuffers(b net.Buffers) error }:
-		err = to.WriteBuffers(net.Buffers{w.held, p})
+	switch w.to.(type) {
+	case *net.TCPConn, *net.UnixConn:
+		_, err = (&net.Buffers{w.held, p}).WriteTo(w.to)
 	default:
 		w.held = append(w.held, p...)
 		_, err = w.to.Write(w.held)

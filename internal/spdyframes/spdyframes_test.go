@@ -167,14 +167,6 @@ type partReader struct {
 
 func (s *partReader) Read(p []byte) (int, error) { return s.Reader.Read(p[:min(s.n, len(p))]) }
 
-// vectored writes several buffers at once.
-type vectored struct{ net.Conn }
-
-func (v vectored) WriteBuffers(b net.Buffers) error {
-	_, err := b.WriteTo(v.Conn)
-	return err
-}
-
 // TestFramesToSocket uses the writer with a connection, to which it writes without copying.
 func TestFramesToSocket(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -192,7 +184,7 @@ func TestFramesToSocket(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		framer, err := spdy.NewFramer(spdyframes.NewWriter(vectored{conn}), nil)
+		framer, err := spdy.NewFramer(spdyframes.NewWriter(conn), nil)
 		if err != nil {
 			t.Error(err)
 			return

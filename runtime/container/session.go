@@ -27,7 +27,7 @@ type Session struct {
 	Resize   <-chan Size // later sizes; nil or closed means none
 
 	Stdin          io.Reader // nil means /dev/null. It is read until its end, even after RunSession has returned
-	Stdout, Stderr io.Writer // nil means that the output is thrown away. One that is an [io.ReaderFrom] gets the pipe itself
+	Stdout, Stderr io.Writer // nil means that the output is thrown away
 }
 
 // maxSpawns is how many commands are being started in containers at the same time. A start takes processor time and,
@@ -73,7 +73,7 @@ func (k *Supervisor) RunSession(ctx context.Context, id string, s Session) (int,
 		control.Go(func(ctx context.Context) { resize(ctx, ends.terminal, s.Resize) })
 	}
 	for _, o := range ends.outputs {
-		outputs.Go(func(context.Context) { k.copyOutput(o.to, o.from, s.Terminal) })
+		outputs.Go(func(context.Context) { k.copyOutput(o.to, o.from) })
 	}
 	code, known, err := held.wait(ctx)
 	if err != nil {
@@ -244,15 +244,11 @@ func (e *sessionEnds) feed(from io.Reader, buffers bufferPool) {
 const pipeSize = 256 << 10
 
 // copyOutput copies an output until its end. If the client does not take it, the command gets SIGPIPE or SIGHUP.
-func (k *Supervisor) copyOutput(to io.Writer, from *os.File, terminal bool) {
+func (k *Supervisor) copyOutput(to io.Writer, from *os.File) {
 	if to == nil {
 		to = io.Discard
 	}
-	if direct, ok := to.(io.ReaderFrom); ok && !terminal {
-		_, _ = direct.ReadFrom(from)
-	} else {
-		_ = copyPortions(to, from, k.pool)
-	}
+	_ = copyPortions(to, from, k.pool)
 	_ = from.Close()
 }
 

@@ -5,15 +5,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/sampan-io/sampan/internal/spdyframes"
 )
@@ -33,10 +29,6 @@ func (l *watchingListener) Accept() (net.Conn, error) {
 type conn struct {
 	net.Conn
 	end func() // cancels the context; set by watch, before the connection is used
-
-	sending sync.Mutex   // held while a frame or a message is written
-	taken   atomic.Bool  // HTTP is over
-	renewed atomic.Int64 // when the deadline for idleness was set, in nanoseconds since 1970
 }
 
 // watch returns a context that is cancelled with this cause when the connection ends (S2). When it is cancelled for
@@ -50,43 +42,11 @@ func (c *conn) watch(ctx context.Context, gone error) context.Context {
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.active()
-	if err != nil && (c.taken.Load() || !errors.Is(err, os.ErrDeadlineExceeded)) { // HTTP interrupts its own reading by deadlines
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) { // HTTP interrupts its own reading by deadlines
 		c.end()
 	}
 	return n, err
 }
-
-// Write writes a whole frame or message.
-func (c *conn) Write(p []byte) (int, error) {
-	c.sending.Lock()
-	defer c.sending.Unlock()
-	c.active()
-	return c.Conn.Write(p)
-}
-
-// WriteBuffers writes a whole frame that is in more than one buffer.
-func (c *conn) WriteBuffers(b net.Buffers) error {
-	c.sending.Lock()
-	defer c.sending.Unlock()
-	c.active()
-	_, err := b.WriteTo(c.Conn)
-	return err
-}
-
-// active puts the end of an idle connection off.
-func (c *conn) active() {
-	if !c.taken.Load() {
-		return
-	}
-	now := time.Now()
-	if old := c.renewed.Load(); now.Sub(time.Unix(0, old)) > idleTimeout/idleSteps && c.renewed.CompareAndSwap(old, now.UnixNano()) {
-		_ = c.SetReadDeadline(now.Add(idleTimeout)) // it fails if the connection is closed
-	}
-}
-
-// idleSteps is how often a connection in use gets a new deadline in the time after which it would be idle.
-const idleSteps = 240
 
 func (c *conn) Close() error {
 	err := c.Conn.Close()
@@ -94,43 +54,36 @@ func (c *conn) Close() error {
 	return err
 }
 
-// A response is the answer to a request for streams. The connection that is taken out of it writes whole frames and messages at once.
-type response struct {
-	http.ResponseWriter
-	spdy bool
-
-	conn *conn // set by Hijack, before there are streams
+// framing returns the response for a request that may ask for SPDY. The connection that is then taken out of the response reads
+// and writes whole frames at once, if it can.
+func framing(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	if !strings.HasPrefix(strings.ToUpper(r.Header.Get("Upgrade")), "SPDY/") {
+		return w
+	}
+	return framedResponse{w}
 }
 
-func newResponse(w http.ResponseWriter, r *http.Request) *response {
-	return &response{ResponseWriter: w, spdy: strings.HasPrefix(strings.ToUpper(r.Header.Get("Upgrade")), "SPDY/")}
-}
+type framedResponse struct{ http.ResponseWriter }
 
-// buffer has room for a frame as clients of Kubernetes send it, which is 32 KiB of content, and for a message of the runtime.
-const buffer = 64 << 10
+// readBuffer has room for a frame as clients of Kubernetes send it, which is 32 KiB of content.
+const readBuffer = 64 << 10
 
 // Hijack implements [http.Hijacker].
-func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	taken, buffers, err := http.NewResponseController(r.ResponseWriter).Hijack()
+func (f framedResponse) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	taken, buffers, err := http.NewResponseController(f.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
-	}
-	c, ok := taken.(*conn)
-	if !ok {
-		return nil, nil, fmt.Errorf("a connection of the server is a %T", taken)
 	}
 	early, err := buffers.Peek(buffers.Reader.Buffered())
 	if err != nil {
 		return nil, nil, err
 	}
-	c.taken.Store(true)
-	c.active()
-	r.conn = c
-	in := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), c), buffer)
-	if !r.spdy {
-		return c, bufio.NewReadWriter(in, bufio.NewWriterSize(c, buffer)), nil
+	out := io.Writer(taken)
+	if c, ok := taken.(*conn); ok {
+		out = c.Conn
 	}
-	return &framed{c, spdyframes.NewWriter(c)}, bufio.NewReadWriter(in, buffers.Writer), nil
+	in := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), taken), readBuffer)
+	return &framed{taken, spdyframes.NewWriter(out)}, bufio.NewReadWriter(in, buffers.Writer), nil
 }
 
 // A framed is a connection to which only frames are written.

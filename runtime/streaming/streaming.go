@@ -17,19 +17,15 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
-	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/sampan-io/sampan/internal/run"
 )
 
 // Streams are those of one client. A stream that the client did not ask for is nil.
 type Streams struct {
-	Stdin io.Reader
-
-	// Stdout and Stderr may implement [io.ReaderFrom], by which the kernel moves what comes from a pipe or a socket.
+	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-
-	Resize <-chan remotecommand.TerminalSize
+	Resize         <-chan remotecommand.TerminalSize
 }
 
 // A Handler does what the streams are for. It may be called concurrently. It returns an error of type
@@ -39,7 +35,7 @@ type Handler interface {
 	ServeAttach(ctx context.Context, req *cri.AttachRequest, streams Streams) error
 
 	// ServePortForward connects one stream to a port of a pod. It closes the stream, for writing, when the pod sends
-	// nothing any more, and should use it as an [io.ReaderFrom] if it is one. halfClose is false for a protocol in which a client cannot learn that: then the end of what the
+	// nothing any more. halfClose is false for a protocol in which a client cannot learn that: then the end of what the
 	// pod sends is the end of the stream.
 	ServePortForward(ctx context.Context, pod string, port int32, stream io.ReadWriteCloser, halfClose bool) error
 }
@@ -54,9 +50,8 @@ type Options struct {
 // Limits of requests and connections. The durations are those of the kubelet and of containerd.
 const (
 	tokenLife      = time.Minute
-	maxTokens      = 1000             // that wait for their request
-	idleTimeout    = 4 * time.Hour    // of a connection after its upgrade
-	noTimeout      = 0                // of the libraries, which do not see all bytes
+	maxTokens      = 1000 // that wait for their request
+	idleTimeout    = 4 * time.Hour
 	createTimeout  = 30 * time.Second // for the client to create its streams
 	headerTimeout  = 30 * time.Second
 	maxHeaderBytes = 64 << 10
@@ -75,7 +70,7 @@ type Server struct {
 
 // ticket is a request that waits for its client.
 type ticket struct {
-	serve   func(*response, *http.Request)
+	serve   http.HandlerFunc
 	expires time.Time
 }
 
@@ -137,11 +132,11 @@ func (s *Server) Exec(req *cri.ExecRequest) (*cri.ExecResponse, error) {
 	if err := checkStreams(req.GetTty(), req.GetStdin(), req.GetStdout(), req.GetStderr()); err != nil {
 		return nil, err
 	}
-	url, err := s.issue("exec", func(w *response, r *http.Request) {
+	url, err := s.issue("exec", func(w http.ResponseWriter, r *http.Request) {
 		o := &remotecommand.Options{Stdin: req.GetStdin(), Stdout: req.GetStdout(), Stderr: req.GetStderr(), TTY: req.GetTty()}
 		do := command(func(streams Streams) error { return s.opts.Handler.ServeExec(r.Context(), req, streams) })
-		remotecommand.ServeExec(w, r, &session{s: s, asked: o, do: do, request: r, response: w}, "", "", req.GetContainerId(), req.GetCmd(), o,
-			noTimeout, createTimeout, remotecommand.SupportedStreamingProtocols)
+		remotecommand.ServeExec(w, r, &session{s: s, asked: o, do: do}, "", "", req.GetContainerId(), req.GetCmd(), o,
+			idleTimeout, createTimeout, remotecommand.SupportedStreamingProtocols)
 	})
 	return &cri.ExecResponse{Url: url}, err
 }
@@ -151,11 +146,11 @@ func (s *Server) Attach(req *cri.AttachRequest) (*cri.AttachResponse, error) {
 	if err := checkStreams(req.GetTty(), req.GetStdin(), req.GetStdout(), req.GetStderr()); err != nil {
 		return nil, err
 	}
-	url, err := s.issue("attach", func(w *response, r *http.Request) {
+	url, err := s.issue("attach", func(w http.ResponseWriter, r *http.Request) {
 		o := &remotecommand.Options{Stdin: req.GetStdin(), Stdout: req.GetStdout(), Stderr: req.GetStderr(), TTY: req.GetTty()}
 		do := command(func(streams Streams) error { return s.opts.Handler.ServeAttach(r.Context(), req, streams) })
-		remotecommand.ServeAttach(w, r, &session{s: s, asked: o, do: do, request: r, response: w}, "", "", req.GetContainerId(), o,
-			noTimeout, createTimeout, remotecommand.SupportedStreamingProtocols)
+		remotecommand.ServeAttach(w, r, &session{s: s, asked: o, do: do}, "", "", req.GetContainerId(), o,
+			idleTimeout, createTimeout, remotecommand.SupportedStreamingProtocols)
 	})
 	return &cri.AttachResponse{Url: url}, err
 }
@@ -167,9 +162,9 @@ func (s *Server) PortForward(req *cri.PortForwardRequest) (*cri.PortForwardRespo
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	url, err := s.issue("portforward", func(w *response, r *http.Request) {
-		portforward.ServePortForward(w, r, &forwarder{s: s, request: r, response: w}, req.GetPodSandboxId(), "", o,
-			noTimeout, createTimeout, portforward.SupportedProtocols)
+	url, err := s.issue("portforward", func(w http.ResponseWriter, r *http.Request) {
+		portforward.ServePortForward(w, r, &forwarder{s: s, request: r}, req.GetPodSandboxId(), "", o,
+			idleTimeout, createTimeout, portforward.SupportedProtocols)
 	})
 	return &cri.PortForwardResponse{Url: url}, err
 }
@@ -186,7 +181,7 @@ func checkStreams(tty, in, out, errs bool) error {
 }
 
 // issue makes a URL that is good for one request (S1).
-func (s *Server) issue(verb string, serve func(*response, *http.Request)) (string, error) {
+func (s *Server) issue(verb string, serve http.HandlerFunc) (string, error) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +215,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodPost:
 		http.Error(w, "the method must be GET or POST", http.StatusMethodNotAllowed)
 	default:
-		t.serve(newResponse(w, r), r)
+		t.serve(framing(w, r), r)
 	}
 }
 
@@ -232,9 +227,6 @@ type session struct {
 	s     *Server
 	asked *remotecommand.Options
 	do    command
-
-	request  *http.Request
-	response *response
 }
 
 func (e *session) ExecInContainer(_ context.Context, _, _, _ string, _ []string,
@@ -249,12 +241,6 @@ func (e *session) AttachContainer(_ context.Context, _, _, _ string,
 	return e.run(in, out, errs, resize)
 }
 
-// Channels of the outputs in a WebSocket.
-const (
-	channelOfStdout = 1
-	channelOfStderr = 2
-)
-
 // run leaves out the streams that were not asked for: a client may create others.
 func (e *session) run(in io.Reader, out, errs io.WriteCloser, resize <-chan remotecommand.TerminalSize) error {
 	var streams Streams
@@ -262,10 +248,10 @@ func (e *session) run(in io.Reader, out, errs io.WriteCloser, resize <-chan remo
 		streams.Stdin = in
 	}
 	if e.asked.Stdout && out != nil {
-		streams.Stdout = e.response.directly(e.request, out, channelOfStdout)
+		streams.Stdout = out
 	}
 	if e.asked.Stderr && errs != nil {
-		streams.Stderr = e.response.directly(e.request, errs, channelOfStderr)
+		streams.Stderr = errs
 	}
 	streams.Resize = resize
 	return e.s.handle(func() error { return e.do(streams) })
@@ -298,17 +284,11 @@ func (s *Server) handle(f func() error) error {
 
 // forwarder passes the streams of one port-forward request on to the handler.
 type forwarder struct {
-	s        *Server
-	request  *http.Request
-	response *response
+	s       *Server
+	request *http.Request
 }
 
 func (f *forwarder) PortForward(_ context.Context, pod, _ string, port int32, stream io.ReadWriteCloser) error {
-	both, spdy := stream.(httpstream.Stream) // a stream of SPDY can be closed in one direction
-	if spdy {
-		if out, ok := f.response.directly(f.request, both, 0).(io.ReaderFrom); ok {
-			stream = &directStream{both, out}
-		}
-	}
+	_, spdy := stream.(interface{ Reset() error }) // a stream of SPDY can be closed in one direction
 	return f.s.handle(func() error { return f.s.opts.Handler.ServePortForward(f.request.Context(), pod, port, stream, spdy) })
 }
