@@ -24,10 +24,10 @@ func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	}
-	if d.attach {
+	if d.attachable {
 		all = append(all, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 	}
-	if d.modify {
+	if d.modifiable {
 		all = append(all, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
 	}
 	r := &csi.ControllerGetCapabilitiesResponse{}
@@ -39,7 +39,7 @@ func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 	return r, nil
 }
 
-// isBlock reports whether a volume is to be a block device.
+// isBlock reports whether capabilities ask for a block device. It is an error if they ask for both modes, or for neither.
 func isBlock(capabilities []*csi.VolumeCapability) (bool, error) {
 	block := slices.ContainsFunc(capabilities, func(c *csi.VolumeCapability) bool { return c.GetBlock() != nil })
 	mount := slices.ContainsFunc(capabilities, func(c *csi.VolumeCapability) bool { return c.GetMount() != nil })
@@ -58,42 +58,40 @@ func (d *driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 	if r.GetName() == "" {
 		return nil, status.Error(codes.InvalidArgument, "the name must not be empty")
 	}
-	if err := d.accepts(r.GetMutableParameters()); err != nil {
+	if err := d.checkMutable(r.GetMutableParameters()); err != nil {
 		return nil, err
 	}
-	size, err := wanted(r.GetCapacityRange())
+	size, err := requestedSize(r.GetCapacityRange())
 	if err != nil {
 		return nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	made := func(v *volume) *csi.CreateVolumeResponse {
-		a := &csi.CreateVolumeResponse{Volume: &csi.Volume{
-			VolumeId: v.ID, CapacityBytes: v.Size, VolumeContext: r.GetParameters(), ContentSource: r.GetVolumeContentSource(),
-		}}
-		if where := d.where(); where != nil {
-			a.Volume.AccessibleTopology = []*csi.Topology{where}
-		}
-		return a
 	}
 	for _, v := range d.state.Volumes {
 		if v.Name == r.GetName() {
 			if v.Size < size {
 				return nil, status.Errorf(codes.AlreadyExists, "volume %s has %d bytes, want %d", v.Name, v.Size, size)
 			}
-			return made(v), nil
+			return d.created(v, r), nil
 		}
 	}
 	v := &volume{ID: uuid.NewString(), Name: r.GetName(), Size: size, Block: block, Mutable: r.GetMutableParameters()}
-	if err := d.fill(v, r.GetVolumeContentSource()); err != nil {
+	if err := d.populate(v, r.GetVolumeContentSource()); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(d.path(v.ID)))
 	}
 	d.state.Volumes[v.ID] = v
-	return made(v), d.save()
+	return d.created(v, r), d.save()
 }
 
-// fill makes the contents of a volume. The caller holds mu.
-func (d *driver) fill(v *volume, from *csi.VolumeContentSource) error {
+// created returns the answer to a request that made a volume.
+func (d *driver) created(v *volume, r *csi.CreateVolumeRequest) *csi.CreateVolumeResponse {
+	a := &csi.Volume{VolumeId: v.ID, CapacityBytes: v.Size, VolumeContext: r.GetParameters(), ContentSource: r.GetVolumeContentSource()}
+	if t := d.topology(); t != nil {
+		a.AccessibleTopology = []*csi.Topology{t}
+	}
+	return &csi.CreateVolumeResponse{Volume: a}
+}
+
+// populate makes the directory or file of a volume, empty or as a copy of a source.
+func (d *driver) populate(v *volume, from *csi.VolumeContentSource) error {
 	source, size, block := "", int64(0), v.Block
 	switch {
 	case from.GetVolume() != nil:
@@ -116,12 +114,12 @@ func (d *driver) fill(v *volume, from *csi.VolumeContentSource) error {
 		return status.Errorf(codes.OutOfRange, "%s has %d bytes, and volume %s only %d", source, size, v.ID, v.Size)
 	}
 	if source != "" {
-		if err := clone(d.path(source), d.path(v.ID)); err != nil {
+		if err := copyContents(d.path(source), d.path(v.ID)); err != nil {
 			return err
 		}
 	}
 	if v.Block {
-		return resize(d.path(v.ID), v.Size)
+		return truncate(d.path(v.ID), v.Size)
 	}
 	if err := os.MkdirAll(d.path(v.ID), 0o777); err != nil {
 		return status.Error(codes.Internal, err.Error())
@@ -132,16 +130,16 @@ func (d *driver) fill(v *volume, from *csi.VolumeContentSource) error {
 	return nil
 }
 
-// clone copies a directory or a file, with owners, modes and links.
-func clone(from, to string) error {
+// copyContents copies a directory or a file, with owners, modes and links.
+func copyContents(from, to string) error {
 	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
 		return status.Errorf(codes.Internal, "cp: %s: %s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
 
-// resize gives a file a size. It takes no room for what is not written.
-func resize(path string, size int64) error {
+// truncate gives a file a size, and makes the file if there is none. The file has holes where nothing was written.
+func truncate(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
 		err = errors.Join(f.Truncate(size), f.Close())
@@ -154,24 +152,21 @@ func resize(path string, size int64) error {
 
 // DeleteVolume removes a volume that is not in use.
 func (d *driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	v, err := d.find(r.GetVolumeId())
-	if status.Code(err) == codes.NotFound {
-		return &csi.DeleteVolumeResponse{}, nil
-	}
+	v, err := d.findIfExists(r.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	if v.Attached || v.Staged != "" || len(v.Published) > 0 {
-		if err := d.wrong(v, "is in use: attached %t, staged at %q, published at %q", v.Attached, v.Staged, v.Published); err != nil {
-			return nil, err
-		}
+	if v == nil {
+		return &csi.DeleteVolumeResponse{}, nil
+	}
+	unused := !v.Attached && v.Staged == "" && len(v.Published) == 0
+	if err := d.require(unused, v, "is in use: attached %t, staged at %q, published at %q", v.Attached, v.Staged, v.Published); err != nil {
+		return nil, err
 	}
 	return &csi.DeleteVolumeResponse{}, d.remove(v)
 }
 
-// remove removes a volume. The caller holds mu.
+// remove removes a volume and its contents.
 func (d *driver) remove(v *volume) error {
 	if err := os.RemoveAll(d.path(v.ID)); err != nil {
 		return status.Error(codes.Internal, err.Error())
@@ -185,8 +180,6 @@ func (d *driver) ControllerPublishVolume(_ context.Context, r *csi.ControllerPub
 	if r.GetNodeId() != d.node {
 		return nil, status.Errorf(codes.NotFound, "node %s not found", r.GetNodeId())
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	v, err := d.find(r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -209,32 +202,26 @@ func (d *driver) ControllerPublishVolume(_ context.Context, r *csi.ControllerPub
 
 // ControllerUnpublishVolume detaches a volume.
 func (d *driver) ControllerUnpublishVolume(_ context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	v, err := d.find(r.GetVolumeId())
-	if status.Code(err) == codes.NotFound {
-		return &csi.ControllerUnpublishVolumeResponse{}, nil
-	}
+	v, err := d.findIfExists(r.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	if v.Staged != "" || len(v.Published) > 0 {
-		if err := d.wrong(v, "is in use: staged at %q, published at %q", v.Staged, v.Published); err != nil {
-			return nil, err
-		}
+	if v == nil {
+		return &csi.ControllerUnpublishVolumeResponse{}, nil
+	}
+	if err := d.require(v.Staged == "" && len(v.Published) == 0, v, "is in use: staged at %q, published at %q", v.Staged, v.Published); err != nil {
+		return nil, err
 	}
 	v.Attached = false
 	return &csi.ControllerUnpublishVolumeResponse{}, d.save()
 }
 
-// ValidateVolumeCapabilities says whether a volume can be used in some way.
+// ValidateVolumeCapabilities reports whether a volume can be used in the modes of a request.
 func (d *driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	block, err := isBlock(r.GetVolumeCapabilities())
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	v, err := d.find(r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -247,41 +234,37 @@ func (d *driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVo
 	}}, nil
 }
 
-// GetCapacity says that there is always room.
+// GetCapacity returns the largest size of a volume, because directories have no size of their own.
 func (d *driver) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	return &csi.GetCapacityResponse{AvailableCapacity: 1 << 40}, nil //nolint:mnd // the largest volume
+	return &csi.GetCapacityResponse{AvailableCapacity: largestVolume}, nil
 }
 
 // ControllerExpandVolume makes a volume larger.
 func (d *driver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
-	size, err := wanted(r.GetCapacityRange())
+	size, err := requestedSize(r.GetCapacityRange())
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	v, err := d.find(r.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
 	if size > v.Size {
 		if v.Block {
-			if err := resize(d.path(v.ID), size); err != nil {
+			if err := truncate(d.path(v.ID), size); err != nil {
 				return nil, err
 			}
 		}
 		v.Size = size
 	}
-	return &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Size, NodeExpansionRequired: d.expand}, d.save()
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Size, NodeExpansionRequired: d.nodeExpansion}, d.save()
 }
 
 // ControllerModifyVolume changes parameters of a volume.
 func (d *driver) ControllerModifyVolume(_ context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
-	if err := d.accepts(r.GetMutableParameters()); err != nil {
+	if err := d.checkMutable(r.GetMutableParameters()); err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	v, err := d.find(r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -290,20 +273,19 @@ func (d *driver) ControllerModifyVolume(_ context.Context, r *csi.ControllerModi
 	return &csi.ControllerModifyVolumeResponse{}, d.save()
 }
 
-func (s *snapshot) shown() *csi.Snapshot {
+// proto returns a snapshot as the answers of the driver have it.
+func (s *snapshot) proto() *csi.Snapshot {
 	return &csi.Snapshot{SnapshotId: s.ID, SourceVolumeId: s.Source, SizeBytes: s.Size, CreationTime: timestamppb.New(time.Unix(s.Created, 0)), ReadyToUse: true}
 }
 
 // CreateSnapshot copies a volume, unless there is a snapshot of that name.
 func (d *driver) CreateSnapshot(_ context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	for _, s := range d.state.Snapshots {
 		if s.Name == r.GetName() {
 			if s.Source != r.GetSourceVolumeId() {
 				return nil, status.Errorf(codes.AlreadyExists, "snapshot %s is of another volume", s.Name)
 			}
-			return &csi.CreateSnapshotResponse{Snapshot: s.shown()}, nil
+			return &csi.CreateSnapshotResponse{Snapshot: s.proto()}, nil
 		}
 	}
 	v, err := d.find(r.GetSourceVolumeId())
@@ -311,17 +293,15 @@ func (d *driver) CreateSnapshot(_ context.Context, r *csi.CreateSnapshotRequest)
 		return nil, err
 	}
 	s := &snapshot{ID: uuid.NewString(), Name: r.GetName(), Source: v.ID, Size: v.Size, Created: time.Now().Unix(), Block: v.Block}
-	if err := clone(d.path(v.ID), d.path(s.ID)); err != nil {
+	if err := copyContents(d.path(v.ID), d.path(s.ID)); err != nil {
 		return nil, err
 	}
 	d.state.Snapshots[s.ID] = s
-	return &csi.CreateSnapshotResponse{Snapshot: s.shown()}, d.save()
+	return &csi.CreateSnapshotResponse{Snapshot: s.proto()}, d.save()
 }
 
 // DeleteSnapshot removes a snapshot.
 func (d *driver) DeleteSnapshot(_ context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	s := d.state.Snapshots[r.GetSnapshotId()]
 	if s == nil {
 		return &csi.DeleteSnapshotResponse{}, nil
@@ -335,12 +315,10 @@ func (d *driver) DeleteSnapshot(_ context.Context, r *csi.DeleteSnapshotRequest)
 
 // ListSnapshots lists all snapshots on one page, or the wanted ones.
 func (d *driver) ListSnapshots(_ context.Context, r *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	a := &csi.ListSnapshotsResponse{}
 	for _, s := range d.state.Snapshots {
 		if (r.GetSnapshotId() == "" || r.GetSnapshotId() == s.ID) && (r.GetSourceVolumeId() == "" || r.GetSourceVolumeId() == s.Source) {
-			a.Entries = append(a.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: s.shown()})
+			a.Entries = append(a.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: s.proto()})
 		}
 	}
 	return a, nil

@@ -23,14 +23,25 @@ import (
 // topologyKey is the label of nodes that says where a volume is.
 const topologyKey = "topology.hostpath.csi/node"
 
+// largestVolume is the largest size of a volume in bytes.
+const largestVolume = 1 << 40
+
 // settings are the flags of the driver.
 type settings struct {
-	name, node, dir, mutable                 string
-	attach, topology, expand, modify, strict bool
-	maxVolumes, attachLimit                  int64
+	name, node    string
+	dir           string // of the volumes and the state
+	mutable       string // names of parameters that can be changed, with commas; "" means any
+	attachable    bool   // volumes have to be attached before they are staged
+	local         bool   // volumes have the topology of the node
+	nodeExpansion bool   // an expansion has a part on the node
+	modifiable    bool   // parameters can be changed
+	strict        bool   // calls out of order are refused
+	maxVolumes    int64  // on the node; 0 means no limit
+	attachLimit   int64  // attached volumes; 0 means no limit
 }
 
-// A driver implements the three services of CSI. Its volumes are below settings.dir.
+// A driver implements the three services of CSI. Its volumes are below settings.dir. Calls that use the state run one at a
+// time: see [driver.lockCall]. So methods need no lock, and must not be called in any other way while the server runs.
 type driver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
@@ -49,8 +60,8 @@ type volume struct {
 	Ephemeral bool
 	Attached  bool
 	ReadOnly  bool              // as it is attached
-	Staged    string            // where; empty if it is not
-	Published []string          // where
+	Staged    string            // staging path; "" if it is not staged
+	Published []string          // target paths
 	Mutable   map[string]string // parameters that can be changed
 }
 
@@ -61,7 +72,7 @@ type snapshot struct {
 	Block            bool
 }
 
-// state is what the driver knows, in the file state.json.
+// state has all volumes and snapshots. It is in the file state.json, so that the driver can be started again.
 type state struct {
 	Volumes   map[string]*volume   // by ID
 	Snapshots map[string]*snapshot // by ID
@@ -73,18 +84,18 @@ func runDriver(ctx context.Context, f *flag.FlagSet, args []string) error {
 	f.StringVar(&d.node, "nodeid", "", "the driver's name of the node")
 	f.StringVar(&d.dir, "statedir", "/csi-data-dir", "directory of the volumes")
 	f.StringVar(&d.mutable, "accepted-mutable-parameter-names", "", "comma-separated parameters of volumes that can be changed; all if it is empty")
-	f.BoolVar(&d.attach, "enable-attach", false, "volumes have to be attached")
-	f.BoolVar(&d.topology, "enable-topology", true, "volumes are on one node")
-	f.BoolVar(&d.expand, "node-expand-required", true, "the node has a part in expanding volumes")
-	f.BoolVar(&d.modify, "enable-controller-modify-volume", false, "parameters of volumes can be changed")
+	f.BoolVar(&d.attachable, "enable-attach", false, "volumes have to be attached")
+	f.BoolVar(&d.local, "enable-topology", true, "volumes are on one node")
+	f.BoolVar(&d.nodeExpansion, "node-expand-required", true, "the node has a part in expanding volumes")
+	f.BoolVar(&d.modifiable, "enable-controller-modify-volume", false, "parameters of volumes can be changed")
 	f.BoolVar(&d.strict, "check-volume-lifecycle", false, "refuse calls in a wrong order")
 	f.Int64Var(&d.maxVolumes, "maxvolumespernode", 0, "how many volumes the node can have; 0 means no limit")
 	f.Int64Var(&d.attachLimit, "attach-limit", 0, "how many volumes can be attached; 0 means no limit")
 	endpoint := f.String("endpoint", "unix:///tmp/csi.sock", "socket of the driver")
-	drivers := f.String("proxy-endpoint", "", "be a proxy for the driver that connects to this endpoint")
+	backends := f.String("proxy-endpoint", "", "be a proxy for the driver that connects to this endpoint")
 	_ = f.Parse(args) // it exits on errors
-	if *drivers != "" {
-		return proxy(ctx, *endpoint, *drivers)
+	if *backends != "" {
+		return proxy(ctx, *endpoint, *backends)
 	}
 	if d.node == "" {
 		return errors.New("--nodeid must not be empty")
@@ -96,16 +107,32 @@ func runDriver(ctx context.Context, f *flag.FlagSet, args []string) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(logCall))
-	csi.RegisterIdentityServer(server, d)
-	csi.RegisterControllerServer(server, d)
-	csi.RegisterNodeServer(server, d)
+	server := newServer(d)
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
 	return server.Serve(l)
 }
 
-// logCall logs a call and its answer in a line that the suite reads.
+// newServer returns a gRPC server with the services of a driver.
+func newServer(d *driver) *grpc.Server {
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(logCall, d.lockCall))
+	csi.RegisterIdentityServer(server, d)
+	csi.RegisterControllerServer(server, d)
+	csi.RegisterNodeServer(server, d)
+	return server
+}
+
+// lockCall holds mu during a call. The identity service does not use the state, and has to answer probes while a large volume
+// is copied.
+func (d *driver) lockCall(ctx context.Context, request any, about *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if !strings.HasPrefix(about.FullMethod, "/"+csi.Identity_ServiceDesc.ServiceName+"/") {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+	}
+	return handle(ctx, request)
+}
+
+// logCall logs a call and its answer in one line, in the form in which the suite looks for calls in the log of the driver.
 func logCall(ctx context.Context, request any, about *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	answer, err := handle(ctx, request)
 	line := struct {
@@ -130,6 +157,7 @@ func (d *driver) stateFile() string { return filepath.Join(d.dir, "state.json") 
 // path returns where the contents of a volume or a snapshot are.
 func (d *driver) path(id string) string { return filepath.Join(d.dir, id) }
 
+// load reads the state. There is none if the driver is started for the first time.
 func (d *driver) load() error {
 	d.state = state{Volumes: map[string]*volume{}, Snapshots: map[string]*snapshot{}}
 	if err := os.MkdirAll(d.dir, 0o750); err != nil {
@@ -145,7 +173,7 @@ func (d *driver) load() error {
 	return err
 }
 
-// save writes the state. The caller holds mu.
+// save writes the state. A driver that is killed leaves the old or the new one.
 func (d *driver) save() error {
 	data, err := json.Marshal(d.state)
 	if err == nil {
@@ -160,21 +188,29 @@ func (d *driver) save() error {
 	return nil
 }
 
-// find returns a volume. The caller holds mu.
+// find returns a volume. The error for one that does not exist has the code NotFound.
 func (d *driver) find(id string) (*volume, error) {
+	v, err := d.findIfExists(id)
+	if err == nil && v == nil {
+		err = notFound(id)
+	}
+	return v, err
+}
+
+// findIfExists returns a volume, or nil. Calls that undo something succeed if there is no volume.
+func (d *driver) findIfExists(id string) (*volume, error) {
 	if id == "" {
 		return nil, status.Error(codes.InvalidArgument, "the volume ID must not be empty")
 	}
-	v := d.state.Volumes[id]
-	if v == nil {
-		return nil, status.Errorf(codes.NotFound, "volume %s not found", id)
-	}
-	return v, nil
+	return d.state.Volumes[id], nil
 }
 
-// wrong returns the error of a call in a wrong order; nil if the driver does not check that.
-func (d *driver) wrong(v *volume, format string, args ...any) error {
-	if !d.strict {
+func notFound(id string) error { return status.Errorf(codes.NotFound, "volume %s not found", id) }
+
+// require returns the error of a call that is out of order. It is nil if the volume is in the state that the call needs, or if
+// the driver does not check that.
+func (d *driver) require(inOrder bool, v *volume, format string, args ...any) error {
+	if inOrder || !d.strict {
 		return nil
 	}
 	return status.Errorf(codes.FailedPrecondition, "volume %s "+format, append([]any{v.ID}, args...)...)
@@ -188,7 +224,7 @@ func (d *driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 // GetPluginCapabilities implements the identity service.
 func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	all := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE}
-	if d.topology {
+	if d.local {
 		all = append(all, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 	}
 	r := &csi.GetPluginCapabilitiesResponse{}
@@ -203,16 +239,16 @@ func (d *driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, 
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
 }
 
-// where returns the topology of volumes.
-func (d *driver) where() *csi.Topology {
-	if !d.topology {
+// topology returns where volumes are; nil if they are everywhere.
+func (d *driver) topology() *csi.Topology {
+	if !d.local {
 		return nil
 	}
 	return &csi.Topology{Segments: map[string]string{topologyKey: d.node}}
 }
 
-// accepts checks parameters that can be changed.
-func (d *driver) accepts(parameters map[string]string) error {
+// checkMutable returns an error unless all parameters can be changed.
+func (d *driver) checkMutable(parameters map[string]string) error {
 	if d.mutable == "" {
 		return nil
 	}
@@ -225,12 +261,15 @@ func (d *driver) accepts(parameters map[string]string) error {
 	return nil
 }
 
-// wanted returns the size of a volume that a request asks for.
-func wanted(r *csi.CapacityRange) (int64, error) {
-	const largest = 1 << 40
+// requestedSize returns the size of the volume that a request asks for.
+func requestedSize(r *csi.CapacityRange) (int64, error) {
 	size := cmp.Or(r.GetRequiredBytes(), r.GetLimitBytes(), 1<<20) //nolint:mnd // default
-	if size > largest || r.GetLimitBytes() > 0 && size > r.GetLimitBytes() {
-		return 0, status.Errorf(codes.OutOfRange, "size %d: must be <= %d", size, int64(largest))
+	most := int64(largestVolume)
+	if r.GetLimitBytes() > 0 {
+		most = min(most, r.GetLimitBytes())
+	}
+	if size > most {
+		return 0, status.Errorf(codes.OutOfRange, "size %d: must be <= %d", size, most)
 	}
 	return size, nil
 }

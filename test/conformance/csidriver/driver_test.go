@@ -8,36 +8,46 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
 func newDriver(t *testing.T) *driver {
 	t.Helper()
-	d := &driver{settings: settings{name: "d", node: "n", dir: t.TempDir(), attach: true, topology: true, expand: true, strict: true, mutable: "speed"}}
+	d := &driver{settings: settings{name: "d", node: "n", dir: t.TempDir(), attachable: true, local: true, nodeExpansion: true, strict: true, mutable: "speed"}}
 	if err := d.load(); err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
+// createRequest asks for a volume to mount.
+func createRequest(name string, size int64, from *csi.VolumeContentSource) *csi.CreateVolumeRequest {
+	return &csi.CreateVolumeRequest{
+		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeContentSource: from,
+		VolumeCapabilities: []*csi.VolumeCapability{{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}},
+	}
+}
+
 // create makes a volume to mount.
 func create(t *testing.T, d *driver, name string, size int64, from *csi.VolumeContentSource) *csi.Volume {
 	t.Helper()
-	a, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{
-		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeContentSource: from,
-		VolumeCapabilities: []*csi.VolumeCapability{{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}},
-	})
+	a, err := d.CreateVolume(t.Context(), createRequest(name, size, from))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a.GetVolume()
 }
 
-func TestVolumeHasALife(t *testing.T) {
+func TestCallsAreInOrder(t *testing.T) {
 	d := newDriver(t)
 	v := create(t, d, "a", 100, nil)
 	if again := create(t, d, "a", 100, nil); again.GetVolumeId() != v.GetVolumeId() {
@@ -64,8 +74,8 @@ func TestVolumeHasALife(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, err := range map[string]error{
-		"deleted":  second(d.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v.GetVolumeId()})),
-		"detached": second(d.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: v.GetVolumeId()})),
+		"deleted":  errorOf(d.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v.GetVolumeId()})),
+		"detached": errorOf(d.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: v.GetVolumeId()})),
 	} {
 		if status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("%s while it is staged: %v", name, err)
@@ -78,9 +88,9 @@ func TestVolumeHasALife(t *testing.T) {
 		t.Errorf("the copy has %q, %v", data, err)
 	}
 	for _, err := range []error{
-		second(d.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: v.GetVolumeId(), StagingTargetPath: "/s"})),
-		second(d.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: v.GetVolumeId()})),
-		second(d.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v.GetVolumeId()})),
+		errorOf(d.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: v.GetVolumeId(), StagingTargetPath: "/s"})),
+		errorOf(d.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: v.GetVolumeId()})),
+		errorOf(d.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v.GetVolumeId()})),
 	} {
 		if err != nil {
 			t.Error(err)
@@ -91,13 +101,14 @@ func TestVolumeHasALife(t *testing.T) {
 	}
 }
 
-func second[A any](_ A, err error) error { return err }
+// errorOf returns the error of a call.
+func errorOf[A any](_ A, err error) error { return err }
 
-func TestParametersAreChecked(t *testing.T) {
+func TestParametersAndSizesAreChecked(t *testing.T) {
 	d := newDriver(t)
 	v := create(t, d, "a", 100, nil)
 	change := func(name string) error {
-		return second(d.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: v.GetVolumeId(), MutableParameters: map[string]string{name: "1"}}))
+		return errorOf(d.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: v.GetVolumeId(), MutableParameters: map[string]string{name: "1"}}))
 	}
 	if err := change("speed"); err != nil {
 		t.Error(err)
@@ -105,8 +116,65 @@ func TestParametersAreChecked(t *testing.T) {
 	if err := change("colour"); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a parameter that is not accepted: %v", err)
 	}
-	if _, err := wanted(&csi.CapacityRange{RequiredBytes: 2, LimitBytes: 1}); status.Code(err) != codes.OutOfRange {
+	if _, err := requestedSize(&csi.CapacityRange{RequiredBytes: 2, LimitBytes: 1}); status.Code(err) != codes.OutOfRange {
 		t.Errorf("a size above its limit: %v", err)
+	}
+}
+
+// TestCallsRunOneAtATime needs the race detector to find state without a lock.
+func TestCallsRunOneAtATime(t *testing.T) {
+	d := newDriver(t)
+	socket := filepath.Join(t.TempDir(), "csi.sock")
+	l, err := listen(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newServer(d)
+	go func() { _ = server.Serve(l) }() // until Stop
+	defer server.Stop()
+	conn, err := connect(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var calls sync.WaitGroup
+	for i := range 20 {
+		calls.Go(func() {
+			if _, err := csi.NewControllerClient(conn).CreateVolume(t.Context(), createRequest(strconv.Itoa(i), 100, nil)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+	if err := d.load(); err != nil || len(d.state.Volumes) != 20 {
+		t.Errorf("%d volumes are recorded, want 20; %v", len(d.state.Volumes), err)
+	}
+}
+
+// A lateDriver refuses the first calls at once, and then has a name.
+type lateDriver struct {
+	csi.IdentityClient
+	refusals int
+	name     string
+}
+
+func (d *lateDriver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest, ...grpc.CallOption) (*csi.GetPluginInfoResponse, error) {
+	if d.refusals--; d.refusals >= 0 {
+		return nil, status.Error(codes.Unavailable, "not yet")
+	}
+	return &csi.GetPluginInfoResponse{Name: d.name}, nil
+}
+
+func TestRegistrarPausesBetweenCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		name, err := driverName(t.Context(), &lateDriver{refusals: 3, name: "d"}, time.Minute)
+		if name != "d" || err != nil || time.Since(start) != 3*retryPause {
+			t.Errorf("got %q, %v after %v, want d after %v", name, err, time.Since(start), 3*retryPause)
+		}
+	})
+	if _, err := driverName(t.Context(), &lateDriver{}, time.Second); err == nil {
+		t.Error("a driver without a name was accepted")
 	}
 }
 

@@ -3,9 +3,20 @@
 //
 //	driver     a CSI driver whose volumes are directories, and files as block devices; or a proxy for a driver elsewhere
 //	registrar  registers a driver with the node's agent
-//	liveness   serves over HTTP whether a driver is well
+//	liveness   serves over HTTP whether a driver answers probes
 //
-// They have the flags that the manifests of the suite give to hostpathplugin, node-driver-registrar and livenessprobe.
+// They have the flags that the manifests of the suite give to hostpathplugin, node-driver-registrar and livenessprobe, and stand in
+// for these in the images of the suite. test/csidriver is another driver: that of the project's own tests, which registers by
+// itself, needs no sidecars, and fails on demand.
+//
+// The driver refuses calls out of order if --check-volume-lifecycle is set, so tests find a node that makes them. Its limits:
+//
+//   - it is for one node: all volumes are on the node of the driver, and only this node can attach them;
+//   - the size of a volume that is a directory is not enforced, and NodeGetVolumeStats returns the use of the whole file
+//     system for it;
+//   - it has no group snapshots, no lists of volumes, no health of volumes and no metadata of snapshots;
+//   - fsType and mount options have no effect, and there are no labels of SELinux;
+//   - the calls run one at a time, so it finds no races between them.
 package main
 
 import (

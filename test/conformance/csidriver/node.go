@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -23,10 +22,10 @@ func (d *driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 	if d.attachLimit > 0 {
 		limit = d.attachLimit
 	}
-	return &csi.NodeGetInfoResponse{NodeId: d.node, MaxVolumesPerNode: limit, AccessibleTopology: d.where()}, nil
+	return &csi.NodeGetInfoResponse{NodeId: d.node, MaxVolumesPerNode: limit, AccessibleTopology: d.topology()}, nil
 }
 
-// NodeGetCapabilities says what the driver can do on the node.
+// NodeGetCapabilities implements the node service.
 func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	r := &csi.NodeGetCapabilitiesResponse{}
 	for _, c := range []csi.NodeServiceCapability_RPC_Type{
@@ -40,8 +39,6 @@ func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 
 // NodeStageVolume records that a volume is to be used on the node.
 func (d *driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	v, err := d.find(r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -49,15 +46,11 @@ func (d *driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 	if r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "the staging target path and the capability must not be empty")
 	}
-	if d.attach && !v.Attached {
-		if err := d.wrong(v, "is not attached"); err != nil {
-			return nil, err
-		}
+	if err := d.require(!d.attachable || v.Attached, v, "is not attached"); err != nil {
+		return nil, err
 	}
-	if v.Staged != "" && v.Staged != r.GetStagingTargetPath() {
-		if err := d.wrong(v, "is staged at %q", v.Staged); err != nil {
-			return nil, err
-		}
+	if err := d.require(v.Staged == "" || v.Staged == r.GetStagingTargetPath(), v, "is staged at %q", v.Staged); err != nil {
+		return nil, err
 	}
 	v.Staged = r.GetStagingTargetPath()
 	return &csi.NodeStageVolumeResponse{}, d.save()
@@ -65,16 +58,12 @@ func (d *driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 
 // NodeUnstageVolume undoes NodeStageVolume.
 func (d *driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	v, err := d.find(r.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	if len(v.Published) > 0 {
-		if err := d.wrong(v, "is published at %q", v.Published); err != nil {
-			return nil, err
-		}
+	if err := d.require(len(v.Published) == 0, v, "is published at %q", v.Published); err != nil {
+		return nil, err
 	}
 	v.Staged = ""
 	return &csi.NodeUnstageVolumeResponse{}, d.save()
@@ -86,23 +75,23 @@ func (d *driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 	if target == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "the target path and the capability must not be empty")
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	v, err := d.find(r.GetVolumeId())
-	if status.Code(err) == codes.NotFound && r.GetVolumeContext()[ephemeral] == "true" {
-		v, err = &volume{ID: r.GetVolumeId(), Name: "ephemeral-" + r.GetVolumeId(), Size: 1 << 30, Ephemeral: true}, nil //nolint:mnd // size
-		if filled := d.fill(v, nil); filled != nil {
-			return nil, filled
-		}
-		d.state.Volumes[v.ID] = v
-	}
+	v, err := d.findIfExists(r.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	if !v.Ephemeral && (v.Staged == "" || v.Staged != r.GetStagingTargetPath()) {
-		if err := d.wrong(v, "is staged at %q, and not at %q", v.Staged, r.GetStagingTargetPath()); err != nil {
+	if v == nil {
+		if r.GetVolumeContext()[ephemeral] != "true" {
+			return nil, notFound(r.GetVolumeId())
+		}
+		v = &volume{ID: r.GetVolumeId(), Name: "ephemeral-" + r.GetVolumeId(), Size: 1 << 30, Ephemeral: true} //nolint:mnd // size
+		if err := d.populate(v, nil); err != nil {
 			return nil, err
 		}
+		d.state.Volumes[v.ID] = v
+	}
+	staged := v.Ephemeral || v.Staged != "" && v.Staged == r.GetStagingTargetPath()
+	if err := d.require(staged, v, "is staged at %q, and not at %q", v.Staged, r.GetStagingTargetPath()); err != nil {
+		return nil, err
 	}
 	if v.Block != (r.GetVolumeCapability().GetBlock() != nil) {
 		return nil, status.Errorf(codes.InvalidArgument, "volume %s has another mode", v.ID)
@@ -116,11 +105,11 @@ func (d *driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 	return &csi.NodePublishVolumeResponse{}, d.save()
 }
 
-// mount makes a volume appear at a target. The caller holds mu.
+// mount makes a bind mount of a volume at a target.
 func (d *driver) mount(v *volume, target string, readOnly bool) error {
 	source := d.path(v.ID)
 	if v.Block {
-		device, err := loopDevice(source)
+		device, err := attachLoop(source)
 		if err != nil {
 			return err
 		}
@@ -145,8 +134,6 @@ func (d *driver) mount(v *volume, target string, readOnly bool) error {
 // NodeUnpublishVolume undoes NodePublishVolume, and removes a volume that was made for the pod.
 func (d *driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	target := r.GetTargetPath()
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	v, err := d.find(r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -160,7 +147,7 @@ func (d *driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolu
 	}
 	v.Published = slices.DeleteFunc(v.Published, func(p string) bool { return p == target })
 	if v.Block && len(v.Published) == 0 {
-		if err := detach(d.path(v.ID)); err != nil {
+		if err := detachLoops(d.path(v.ID)); err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
 	}
@@ -172,8 +159,6 @@ func (d *driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolu
 
 // NodeGetVolumeStats returns the use of the file system that a volume is in, or the size of a block device.
 func (d *driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	v, err := d.find(r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -194,8 +179,6 @@ func (d *driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 
 // NodeExpandVolume makes a block device as large as its file. Directories need nothing.
 func (d *driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	v, err := d.find(r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -207,89 +190,9 @@ func (d *driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequ
 		return nil, status.Errorf(codes.OutOfRange, "volume %s has %d bytes, and can't get %d on the node", v.ID, v.Size, size)
 	}
 	if v.Block {
-		if err := refresh(d.path(v.ID)); err != nil {
+		if err := resizeLoops(d.path(v.ID)); err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
 	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.Size}, nil
-}
-
-// loops returns the loop devices of a file. A file that is deleted has none.
-func loops(file string) (devices []string, err error) {
-	var want unix.Stat_t
-	if err := unix.Stat(file, &want); err != nil {
-		return nil, err
-	}
-	all, err := filepath.Glob("/dev/loop[0-9]*")
-	if err != nil {
-		return nil, err
-	}
-	for _, path := range all {
-		f, err := os.Open(path)
-		if err != nil {
-			continue
-		}
-		info, err := unix.IoctlLoopGetStatus64(int(f.Fd())) //nolint:gosec // a descriptor
-		f.Close()
-		if err == nil && info.Inode == want.Ino && info.Device == want.Dev {
-			devices = append(devices, path)
-		}
-	}
-	return devices, nil
-}
-
-// loopDevice returns a loop device of a file, which it makes if there is none.
-func loopDevice(file string) (string, error) {
-	if devices, err := loops(file); err != nil || len(devices) > 0 {
-		return append(devices, "")[0], err
-	}
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		return "", err
-	}
-	defer control.Close()
-	backing, err := os.OpenFile(file, os.O_RDWR, 0)
-	if err != nil {
-		return "", err
-	}
-	defer backing.Close()
-	for {
-		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE) //nolint:gosec // a descriptor
-		if err != nil {
-			return "", fmt.Errorf("find a loop device: %w", err)
-		}
-		path := fmt.Sprintf("/dev/loop%d", number)
-		device, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			return "", err
-		}
-		err = unix.IoctlLoopConfigure(int(device.Fd()), &unix.LoopConfig{Fd: uint32(backing.Fd())}) //nolint:gosec // descriptors
-		device.Close()
-		if errors.Is(err, unix.EBUSY) {
-			continue // another process has taken it
-		}
-		if err != nil {
-			return "", fmt.Errorf("set up %s: %w", path, err)
-		}
-		return path, nil
-	}
-}
-
-// detach frees the loop devices of a file.
-func detach(file string) error { return each(file, unix.LOOP_CLR_FD) }
-
-// refresh gives the loop devices of a file its size.
-func refresh(file string) error { return each(file, unix.LOOP_SET_CAPACITY) }
-
-func each(file string, request uint) error {
-	devices, err := loops(file)
-	for _, path := range devices {
-		f, opened := os.Open(path)
-		if opened != nil {
-			err = errors.Join(err, opened)
-			continue
-		}
-		err = errors.Join(err, unix.IoctlSetInt(int(f.Fd()), request, 0), f.Close()) //nolint:gosec // a descriptor
-	}
-	return err
 }

@@ -11,52 +11,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proxy connects each client of a socket to one connection that it accepts at another endpoint, where the driver connects to
-// it. It works until ctx is cancelled.
-func proxy(ctx context.Context, socket, drivers string) error {
+// proxy serves a socket for a driver that can't listen there itself: in some tests the suite answers the calls, outside of the
+// cluster. The driver connects to the endpoint for backends instead, once for each client that it will serve. Clients and
+// backends are joined in the order in which they came. It works until ctx is cancelled.
+func proxy(ctx context.Context, socket, forBackends string) error {
 	clients, err := listen(ctx, socket)
 	if err != nil {
 		return err
 	}
-	backends, err := listen(ctx, drivers)
+	backends, err := listen(ctx, forBackends)
 	if err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { clients.Close(); backends.Close() })
 	defer stop()
 	for {
-		backend, err := accept(backends)
+		backend, err := acceptOpen(backends)
 		if err != nil {
-			return end(ctx, err)
+			return unlessStopped(ctx, err)
 		}
-		client, err := accept(clients)
+		client, err := acceptOpen(clients)
 		if err != nil {
-			return end(ctx, err)
+			return unlessStopped(ctx, err)
 		}
-		for gone(backend) {
+		for peerClosed(backend) { // while there was no client
 			backend.Close()
-			if backend, err = accept(backends); err != nil {
-				return end(ctx, err)
+			if backend, err = acceptOpen(backends); err != nil {
+				return unlessStopped(ctx, err)
 			}
 		}
 		go join(client, backend)
 	}
 }
 
-// accept returns the next connection whose other end is still there: a client that has waited for too long would take the place
-// of one that waits.
-func accept(l net.Listener) (net.Conn, error) {
+// acceptOpen returns the next connection whose other end is still open. A client that has given up would otherwise take the
+// backend of one that waits.
+func acceptOpen(l net.Listener) (net.Conn, error) {
 	for {
 		c, err := l.Accept()
-		if err != nil || !gone(c) {
+		if err != nil || !peerClosed(c) {
 			return c, err
 		}
 		c.Close()
 	}
 }
 
-// gone reports whether the other end of a connection is closed.
-func gone(c net.Conn) (closed bool) {
+// peerClosed reports whether the other end of a connection is closed.
+func peerClosed(c net.Conn) (closed bool) {
 	raw, ok := c.(syscall.Conn)
 	if !ok {
 		return false
@@ -73,8 +74,8 @@ func gone(c net.Conn) (closed bool) {
 	return closed || err != nil
 }
 
-// end returns nil for the error of a listener that was closed because the program ends.
-func end(ctx context.Context, err error) error {
+// unlessStopped returns err, or nil for the error of a listener that was closed because ctx is cancelled.
+func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -86,7 +87,7 @@ func join(a, b net.Conn) {
 	var g sync.WaitGroup
 	for _, pair := range [][2]net.Conn{{a, b}, {b, a}} {
 		g.Go(func() {
-			_, _ = io.Copy(pair[0], pair[1]) // either end may break off
+			_, _ = io.Copy(pair[0], pair[1]) // the error says only that one end was closed
 			a.Close()
 			b.Close()
 		})
