@@ -27,7 +27,7 @@ func loopsOf(file string) (devices []string, err error) {
 			continue
 		}
 		info, err := unix.IoctlLoopGetStatus64(int(f.Fd())) //nolint:gosec // a descriptor
-		f.Close()
+		_ = f.Close()
 		if err == nil && info.Inode == want.Ino && info.Device == want.Dev {
 			devices = append(devices, path)
 		}
@@ -65,7 +65,7 @@ func attachLoop(file string) (string, error) {
 			return "", err
 		}
 		err = unix.IoctlLoopConfigure(int(device.Fd()), &unix.LoopConfig{Fd: uint32(backing.Fd())}) //nolint:gosec // descriptors
-		device.Close()
+		_ = device.Close()
 		if errors.Is(err, unix.EBUSY) {
 			continue // another process has taken it
 		}

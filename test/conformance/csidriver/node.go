@@ -117,7 +117,7 @@ func (d *driver) mount(v *volume, target string, readOnly bool) error {
 		if err != nil {
 			return err
 		}
-		f.Close()
+		_ = f.Close()
 		source = device
 	} else if err := os.MkdirAll(target, 0o750); err != nil {
 		return err

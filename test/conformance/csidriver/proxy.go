@@ -23,7 +23,7 @@ func proxy(ctx context.Context, socket, forBackends string) error {
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { clients.Close(); backends.Close() })
+	stop := context.AfterFunc(ctx, func() { _, _ = clients.Close(), backends.Close() })
 	defer stop()
 	for {
 		backend, err := acceptOpen(backends)
@@ -35,7 +35,7 @@ func proxy(ctx context.Context, socket, forBackends string) error {
 			return unlessStopped(ctx, err)
 		}
 		for peerClosed(backend) { // while there was no client
-			backend.Close()
+			_ = backend.Close()
 			if backend, err = acceptOpen(backends); err != nil {
 				return unlessStopped(ctx, err)
 			}
@@ -52,7 +52,7 @@ func acceptOpen(l net.Listener) (net.Conn, error) {
 		if err != nil || !peerClosed(c) {
 			return c, err
 		}
-		c.Close()
+		_ = c.Close()
 	}
 }
 
@@ -88,8 +88,7 @@ func join(a, b net.Conn) {
 	for _, pair := range [][2]net.Conn{{a, b}, {b, a}} {
 		g.Go(func() {
 			_, _ = io.Copy(pair[0], pair[1]) // the error says only that one end was closed
-			a.Close()
-			b.Close()
+			_, _ = a.Close(), b.Close()
 		})
 	}
 	g.Wait()

@@ -83,6 +83,10 @@ func TestOtherTestsThatRanAreListed(t *testing.T) {
 	if len(r.Tests) != 2 || r.Tests[0].State != Skipped || r.Tests[1].Name != "[sig-apps] Job should run" || r.Passed() != 1 {
 		t.Errorf("got %+v", r.Tests)
 	}
+	var summary strings.Builder
+	if err := r.WriteSummary(&summary); err != nil || !strings.HasSuffix(summary.String(), "1 of 2 tests passed, 1 not made for this cluster\n") {
+		t.Errorf("got %v, %s", err, &summary)
+	}
 }
 
 func TestReportsAreWritten(t *testing.T) {
@@ -100,7 +104,7 @@ func TestReportsAreWritten(t *testing.T) {
 			`<testcase name="[It] [sig-node] Pods should run [Conformance]" classname="Kubernetes e2e suite" status="passed" time="1.500"></testcase>`,
 			`<skipped></skipped>`, `type="failed">test/e2e/a.go:7</failure>`,
 		},
-		&summary: {"FAILED [sig-node] Pods should end", "parallel  2      1\n", "1 of 3 conformance tests passed\n"},
+		&summary: {"FAILED [sig-node] Pods should end", "parallel  2      1\n", "1 of 3 tests passed\n"},
 	} {
 		for _, part := range parts {
 			if !strings.Contains(out.String(), part) {

@@ -84,6 +84,16 @@ func (r Result) WriteJUnit(w io.Writer) error {
 	return err
 }
 
+// skipped returns how many tests began and found that the cluster is not made for them.
+func skipped(tests []Test) (n int) {
+	for _, t := range tests {
+		if t.State == Skipped {
+			n++
+		}
+	}
+	return n
+}
+
 // WriteSummary writes the tests that did not pass, the slowest ones, and the number of tests in each part, for people.
 func (r Result) WriteSummary(w io.Writer) error {
 	var b strings.Builder
@@ -121,7 +131,11 @@ func (r Result) WriteSummary(w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "%d of %d conformance tests passed\n", r.Passed(), len(r.Tests))
+	fmt.Fprintf(&b, "%d of %d tests passed", r.Passed(), len(r.Tests))
+	if n := skipped(r.Tests); n > 0 {
+		fmt.Fprintf(&b, ", %d not made for this cluster", n)
+	}
+	b.WriteByte('\n')
 	_, err := io.WriteString(w, b.String())
 	return err
 }
