@@ -1,5 +1,6 @@
-// Csidriver is a small driver of the Container Storage Interface, for tests. Its volumes are directories in --data, or, as
-// block devices, the file that --device names. It registers by itself, as node-driver-registrar does for other drivers.
+// Csidriver is a small driver of the Container Storage Interface, for the project's own tests. Its volumes are directories in
+// --data, or, as block devices, the file that --device names. It registers by itself, as node-driver-registrar does for other
+// drivers. The tests of upstream's suite use another driver, that of test/conformance/csidriver.
 //
 // Attributes of volumes ask for faults: "fault" is CALL=FAULT, for example "stage=hang". A fault happens once per volume, in
 // the life of --data:
