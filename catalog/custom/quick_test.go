@@ -2,11 +2,14 @@ package custom
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
@@ -105,7 +108,7 @@ func TestQuickChecksAgree(t *testing.T) {
 	held, ruled, valid := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		obj := objects().Draw(t, "object")
-		errs := validation.ValidateCustomResource(nil, obj, e.validator)
+		errs := validation.ValidateCustomResource(nil, obj, validation.NewSchemaValidatorFromOpenAPI(e.schema))
 		if s.shape().holds(obj) {
 			held++
 			if len(errs) > 0 {
@@ -133,4 +136,81 @@ func TestQuickChecksAgree(t *testing.T) {
 		t.Errorf("of %d valid objects the shape accepted %d and the rules %d: the comparison shows nothing", valid, held, ruled)
 	}
 	t.Logf("%d valid, %d accepted by the shape, %d by the rules", valid, held, ruled)
+}
+
+// joinedSchema has lists and maps in joined schemas, with each way to join them.
+const joinedSchema = `
+type: object
+properties:
+  a: {type: array, items: {type: integer}, anyOf: [{items: {minimum: 3}}, {items: {maximum: 1}}]}
+  b: {type: object, additionalProperties: {type: integer}, oneOf: [{properties: {a: {minimum: 2}}}, {required: [b]}, {additionalProperties: {maximum: 1}}]}
+  c: {type: array, items: {type: array, items: {type: integer}}, allOf: [{items: {items: {minimum: 2}}}, {maxItems: 1}], not: {minItems: 3}}
+  d: {type: object, properties: {a: {type: array, items: {type: integer}}}, not: {properties: {a: {items: {minimum: 2}}}}}
+  e: {type: array, items: {type: array, nullable: true, items: {type: integer}, anyOf: [{items: {minimum: 3}}, {allOf: [{items: {maximum: 1}}]}]}}
+not: {properties: {a: {items: {maximum: 0}}}}
+`
+
+func joinedObjects() *rapid.Generator[map[string]any] {
+	number := rapid.Map(rapid.Int64Range(0, 4), func(n int64) any { return n })
+	list := rapid.Map(rapid.SliceOfN(number, 0, 3), func(l []any) any { return l })
+	lists := rapid.Map(rapid.SliceOfN(rapid.OneOf(list, list, rapid.Just[any](nil)), 0, 3), func(l []any) any { return l })
+	object := rapid.Map(rapid.MapOfN(rapid.SampledFrom([]string{"a", "b"}), rapid.OneOf(number, number, list), 0, 2), func(m map[string]any) any { return m })
+	return rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}), rapid.OneOf(number, list, list, lists, object), 0, 4)
+}
+
+// TestFaultsAreExplainedInFull checks that the bound on faults changes nothing where it is not reached.
+func TestFaultsAreExplainedInFull(t *testing.T) {
+	for name, c := range map[string]struct {
+		schema  string
+		objects *rapid.Generator[map[string]any]
+	}{"plain": {quickSchema, objects()}, "joined": {joinedSchema, joinedObjects()}} {
+		t.Run(name, func(t *testing.T) {
+			props := &apiextensionsv1.JSONSchemaProps{}
+			if err := yaml.UnmarshalStrict([]byte(c.schema), props); err != nil {
+				t.Fatal(err)
+			}
+			source, err := newSource(&apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: props})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := source.get()
+			kubernetes := validation.NewSchemaValidatorFromOpenAPI(s.explain().schema)
+			finder := &faultFinder{schema: s.explain().schema}
+			list := func(errs field.ErrorList) (out []string) {
+				for _, err := range errs {
+					out = append(out, err.Error())
+				}
+				slices.Sort(out)
+				return out
+			}
+			wrong, ratcheted := 0, 0
+			rapid.Check(t, func(t *rapid.T) {
+				obj, old := c.objects.Draw(t, "object"), c.objects.Draw(t, "old")
+				for _, name := range []string{"a", "b", "c", "d", "e"} {
+					if v, found := old[name]; found && rapid.Bool().Draw(t, "same") {
+						obj[name] = runtime.DeepCopyJSONValue(v)
+					}
+				}
+				want := list(validation.ValidateCustomResource(nil, obj, kubernetes))
+				if is := list(validation.ValidateCustomResource(nil, obj, finder)); !slices.Equal(is, want) {
+					t.Fatalf("%v\nis   %q\nwant %q", obj, is, want)
+				}
+				before, after := &unstructured.Unstructured{Object: old}, &unstructured.Unstructured{Object: obj}
+				wantUpdate := list(validation.ValidateCustomResourceUpdate(nil, obj, old, kubernetes, validation.WithRatcheting(s.correlate(after, before))))
+				if is := list(validation.ValidateCustomResourceUpdate(nil, obj, old, finder, validation.WithRatcheting(s.correlate(after, before)))); !slices.Equal(is, wantUpdate) {
+					t.Fatalf("%v after %v\nis   %q\nwant %q", obj, old, is, wantUpdate)
+				}
+				if len(want) > 0 {
+					wrong++
+				}
+				if len(want) > len(wantUpdate) {
+					ratcheted++
+				}
+			})
+			if wrong == 0 || ratcheted == 0 {
+				t.Errorf("%d objects were wrong, %d have old faults: the comparison shows nothing", wrong, ratcheted)
+			}
+			t.Logf("%d objects were wrong, %d have old faults", wrong, ratcheted)
+		})
+	}
 }

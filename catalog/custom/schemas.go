@@ -50,10 +50,10 @@ type schemas struct {
 
 // An explanation is what says what is wrong with an object. It is made when the first object is wrong.
 type explanation struct {
-	validator validation.SchemaValidator
-	status    validation.SchemaValidator // of the status alone; nil if it has no schema
-	rules     *cel.Validator             // nil if there are no rules
-	err       error
+	schema *spec.Schema
+	status *spec.Schema   // of the status alone; nil if it has no schema
+	rules  *cel.Validator // nil if there are no rules
+	err    error
 }
 
 func newSource(v *apiextensionsv1.CustomResourceValidation) (*source, error) {
@@ -235,12 +235,12 @@ func (s *source) unpack() (*apiextensionsv1.JSONSchemaProps, error) {
 // explain makes the explanation of a schema, whose structural form is nil if there is no schema.
 func explain(props *apiextensions.JSONSchemaProps, structural *structuralschema.Structural) *explanation {
 	e := &explanation{}
-	if e.validator, _, e.err = validation.NewSchemaValidator(props); e.err != nil {
+	if _, e.schema, e.err = validation.NewSchemaValidator(props); e.err != nil {
 		return e
 	}
 	if props != nil {
 		if status, found := props.Properties["status"]; found {
-			if e.status, _, e.err = validation.NewSchemaValidator(&status); e.err != nil {
+			if _, e.status, e.err = validation.NewSchemaValidator(&status); e.err != nil {
 				return e
 			}
 		}

@@ -22,22 +22,17 @@ import (
 func (v *version) validate(obj, old *unstructured.Unstructured) field.ErrorList {
 	return v.check(obj, old, func(s *schemas) (errs field.ErrorList) {
 		if shape := s.shape(); !shape.holds(obj.Object) {
-			var before any
-			if old != nil {
-				before = old.Object
-			}
-			if errs := shape.tooManyFaults("", obj.Object, before); errs != nil {
-				return errs
-			}
 			e := s.explain()
-			switch {
-			case e.err != nil:
+			if e.err != nil {
 				return field.ErrorList{field.InternalError(nil, e.err)}
-			case old == nil:
-				errs = validation.ValidateCustomResource(nil, obj.Object, e.validator)
-			default:
-				errs = validation.ValidateCustomResourceUpdate(nil, obj.Object, old.Object, e.validator, validation.WithRatcheting(s.correlate(obj, old)))
 			}
+			finder := &faultFinder{schema: e.schema}
+			if old == nil {
+				errs = validation.ValidateCustomResource(nil, obj.Object, finder)
+			} else {
+				errs = validation.ValidateCustomResourceUpdate(nil, obj.Object, old.Object, finder, validation.WithRatcheting(s.correlate(obj, old)))
+			}
+			errs = finder.summary(errs)
 		}
 		errs = append(errs, v.scale.validateSpec(obj)...)
 		errs = append(errs, v.scale.validateStatus(obj)...)
@@ -53,18 +48,14 @@ func (v *version) validateStatus(obj, old *unstructured.Unstructured) field.Erro
 	return v.check(obj, old, func(s *schemas) (errs field.ErrorList) {
 		status, found := obj.Object["status"]
 		if shape := s.shape(); found && (shape == nil || !shape.properties["status"].holds(status)) {
-			if shape != nil {
-				if errs := shape.properties["status"].tooManyFaults("status", status, old.Object["status"]); errs != nil {
-					return errs
-				}
-			}
 			e := s.explain()
 			if e.err != nil {
 				return field.ErrorList{field.InternalError(nil, e.err)}
 			}
 			if e.status != nil {
 				ratchet := validation.WithRatcheting(s.correlate(obj, old).Key("status"))
-				errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, old.Object["status"], e.status, ratchet)
+				finder := &faultFinder{schema: e.status}
+				errs = finder.summary(validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, old.Object["status"], finder, ratchet))
 			}
 		}
 		return append(errs, v.scale.validateStatus(obj)...)
