@@ -144,7 +144,9 @@ func writeYAMLList(w *bufio.Writer, kind *catalog.Kind, meta metav1.ListMeta, it
 	if head = append(head, "items:\n"...); len(items) == 0 {
 		head = append(head[:len(head)-1], " []\n"...)
 	}
-	_, _ = w.Write(head) // the writer keeps an error
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
 	for _, i := range items {
 		shown, err := i.in(kind)
 		if err != nil {
@@ -154,17 +156,29 @@ func writeYAMLList(w *bufio.Writer, kind *catalog.Kind, meta metav1.ListMeta, it
 		if err != nil {
 			return err
 		}
-		mark := "- "
-		for line := range bytes.Lines(b) {
-			if len(line) > 1 {
-				_, _ = w.WriteString(mark)
-			}
-			_, _ = w.Write(line)
-			mark = "  "
+		if err := writeYAMLItem(w, b); err != nil {
+			return err
 		}
 	}
 	_, err = w.Write(tail)
 	return err
+}
+
+// writeYAMLItem writes a YAML document as an item of a list.
+func writeYAMLItem(w *bufio.Writer, document []byte) error {
+	mark := "- "
+	for line := range bytes.Lines(document) {
+		if len(line) > 1 {
+			if _, err := w.WriteString(mark); err != nil {
+				return err
+			}
+		}
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+		mark = "  "
+	}
+	return nil
 }
 
 func writeJSONList(w io.Writer, kind *catalog.Kind, meta metav1.ListMeta, items []*Item) error {

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,3 +56,22 @@ func TestYAMLLists(t *testing.T) {
 		}
 	}
 }
+
+// TestListsEndWithTheirWriter checks that no more objects are converted once the client has gone.
+func TestListsEndWithTheirWriter(t *testing.T) {
+	gone := errors.New("gone")
+	i, err := codec.NewItem(configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"text": strings.Repeat("x", 8192)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []codec.Media{{Encoding: codec.JSON}, {Encoding: codec.YAML}} {
+		// To convert the second one would panic.
+		if err := codec.WriteList(bufio.NewWriter(failing{gone}), m, configMaps, metav1.ListMeta{}, []*codec.Item{i, nil}); !errors.Is(err, gone) {
+			t.Errorf("%v: %v", m, err)
+		}
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
