@@ -110,12 +110,15 @@ func (x *exchange) answer(m codec.Media, r result, t *target) {
 	x.send(code, m.Encoding, body)
 }
 
-// If the warnings of an answer have more characters than maxWarnings, each is cut to maxLongWarning, and there are as many as fit.
-// The limits are upstream's.
+// If the warnings of an answer have more characters than maxWarningText, each is cut to maxLongWarning, and there are as many as
+// fit. The limits are upstream's.
 const (
-	maxWarnings    = 4096
+	maxWarningText = 4096
 	maxLongWarning = 256
 )
+
+// maxWarnings is how many warnings are kept for an answer. More cannot fit, because each has a character.
+const maxWarnings = maxWarningText
 
 // warn adds Warning headers (RFC 7234, 5.5), which clients show their users. Duplicates are left out.
 func (x *exchange) warn(warnings []string) {
@@ -123,8 +126,8 @@ func (x *exchange) warn(warnings []string) {
 		return
 	}
 	for _, text := range warnings {
-		if len(x.warnings) > maxWarnings {
-			break // there is no room for more of them
+		if len(x.warnings) == maxWarnings {
+			break
 		}
 		if text != "" && !slices.Contains(x.warnings, text) {
 			x.warnings = append(x.warnings, text)
@@ -136,10 +139,10 @@ func (x *exchange) warn(warnings []string) {
 	}
 	x.Header().Del("Warning")
 	for _, text := range x.warnings {
-		if letters := []rune(text); total > maxWarnings && len(letters) > maxLongWarning {
+		if letters := []rune(text); total > maxWarningText && len(letters) > maxLongWarning {
 			text = string(letters[:maxLongWarning])
 		}
-		if written += utf8.RuneCountInString(text); written > maxWarnings {
+		if written += utf8.RuneCountInString(text); written > maxWarningText {
 			return
 		}
 		if h, err := utilnet.NewWarningHeader(299, "-", text); err == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	goruntime "runtime"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -78,11 +79,34 @@ func applyOperations(patch, original []byte) ([]byte, error) {
 	if most := maxOperationBytes / max(len(original), 1); len(operations) > most {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch of an object of %d bytes is %d, got %d", len(original), most, len(operations)))
 	}
-	patched, err := operations.Apply(original)
+	patched, err := apply(operations, original)
 	if err != nil {
 		return nil, unprocessable(err)
 	}
 	return patched, nil
+}
+
+// apply applies operations with the library, which dereferences nil if a value that is null has to be compared or
+// changed: a test of a list with null in it, an addition to a copy of null.
+func apply(operations jsonpatch.Patch, original []byte) (patched []byte, err error) {
+	defer func() {
+		switch fault := recover().(type) {
+		case nil:
+		case goruntime.Error:
+			patched, err = nil, errors.New("an operation compares or changes a part of a value that is null")
+		default:
+			panic(fault)
+		}
+	}()
+	for _, o := range operations {
+		if path, err := o.Path(); err != nil || path != "" {
+			continue
+		}
+		if _, found := o["value"]; !found && (o.Kind() == "replace" || o.Kind() == "test") {
+			return nil, fmt.Errorf("%s operation of the whole document has no value", o.Kind())
+		}
+	}
+	return operations.Apply(original)
 }
 
 func init() { //nolint:gochecknoinits // the library has the bound in a variable, and the program one bound for all patches
@@ -94,7 +118,7 @@ func ApplyOperations(operations jsonpatch.Patch, original []byte) ([]byte, error
 	if len(operations) > maxOperations {
 		return nil, fmt.Errorf("the allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(operations))
 	}
-	return operations.Apply(original)
+	return apply(operations, original)
 }
 
 // isObject reports whether the JSON text b is an object if it is valid at all.

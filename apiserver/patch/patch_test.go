@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,4 +75,68 @@ func TestTypeOf(t *testing.T) {
 	if !apierrors.IsUnsupportedMediaType(err) || !strings.Contains(err.Error(), "application/apply-patch+yaml") || !strings.Contains(err.Error(), "application/strategic-merge-patch+json") {
 		t.Errorf("TypeOf(CBOR) = %v, want a 415 that lists what is supported", err)
 	}
+}
+
+// TestOperationsOnNullAreErrors has the cases in which the library dereferences nil.
+func TestOperationsOnNullAreErrors(t *testing.T) {
+	const original = `{"a": {"b": [null, 1]}, "n": null}`
+	for name, tt := range map[string]struct{ patch, want string }{
+		"replace without value":   {`[{"op": "replace", "path": ""}]`, "replace operation of the whole document has no value"},
+		"test without value":      {`[{"op": "test", "path": ""}]`, "test operation of the whole document has no value"},
+		"replace by null":         {`[{"op": "replace", "path": "", "value": null}]`, "replace operation value must be object or array"},
+		"test of null in a list":  {`[{"op": "test", "path": "/a/b", "value": [null, 1]}]`, "a value that is null"},
+		"test with null":          {`[{"op": "test", "path": "/a/b", "value": [1, null]}]`, "a value that is null"},
+		"addition to a null copy": {`[{"op": "add", "path": "/m", "value": null}, {"op": "copy", "from": "/m", "path": "/c"}, {"op": "add", "path": "/c/x", "value": 1}]`, "a value that is null"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := patch.Apply(types.JSONPatchType, []byte(tt.patch), []byte(original), nil)
+			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %s and the error %v, want a 422 with %q", got, err, tt.want)
+			}
+			operations, err := jsonpatch.DecodePatch([]byte(tt.patch))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := patch.ApplyOperations(operations, []byte(original)); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("for a policy: %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// FuzzOperations checks that a JSON patch makes JSON, or an error of the client.
+func FuzzOperations(f *testing.F) {
+	paths := []string{"", "/", "/a", "/a/b", "/a/b/0", "/a/b/-", "/a/b/-1", "/a/b/9", "/n", "/n/x", "/m", "/~1", "a"}
+	values := []string{"", `"value": null`, `"value": 1`, `"value": [null]`, `"value": {"x": null}`, `"value": [null, 1]`}
+	for _, op := range []string{"add", "remove", "replace", "move", "copy", "test", ""} {
+		for _, path := range paths {
+			for _, value := range values {
+				f.Add(op, path, "/n", value, "add", path+"/x", "", value)
+			}
+			if op == "move" || op == "copy" {
+				f.Add(op, path, "/a/b/0", "", "add", path+"/x", "", `"value": null`)
+			}
+		}
+	}
+	original := []byte(`{"a": {"b": [null, 1, {}]}, "n": null, "": 1}`)
+	f.Fuzz(func(t *testing.T, op1, path1, from1, value1, op2, path2, from2, value2 string) {
+		operation := func(op, path, from, value string) string {
+			names, err := json.Marshal(map[string]string{"op": op, "path": path, "from": from})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if value == "" {
+				return string(names)
+			}
+			return string(names[:len(names)-1]) + ", " + value + "}"
+		}
+		text := "[" + operation(op1, path1, from1, value1) + ", " + operation(op2, path2, from2, value2) + "]"
+		got, err := patch.Apply(types.JSONPatchType, []byte(text), original, nil)
+		switch {
+		case err == nil && !json.Valid(got):
+			t.Errorf("%s makes %s", text, got)
+		case err != nil && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err):
+			t.Errorf("%s: %v", text, err)
+		}
+	})
 }

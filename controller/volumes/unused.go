@@ -12,8 +12,8 @@ import (
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
-// planUnused returns the conditions of a claim that say since when no pod uses it (KEP-5541), and whether they differ from those
-// that it has. Only a bound claim has that condition.
+// planUnused returns new conditions of a claim, which say since when no pod uses it (KEP-5541), if they differ from those that it
+// has. Only a bound claim has that condition.
 func planUnused(c *corev1.PersistentVolumeClaim, used bool, now time.Time) (conditions []corev1.PersistentVolumeClaimCondition, differ bool) {
 	want := corev1.PersistentVolumeClaimCondition{
 		Type: corev1.PersistentVolumeClaimUnused, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now),
@@ -25,7 +25,7 @@ func planUnused(c *corev1.PersistentVolumeClaim, used bool, now time.Time) (cond
 	at := slices.IndexFunc(c.Status.Conditions, func(o corev1.PersistentVolumeClaimCondition) bool { return o.Type == want.Type })
 	switch {
 	case c.DeletionTimestamp != nil || c.Status.Phase != corev1.ClaimBound, at >= 0 && c.Status.Conditions[at].Status == want.Status:
-		return c.Status.Conditions, false
+		return nil, false
 	case at < 0:
 		return append(slices.Clip(c.Status.Conditions), want), true
 	}

@@ -71,10 +71,10 @@ func compileMutating(p *admissionregistrationv1.MutatingAdmissionPolicy) *policy
 	return out
 }
 
-// Bounds of a JSON patch, which are those of a request.
+// Bounds of a JSON patch, which are those of a request. Package patch bounds what its copies make.
 const (
 	maxOperations = 10_000
-	maxPatched    = 3 << 20 // bytes that its copies may make, and that the object has afterwards
+	maxPatched    = 3 << 20 // bytes of the object afterwards
 )
 
 // applyPatch applies a list of JSONPatch{}. A patch one of whose tests fails changes nothing.
