@@ -338,6 +338,7 @@ func TestRequestsArePassedOn(t *testing.T) {
 	e.answer("/apis/sea.example.com/v1/namespaces/default/whales", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
+		w.Header().Set("Audit-ID", r.Header.Get("Audit-ID"))
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprintf(w, "got %s", body)
 	})
@@ -347,6 +348,9 @@ func TestRequestsArePassedOn(t *testing.T) {
 		t.Errorf("answer %d %v %q", code, header, body)
 	}
 	r := e.last()
+	if ids := header.Values("Audit-ID"); len(ids) != 1 || ids[0] == "" || r.Header.Get("Audit-ID") != ids[0] {
+		t.Errorf("the answer has the Audit-ID %q, the other server has seen %q", ids, r.Header.Values("Audit-ID"))
+	}
 	for name, want := range map[string]string{
 		"X-Remote-User": "admin", "X-Remote-Uid": "u1", "X-Remote-Group": auth.GroupMasters, "X-Remote-Extra-Example.com%2fteam": "blue",
 		"Authorization": "", "X-Remote-Extra-Scopes": "", "X_remote_group": "", "Accept": "application/vnd.kubernetes.protobuf",

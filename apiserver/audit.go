@@ -28,20 +28,17 @@ const (
 
 var errAudit = errors.New("failed to store audit event") // of a sink in the mode blocking-strict
 
-// echoID sends the ID of the audit events back that the client has chosen.
-func (x *exchange) echoID() {
-	if id := x.r.Header[audit.HeaderID]; len(id) > 0 && id[0] != "" {
-		x.Header()[audit.HeaderID] = id[:1]
+// identify gives the request the ID of its audit events, which is the one that the client has chosen if there is one, and sends it
+// with the answer.
+func (x *exchange) identify() {
+	if x.id[0] = x.r.Header.Get(audit.HeaderID); x.id[0] == "" {
+		x.id[0] = audit.NewID()
 	}
+	x.Header()[audit.HeaderID] = x.id[:]
 }
 
 // recordOf returns the record of a request whose user is known, or is nil.
 func (s *Server) recordOf(x *exchange) *audit.Record {
-	id := x.r.Header.Get(audit.HeaderID)
-	if id == "" {
-		id = audit.NewID()
-		x.Header().Set(audit.HeaderID, id)
-	}
 	at := audit.Attributes{User: x.user}
 	if p := parsePath(x.r.URL.Path); p.resource != "" {
 		at.Verb, at.Group, at.Version = verbOf(x.r, &p), p.group, p.version
@@ -50,7 +47,7 @@ func (s *Server) recordOf(x *exchange) *audit.Record {
 		at.Verb, at.Path = lowerMethod(x.r.Method), x.r.URL.Path
 	}
 	r := s.opts.Audit.Begin(&at)
-	r.Over(x.r, id)
+	r.Over(x.r, x.id[0])
 	return r
 }
 

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -267,12 +269,19 @@ func TestAuditHasViolationsOfPodSecurity(t *testing.T) {
 	}
 }
 
-func TestClientsGetTheirAuditIDWithoutAudit(t *testing.T) {
+func TestAnswersHaveAnAuditIDWithoutAudit(t *testing.T) {
 	f := serve(t)
-	if a := f.do("GET", "/livez", nil, "Audit-ID: my-id"); a.header.Get("Audit-ID") != "my-id" {
-		t.Errorf("Audit-ID %q", a.header.Get("Audit-ID"))
+	if a := f.do("GET", "/livez", nil, "Audit-ID: my-id"); !slices.Equal(a.header.Values("Audit-ID"), []string{"my-id"}) {
+		t.Errorf("Audit-ID %q", a.header.Values("Audit-ID"))
 	}
-	if a := f.do("GET", "/livez", nil); a.header.Get("Audit-ID") != "" {
-		t.Errorf("Audit-ID %q", a.header.Get("Audit-ID"))
+	version4 := regexp.MustCompile("^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
+	seen := map[string]bool{}
+	for _, path := range []string{"/livez", configMaps, configMaps + "/missing", "/nowhere", "/livez"} {
+		a := f.do("GET", path, nil)
+		id := a.header.Get("Audit-ID")
+		if !version4.MatchString(id) || len(a.header.Values("Audit-ID")) != 1 || seen[id] {
+			t.Errorf("%s: Audit-ID %q, want a new one", path, a.header.Values("Audit-ID"))
+		}
+		seen[id] = true
 	}
 }

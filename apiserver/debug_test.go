@@ -65,7 +65,7 @@ level=INFO msg=request user=system:anonymous verb=list group=g version=v1 resour
 			o.Auth, o.RequestLog = byHeader{}, setting
 			o.Log = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 				switch a.Key {
-				case "time", "latency", "bytes", "client", "queued":
+				case "time", "latency", "bytes", "client", "queued", "auditID":
 					return slog.Attr{}
 				case "resource":
 					return slog.String("resource", strings.ReplaceAll(a.Value.String(), strings.Repeat("x", 252), ""))

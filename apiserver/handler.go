@@ -36,6 +36,7 @@ type exchange struct {
 	r    *http.Request
 	user *auth.User
 
+	id    [1]string     // of the request's audit events, also if there are none; the value of a header
 	audit *audit.Record // nil: the request is not recorded
 
 	code    int // of the answer; 0 until its header is written
@@ -230,7 +231,7 @@ func (s *Server) serveAs(w http.ResponseWriter, r *http.Request, user *auth.User
 		s.metrics.observe(&x.subject, x.code, x.size, took, x.waited)
 		s.logRequest(x, took)
 	}()
-	x.echoID()
+	x.identify()
 	if err := s.turnAway(x); err != nil {
 		x.fail(err)
 		return

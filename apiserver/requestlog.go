@@ -67,7 +67,7 @@ func (s *Server) logRequest(x *exchange, took time.Duration) {
 	if x.waited > time.Millisecond {
 		attrs = append(attrs, slog.Duration("queued", x.waited))
 	}
-	add("auditID", x.Header().Get("Audit-Id"))
+	add("auditID", x.id[0])
 	add("client", host(x.r.RemoteAddr))
 	add("userAgent", x.r.UserAgent())
 	s.opts.Log.LogAttrs(x.r.Context(), slog.LevelInfo, "request", attrs...)

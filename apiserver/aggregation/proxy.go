@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/transport"
 
+	"github.com/sampan-io/sampan/apiserver/audit"
 	"github.com/sampan-io/sampan/apiserver/auth"
 )
 
@@ -84,9 +85,13 @@ func (s *Service) pass(w http.ResponseWriter, r *http.Request, c Call, address s
 			p.SetXForwarded()
 			p.Out.Header.Del("X-Forwarded-Host") // clients reach this server by names that the other does not know
 			p.Out.Header.Add("Via", s.via)
+			if id := w.Header().Get(audit.HeaderID); id != "" {
+				p.Out.Header.Set(audit.HeaderID, id) // the audit events of both servers have one ID
+			}
 			transport.SetAuthProxyHeaders(p.Out, c.User.Name, c.User.UID, c.User.Groups, c.User.Extra)
 		},
 		ModifyResponse: func(resp *http.Response) error {
+			resp.Header.Del(audit.HeaderID) // the answer has it already
 			if resp.StatusCode >= 300 && resp.StatusCode <= 399 && resp.Header.Get("Location") != "" {
 				refuseRedirect(resp)
 			}
