@@ -169,7 +169,7 @@ func (c *cluster) controlStages(control *controlPlane) []run.Stage {
 	return []run.Stage{
 		{{Name: "memory", Run: func(ctx context.Context) error {
 			return memory.Run(ctx, memory.Options{
-				Headroom: headroom, Percent: garbagePercent, Limit: memory.Machine() / 2, Activity: c.activity, Log: c.Log,
+				Headroom: headroom, Percent: garbagePercent, Limit: memory.Available() / 2, Activity: c.activity, Log: c.Log,
 				Release: func() { apiserver.Release(control.catalog, control.store) },
 			})
 		}}},

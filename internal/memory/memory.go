@@ -11,18 +11,18 @@ import (
 	"runtime/metrics"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Options configures [Run].
 type Options struct {
 	// Headroom is how many bytes of garbage may pile up before the collector
-	// runs, however small the heap is. 0 means no more than Percent allows. An
-	// environment with GOGC in it has decided both already.
+	// runs, however small the heap is. 0 leaves Go's own rule, by which the heap
+	// may double, and Percent has no effect. An environment with GOGC in it has
+	// decided both already.
 	Headroom uint64
 
-	// Percent is how much garbage may pile up, of what lives. 0 means 100, which is Go's own rule: the heap may double.
+	// Percent is how much garbage may pile up, in percent of the live objects, if that is more than Headroom.
+	// 0 means 100.
 	Percent int
 
 	// Limit is how many bytes the process may have before the collector runs more often than that. 0 means that there is no
@@ -87,7 +87,8 @@ func Run(ctx context.Context, o Options) error {
 		o.Headroom = 0
 	}
 	if o.Limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(min(o.Limit, math.MaxInt64))))
+		before := debug.SetMemoryLimit(int64(min(o.Limit, math.MaxInt64)))
+		defer debug.SetMemoryLimit(before)
 	}
 	collected := make(chan struct{}, 1)
 	arm(ctx, collected)
@@ -155,15 +156,6 @@ func Run(ctx context.Context, o Options) error {
 			}
 		}
 	}
-}
-
-// Machine returns how many bytes of memory the machine has; 0 if that is not known.
-func Machine() uint64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return 0
-	}
-	return info.Totalram * uint64(info.Unit)
 }
 
 // An idleDetector decides when memory is given back. Its owner calls look after each interval

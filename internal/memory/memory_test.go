@@ -143,7 +143,7 @@ func TestLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- Run(ctx, Options{Limit: Machine() / 2}) }()
+	go func() { ended <- Run(ctx, Options{Limit: Available() / 2}) }()
 	for debug.SetMemoryLimit(-1) == before {
 		runtime.Gosched()
 	}
