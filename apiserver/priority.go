@@ -39,8 +39,8 @@ const (
 	headerSchema = "X-Kubernetes-Pf-Flowschema-Uid"
 	headerLevel  = "X-Kubernetes-Pf-Prioritylevel-Uid"
 
-	headerSchema2 = "x-kubernetes-pf-flowschema-uid"
-	headerLevel2  = "x-kubernetes-pf-prioritylevel-uid"
+	headerSchemaHTTP2 = "x-kubernetes-pf-flowschema-uid"
+	headerLevelHTTP2  = "x-kubernetes-pf-prioritylevel-uid"
 )
 
 // classify finds the class of the request, and says in the answer which it is.
@@ -58,7 +58,7 @@ func (s *Server) classify(x *exchange, r priority.Request) {
 	x.class = rules.Classify(&x.asked)
 	h := x.Header()
 	if x.r.ProtoMajor == 2 {
-		h[headerSchema2], h[headerLevel2] = x.class.Headers()
+		h[headerSchemaHTTP2], h[headerLevelHTTP2] = x.class.Headers()
 	} else {
 		h[headerSchema], h[headerLevel] = x.class.Headers()
 	}

@@ -31,7 +31,7 @@ func (n *Node) pass(w http.ResponseWriter, r *http.Request, to *url.URL) {
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			if conn, ok := resp.Body.(*upgraded); ok && r.Context().Value(fromAPIServer{}) != nil {
-				return giveAway(r.Context(), w, resp, conn)
+				return handOver(r.Context(), w, resp, conn)
 			}
 			return nil
 		},
@@ -45,9 +45,9 @@ func (n *Node) pass(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	proxy.ServeHTTP(w, r)
 }
 
-// giveAway answers with an upgrade, and has the API server use the connection to the runtime from then on. It returns when the API server
+// handOver answers with an upgrade, and has the API server use the connection to the runtime from then on. It returns when the API server
 // has closed it, or ctx is cancelled.
-func giveAway(ctx context.Context, w http.ResponseWriter, resp *http.Response, conn *upgraded) error {
+func handOver(ctx context.Context, w http.ResponseWriter, resp *http.Response, conn *upgraded) error {
 	taken, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return err

@@ -203,7 +203,7 @@ type asked[P Plugin] struct {
 	meter  Meter
 }
 
-// A Meter learns how long a plug-in took for one write, or all plug-ins together. It must not block.
+// A Meter records how long a plug-in took for one write, or all plug-ins together. It must not block.
 type Meter func(operation Operation, rejected bool, took time.Duration)
 
 // Measure makes the chain report what its plug-ins take to meters: one for each plug-in that admits or validates, and one without
