@@ -36,7 +36,7 @@ type exchange struct {
 	r    *http.Request
 	user *auth.User
 
-	id    [1]string     // of the request's audit events, also if there are none; the value of a header
+	id    [1]string     // of the request's audit events, even if there are none; the value of a header
 	audit *audit.Record // nil: the request is not recorded
 
 	code    int // of the answer; 0 until its header is written

@@ -170,7 +170,7 @@ func (p part) Validate(value any) *validate.Result {
 	}
 	// Without a cut each level of nesting would add its own faults.
 	result.Errors = result.Errors[:min(len(result.Errors), mostFaults+1)]
-	// These are faults that the old value has. Nobody reads them, and they would be compared with each other.
+	// These are faults that the old value has. They are not reported, and would be compared with each other.
 	result.Warnings = nil
 	*p.found += len(result.Errors)
 	return result

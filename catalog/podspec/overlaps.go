@@ -73,7 +73,7 @@ func overlaps(volumes []corev1.Volume) (all []string) {
 }
 
 // overlapping returns the paths that overlap with earlier ones, with these, up to mostWarnings. It cuts slashes off the ends of paths.
-// A crowd of paths is not compared.
+// More than mostCompared paths are not compared.
 func overlapping(paths []filled) (pairs [][2]filled) {
 	if len(paths) > mostCompared {
 		return nil

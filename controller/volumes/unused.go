@@ -12,8 +12,8 @@ import (
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
-// planUnused returns new conditions of a claim, which say since when no pod uses it (KEP-5541), if they differ from those that it
-// has. Only a bound claim has that condition.
+// planUnused returns new conditions of a claim, which say since when no pod uses it (KEP-5541), if they differ from its
+// present ones. Only a bound claim has that condition.
 func planUnused(c *corev1.PersistentVolumeClaim, used bool, now time.Time) (conditions []corev1.PersistentVolumeClaimCondition, differ bool) {
 	want := corev1.PersistentVolumeClaimCondition{
 		Type: corev1.PersistentVolumeClaimUnused, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now),
