@@ -16,6 +16,7 @@ import (
 
 // mostFaults is how many faults of an object are explained. Kubernetes' validator compares each error with all others,
 // and the error of an enum has all its values: 80,000 items without their key took minutes.
+// A value can have several, such as one for each joined schema.
 const mostFaults = 200
 
 // maxPath is the length in bytes to which the path of a value is cut. Kubernetes' validator makes the path of each
@@ -79,7 +80,8 @@ func (f *faultFinder) pick(result *validate.Result) *validate.Result {
 	return &validate.Result{Errors: []error{first}}
 }
 
-// pathOf returns the path in an error of Kubernetes' validator, or "" if it has none, as those of joined schemas.
+// pathOf returns the path in an error of Kubernetes' validator, or "" if it has none, as those of joined schemas and of
+// numbers that their format does not allow.
 func pathOf(err error) string {
 	if err, ok := err.(*openapierrors.Validation); ok { //nolint:errorlint // it is not wrapped
 		return err.Name

@@ -258,3 +258,25 @@ func TestTooManyFaultsAreNotExplained(t *testing.T) {
 		})
 	}
 }
+
+func TestTooManyFaultsOfAStatusAreNotExplained(t *testing.T) {
+	d := boats(t, `{type: object}`)
+	d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"] = apiextensionsv1.JSONSchemaProps{
+		Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"l": {Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{Type: "integer", Format: "int32"}}},
+		},
+	}
+	k := kindOf(t, d)
+	status := k.Subresource("status").Shape.(catalog.Part)
+	for value, want := range map[any]string{
+		"x":            "status.l[0]: Invalid value: more than 200 values do not fit the schema; this is one of them",
+		int64(1) << 40: "status: Invalid value: more than 200 values do not fit the schema; one of them: Checked value must be of type integer with format int32 in l[0]",
+	} {
+		old, obj := object(t, `{}`), object(t, `{}`)
+		obj.Object["status"] = map[string]any{"l": slices.Repeat([]any{value}, 50_000)}
+		status.Prepare(obj, old)
+		if errs := status.Validate(obj, old); len(errs) != 1 || errs[0].Error() != want {
+			t.Errorf("%v: %.300v", value, errs)
+		}
+	}
+}
