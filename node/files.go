@@ -656,16 +656,32 @@ func (f *files) createMessageFile(pod *corev1.Pod, c *corev1.Container, attempt 
 	return path, os.Chmod(path, 0o666) //nolint:gosec // whatever the umask says
 }
 
-// unmount unmounts everything of the pod, and removes its secrets.
+// volumes returns the directories of a pod that have its volumes.
+func (f *files) volumes(uid types.UID) []string {
+	return []string{filepath.Join(f.pod(uid), "volumes"), filepath.Join(f.pod(uid), "parts"), f.memory(uid)}
+}
+
+// mounted reports whether there are volumes of the pod.
+func (f *files) mounted(uid types.UID) bool {
+	return f.root != "" && isDirectory(uid) && slices.ContainsFunc(f.volumes(uid), func(dir string) bool {
+		_, err := os.Lstat(dir)
+		return !errors.Is(err, fs.ErrNotExist)
+	})
+}
+
+// unmount unmounts everything of the pod, and removes its volumes. Its other files stay until [files.remove].
 func (f *files) unmount(uid types.UID) error {
 	if f.root == "" || !isDirectory(uid) {
 		return nil
 	}
-	dir := f.pod(uid)
-	if err := mounts.UnmountBelow(dir); err != nil {
+	if err := mounts.UnmountBelow(f.pod(uid)); err != nil {
 		return err
 	}
-	return removal.Tree(f.memory(uid))
+	var errs []error
+	for _, dir := range f.volumes(uid) {
+		errs = append(errs, removal.Tree(dir))
+	}
+	return errors.Join(errs...)
 }
 
 // Clean removes what agents have left in the file system under Options.RootDir:

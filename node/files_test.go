@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +29,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/simulated"
 )
 
 // issuer is an API server that also issues tokens.
@@ -461,6 +463,77 @@ func TestLocalDiskKeepsItsFiles(t *testing.T) {
 			if mounted, err := mountinfo.GetMounts(mountinfo.PrefixFilter(filepath.Join(root, "pods"))); err != nil || len(mounted) > 0 {
 				t.Errorf("%v is mounted after the end of the pod, %v", mounted, err)
 			}
+		}
+		stop()
+	})
+}
+
+// TestEndedPodKeepsNoVolumes has a pod that ends with its object staying, as those of Jobs do. The agent ends right then, and the
+// next one cleans up.
+func TestEndedPodKeepsNoVolumes(t *testing.T) {
+	root := t.TempDir()
+	t.Cleanup(func() {
+		if err := node.Clean(root); err != nil {
+			t.Error(err)
+		}
+	})
+	logs := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.opts.RootDir, r.opts.LogDir = root, logs
+		r.api.Set(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "key"}, Data: map[string][]byte{"k": []byte("hidden")}})
+		stop := r.start()
+		<-r.node.Ready()
+		p := r.create(webPod("build", func(p *corev1.Pod) {
+			p.Spec.RestartPolicy = corev1.RestartPolicyNever
+			p.Annotations = map[string]string{simulated.RunSeconds: "10"}
+			p.Spec.Volumes = []corev1.Volume{
+				{Name: "disk", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+				{Name: "memory", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
+				{Name: "key", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "key"}}},
+			}
+			p.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
+			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{
+				{Name: "disk", MountPath: "/disk", SubPath: "part"}, {Name: "memory", MountPath: "/memory"}, {Name: "key", MountPath: "/key"},
+			}
+		}))
+		r.await("build", "running", inPhase(corev1.PodRunning))
+		own := filepath.Join(root, "pods", string(p.UID))
+		volumes := []string{filepath.Join(own, "volumes"), filepath.Join(own, "parts"), filepath.Join(root, "memory", string(p.UID))}
+		for _, dir := range volumes {
+			if _, err := os.Stat(dir); err != nil {
+				t.Errorf("while the pod runs: %v", err)
+			}
+		}
+		left := r.mountsAt(own)
+		r.await("build", "succeeded", inPhase(corev1.PodSucceeded))
+		synctest.Wait()
+		for _, dir := range volumes {
+			if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s is there after the end of the pod: %v", dir, err)
+			}
+		}
+		if now := r.mountsAt(own); left != 2 || now != 0 {
+			t.Errorf("the pod had %d mounts, want 2, and has %d after its end, want none", left, now)
+		}
+		for _, path := range []string{filepath.Join(own, "hosts"), filepath.Join(own, "last", "web", "0"), filepath.Join(logs, "default_build_"+string(p.UID), "web")} {
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("after the end of the pod: %v", err)
+			}
+		}
+		// What an agent could not remove any more, the next one does.
+		stop()
+		if err := os.MkdirAll(filepath.Join(volumes[0], "disk"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		stop = r.start()
+		<-r.node.Ready()
+		synctest.Wait()
+		if _, err := os.Stat(volumes[0]); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is there after the next agent has started: %v", volumes[0], err)
+		}
+		if r.pod("build") == nil {
+			t.Error("the pod was deleted")
 		}
 		stop()
 	})

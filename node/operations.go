@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
@@ -38,6 +39,7 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 	case lifecycle.Fail: // the worker only remembers it
 	case lifecycle.SetUp:
 		pod := w.view.Granted()
+		w.view.Memory.Mounted = w.n.files.root != "" // from here on it may have volumes
 		w.begin(a, now, false, func(ctx context.Context) func() { return w.setUp(ctx, pod, a) })
 	case lifecycle.Start:
 		m := w.making(a)
@@ -78,6 +80,11 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 		w.begin(a, now, false, func(ctx context.Context) func() {
 			err := w.n.claims.Unprepare(ctx, w.uid)
 			return func() { w.unprepared(ctx, err) }
+		})
+	case lifecycle.Unmount:
+		w.begin(a, now, false, func(ctx context.Context) func() {
+			err := w.n.unmount(ctx, w.uid)
+			return func() { w.unmounted(ctx, err) }
 		})
 	case lifecycle.Remove:
 		gone, sandboxes := w.view.Gone, w.sandboxes
@@ -241,7 +248,10 @@ func (w *worker) renew(now time.Time) time.Time {
 	pod, op := w.view.Pod, &operation{cancel: func() {}}
 	w.busy["volumes"] = op
 	ips := podIPs(&w.view.Last)
-	w.ops.Go(func(ctx context.Context) {
+	started := make(chan struct{})
+	ok := w.ops.Go(func(ctx context.Context) {
+		ctx, op.cancel = context.WithCancel(ctx)
+		close(started)
 		var next time.Time
 		err := run.Catch(func() error {
 			again, err := w.n.mountDrivers(ctx, pod, true)
@@ -261,8 +271,12 @@ func (w *worker) renew(now time.Time) time.Time {
 				w.event(corev1.EventTypeWarning, failedMount, "%s", err)
 				w.refresh = time.Now().Add(retryPause)
 			}
+			op.cancel()
 		})
 	})
+	if ok {
+		<-started // so that cancel is set
+	}
 	return time.Time{}
 }
 
@@ -514,18 +528,30 @@ func (w *worker) later() {
 	})
 }
 
-// remove ends the pod (N2): volumes first, then the object, then what is kept for
-// the logs.
+// unmount unmounts and removes the volumes of a pod whose containers have ended: those of drivers first.
+func (n *Node) unmount(ctx context.Context, uid types.UID) error {
+	if err := n.releaseDrivers(ctx, uid); err != nil {
+		return err
+	}
+	return n.files.unmount(uid)
+}
+
+// unmounted handles the result of unmounting the pod's volumes.
+func (w *worker) unmounted(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		w.view.Memory.Mounted = false
+	case ctx.Err() == nil:
+		w.log.Warn("volumes of the pod not unmounted, will try again", "err", err)
+		w.postpone("unmount")
+	}
+}
+
+// remove ends the pod (N2), whose volumes are unmounted: the object first, then what is kept for the logs.
 func (w *worker) remove(ctx context.Context, gone bool, sandboxes []string) error {
 	w.mu.Lock()
 	pod := w.pod
 	w.mu.Unlock()
-	if err := w.n.releaseDrivers(ctx, pod.UID); err != nil {
-		return err
-	}
-	if err := w.n.files.unmount(pod.UID); err != nil {
-		return fmt.Errorf("volumes: %w", err)
-	}
 	if !gone {
 		zero := int64(0)
 		err := client.Pods.Delete(ctx, w.n.opts.Client, w.key.Namespace, w.key.Name, metav1.DeleteOptions{

@@ -181,6 +181,7 @@ func ended(pod *corev1.Pod) bool {
 // startWorker starts the worker of a pod, which ends a rejected one. The caller holds mu.
 func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejection) *worker {
 	w := newWorker(n, pod)
+	w.view.Memory.Mounted = n.files.mounted(pod.UID) // by an earlier agent
 	if f != nil {
 		w.sandboxes, w.stale, w.volumesDue = f.ids, true, true
 	}

@@ -169,7 +169,8 @@ func (n *Node) evictExceeding(ctx context.Context) bool {
 	return found
 }
 
-// evict ends a pod, and waits until it has ended or for a limited time.
+// evict ends a pod, and waits until it has ended and its volumes are removed, or for a limited time: its volumes may be what fills
+// the disk.
 func (n *Node) evict(ctx context.Context, pod *corev1.Pod, message string, grace time.Duration, disrupted bool) {
 	n.mu.Lock()
 	w := n.workers[pod.UID]
@@ -189,7 +190,7 @@ func (n *Node) evict(ctx context.Context, pod *corev1.Pod, message string, grace
 	defer cancel()
 	for {
 		state, changed := w.status()
-		if state.over || podstate.FinishedIn(&state.pod.Status) {
+		if state.over || podstate.FinishedIn(&state.pod.Status) && !state.mounted {
 			return
 		}
 		select {

@@ -82,6 +82,7 @@ const blindPause = time.Second
 type observed struct {
 	pod        *corev1.Pod // with the status that the worker computed
 	containers []lifecycle.Container
+	mounted    bool // the pod has volumes on the node, or may have
 	over       bool // the worker has ended
 }
 
@@ -422,18 +423,26 @@ func (w *worker) blocked(a lifecycle.Action) bool {
 		}
 		return true
 	}
-	if (a.Verb == lifecycle.Release || a.Verb == lifecycle.Unprepare || a.Verb == lifecycle.Remove) && w.busy["start"] != nil {
-		return true // it may be making something
+	switch a.Verb {
+	case lifecycle.Release, lifecycle.Unprepare:
+		return w.busy["start"] != nil // it may be making something
+	case lifecycle.Unmount:
+		if op := w.busy["volumes"]; op != nil { // it may be mounting something
+			op.cancel()
+			return true
+		}
+		return w.busy["start"] != nil
+	case lifecycle.Remove:
+		return w.busy["start"] != nil || !w.view.Gone && !w.rep.settled(&w.view.Last)
+	default:
+		return false
 	}
-	if a.Verb == lifecycle.Remove {
-		return !w.view.Gone && !w.rep.settled(&w.view.Last)
-	}
-	return false
 }
 
 // publish shows the status of the pod to the kubelet API.
 func (w *worker) publish(last *corev1.PodStatus) {
-	if w.published == w.view.Pod && w.shown == w.looks && equality.Semantic.DeepEqual(&w.view.Last, last) {
+	mounted := w.view.Memory.Mounted
+	if w.published == w.view.Pod && w.shown == w.looks && w.observed.mounted == mounted && equality.Semantic.DeepEqual(&w.view.Last, last) {
 		return
 	}
 	w.published, w.shown = w.view.Pod, w.looks
@@ -441,7 +450,7 @@ func (w *worker) publish(last *corev1.PodStatus) {
 	pod.Status = *last
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.observed = observed{pod: &pod, containers: w.view.Containers}
+	w.observed = observed{pod: &pod, containers: w.view.Containers, mounted: mounted}
 	close(w.changed)
 	w.changed = make(chan struct{})
 }

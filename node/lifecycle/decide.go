@@ -29,10 +29,12 @@ const (
 	Release Verb = "release"
 	// Unprepare has drivers unprepare the pod's resource claims. Everything is stopped by then.
 	Unprepare Verb = "unprepare"
+	// Unmount unmounts and removes the pod's volumes. Everything is stopped by then. Logs and termination messages stay.
+	Unmount Verb = "unmount"
 	// Discard removes a sandbox that another has taken the place of.
 	Discard Verb = "discard"
-	// Remove ends the pod: volumes, the object, then what the runtime has kept.
-	// Everything is stopped by then.
+	// Remove ends the pod: the object, then what the runtime has kept.
+	// Everything is stopped by then, and its volumes are unmounted.
 	Remove Verb = "remove"
 	// Fail makes the worker remember Verdict: the pod is over.
 	Fail Verb = "fail"
@@ -58,7 +60,7 @@ func (a Action) Key() string {
 		return "start"
 	case Update, PreStop, Stop, Release, Discard:
 		return string(a.Verb) + " " + a.ID
-	case Enforce, Unprepare, Remove, Fail: // the pod has one of each
+	case Enforce, Unprepare, Unmount, Remove, Fail: // the pod has one of each
 	}
 	return string(a.Verb)
 }
@@ -74,7 +76,7 @@ func (a Action) String() string {
 		return fmt.Sprintf("%s %s grace=%s", a.Verb, a.ID, a.Grace)
 	case Fail:
 		return "fail " + a.Verdict.Reason
-	case Enforce, Unprepare, Remove:
+	case Enforce, Unprepare, Unmount, Remove:
 		return string(a.Verb)
 	case Update, Release, Discard: // their ID says it all
 	}
@@ -159,7 +161,8 @@ func (v *View) Grace() time.Duration {
 	return time.Duration(min(s, longestGrace)) * time.Second
 }
 
-// end stops the running containers, then frees what the sandboxes hold.
+// end stops the running containers, then frees what the sandboxes hold, then the devices and volumes. It does so when the pod has
+// ended, not when its object is deleted: a volume that is for one pod is free for the next one.
 func (d *Decision) end(v *View) {
 	if v.Alive() && v.Now.Before(v.Memory.DrainUntil) {
 		d.wakeAt(v.Memory.DrainUntil)
@@ -178,8 +181,14 @@ func (d *Decision) end(v *View) {
 			d.Actions = append(d.Actions, Action{Verb: Release, ID: s.ID})
 		}
 	}
-	if v.Memory.Prepared && len(d.Actions) == 0 {
+	if len(d.Actions) > 0 {
+		return
+	}
+	if v.Memory.Prepared {
 		d.Actions = append(d.Actions, Action{Verb: Unprepare})
+	}
+	if v.Memory.Mounted {
+		d.Actions = append(d.Actions, Action{Verb: Unmount})
 	}
 }
 

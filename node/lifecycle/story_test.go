@@ -53,6 +53,8 @@ func (p *player) do(verb string, args []string) []string {
 		p.container(args)
 	case "claims": // claims prepared|free
 		v.Memory.Prepared = args[0] == "prepared"
+	case "volumes": // volumes mounted|unmounted
+		v.Memory.Mounted = args[0] == "mounted"
 	case "forget": // the runtime lost everything
 		v.Sandboxes, v.Containers = nil, nil
 	case "restarted": // restarted NAME: its next attempt is being made

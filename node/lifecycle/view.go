@@ -104,6 +104,8 @@ type Memory struct {
 	// Prepared is true while drivers have prepared resource claims of the pod, or may have. The end of the pod is not
 	// reported before they have unprepared them.
 	Prepared bool
+	// Mounted is true while the pod has volumes on the node, or may have.
+	Mounted bool
 
 	// Failed ends the pod: it is stopped, and Failed for this reason.
 	Failed Verdict
