@@ -39,6 +39,7 @@ type fakeDriver struct {
 	calls    []string                  // guarded by mu
 	fail     map[string]error          // guarded by mu; by name of the call
 	hang     map[string]chan struct{}  // guarded by mu; by name of the call; closed when it has begun
+	stop     func()                    // guarded by mu; is called by NodeGetInfo
 	mount    func(target string) error // of NodePublishVolume
 	requests map[string]any            // guarded by mu; the last of each call
 	statuses chan *registration.RegistrationStatus
@@ -69,6 +70,12 @@ func (d *fakeDriver) NotifyRegistrationStatus(_ context.Context, s *registration
 }
 
 func (d *fakeDriver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	d.mu.Lock()
+	stop := d.stop
+	d.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return &csi.NodeGetInfoResponse{NodeId: d.about.GetNodeId(), MaxVolumesPerNode: d.about.GetMaxVolumesPerNode(), AccessibleTopology: d.about.GetAccessibleTopology()}, nil
@@ -464,6 +471,34 @@ func TestDriverIsAskedAgain(t *testing.T) {
 	}
 	if err := r.manager.Refresh(t.Context(), "other"); err == nil {
 		t.Error("a driver that is not there was asked")
+	}
+}
+
+// TestRemovedDriverIsNotInstalledAgain removes a driver while it answers a Refresh.
+func TestRemovedDriverIsNotInstalledAgain(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	d := r.driver("disks.sock", nil)
+	d.registered(t, "")
+	if i := <-r.installed; i.Driver != "disks.example.com" {
+		t.Errorf("installed %+v", i)
+	}
+	asked, answer := make(chan struct{}), make(chan struct{})
+	d.set(func() { d.stop = func() { close(asked); <-answer } })
+	refreshed := make(chan error, 1)
+	r.group.Go(func(ctx context.Context) { refreshed <- r.manager.Refresh(ctx, "disks.example.com") })
+	<-asked
+	r.manager.Remove(t.Context(), pluginregistry.Plugin{Socket: "disks.sock"})
+	close(answer)
+	if err := <-refreshed; err == nil || !strings.Contains(err.Error(), "not found in the list of registered CSI drivers") {
+		t.Errorf("Refresh returned %v, want that there is no such driver", err)
+	}
+	close(r.installed)
+	var writes []string
+	for i := range r.installed {
+		writes = append(writes, i.Driver)
+	}
+	if !slices.Equal(writes, []string{"-disks.example.com"}) {
+		t.Errorf("writes %q, want only the removal of the driver", writes)
 	}
 }
 

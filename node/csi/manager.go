@@ -54,7 +54,8 @@ var pauses = run.Backoff{First: 500 * time.Millisecond, Max: 2 * time.Minute} //
 
 // A Manager knows the drivers of a node, as a [pluginregistry.Handler], and the volumes that they have mounted. It is safe for concurrent use.
 type Manager struct {
-	opts Options
+	opts   Options
+	writes chan struct{} // holds a token while no driver is written into the objects of the node
 
 	mu      sync.Mutex
 	drivers map[string]*driver // guarded by mu; by name
@@ -82,7 +83,12 @@ type entry struct {
 
 // New returns a manager without drivers; call [Manager.Open], and then [Manager.Run].
 func New(opts Options) *Manager {
-	return &Manager{opts: opts, drivers: map[string]*driver{}, coming: map[string]*driver{}, volumes: map[key]*entry{}, wake: make(chan struct{})}
+	m := &Manager{
+		opts: opts, writes: make(chan struct{}, 1), wake: make(chan struct{}),
+		drivers: map[string]*driver{}, coming: map[string]*driver{}, volumes: map[key]*entry{},
+	}
+	m.writes <- struct{}{}
+	return m
 }
 
 // at returns the entry of a volume, which it makes if necessary. The caller holds mu.

@@ -41,7 +41,13 @@ func (m *Manager) Remove(ctx context.Context, p pluginregistry.Plugin) {
 	if name == "" {
 		return
 	}
-	if err := m.opts.Uninstall(ctx, name); err != nil && ctx.Err() == nil {
+	err := m.write(ctx, func() error {
+		if _, err := m.driver(name); err == nil {
+			return nil // another plug-in has taken its place
+		}
+		return m.opts.Uninstall(ctx, name)
+	})
+	if err != nil && ctx.Err() == nil {
 		m.opts.Log.WarnContext(ctx, "CSI driver not removed from the objects of the node", "driver", name, "err", err)
 	}
 }
@@ -63,7 +69,15 @@ func (m *Manager) Register(ctx context.Context, p pluginregistry.Plugin) error {
 	}
 	about, err := m.ask(ctx, d)
 	if err == nil {
-		err = m.opts.Install(ctx, about)
+		err = m.write(ctx, func() error {
+			if err := m.opts.Install(ctx, about); err != nil {
+				return err
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.drivers[d.name] = d
+			return nil
+		})
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,8 +85,19 @@ func (m *Manager) Register(ctx context.Context, p pluginregistry.Plugin) error {
 	if err != nil {
 		return fmt.Errorf("RegisterPlugin error -- plugin registration failed with err: %w", err)
 	}
-	m.drivers[d.name] = d
 	return nil
+}
+
+// write calls f, which writes a driver into the objects of the node or removes one, when no other call does. So f can rely on
+// m.drivers: an object never has a driver that was removed, nor what a driver said that another one has replaced.
+func (m *Manager) write(ctx context.Context, f func() error) error {
+	select {
+	case <-m.writes:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { m.writes <- struct{}{} }()
+	return f()
 }
 
 // Drivers returns the names of the registered drivers.
@@ -82,7 +107,8 @@ func (m *Manager) Drivers() []string {
 	return slices.Sorted(maps.Keys(m.drivers))
 }
 
-// Refresh asks a driver again what it says about the node, and writes it into the objects of the node.
+// Refresh asks a driver again what it says about the node, and writes it into the objects of the node unless the driver was removed
+// or replaced meanwhile.
 func (m *Manager) Refresh(ctx context.Context, name string) error {
 	d, err := m.driver(name)
 	if err != nil {
@@ -93,7 +119,12 @@ func (m *Manager) Refresh(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return m.opts.Install(ctx, about)
+	return m.write(ctx, func() error {
+		if current, err := m.driver(name); err != nil || current != d {
+			return err
+		}
+		return m.opts.Install(ctx, about)
+	})
 }
 
 // reserve takes the name of a driver, which another socket may have (csi-C5).
