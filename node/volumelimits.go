@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -56,6 +58,39 @@ func (s limitSchedule) due(now time.Time, periods map[string]time.Duration) (nam
 	return names, next
 }
 
+// limitQuestions asks drivers for their limits, each one on a goroutine of its own: a driver that does not answer delays no other.
+type limitQuestions struct {
+	group   *run.Group
+	refresh func(ctx context.Context, driver string) error
+	log     *slog.Logger
+
+	mu   sync.Mutex
+	open map[string]bool // guarded by mu; drivers that have not answered
+}
+
+// ask asks a driver, unless it has not answered the last time.
+func (q *limitQuestions) ask(driver string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.open[driver] {
+		return
+	}
+	q.open[driver] = q.group.Go(func(ctx context.Context) {
+		defer q.answered(driver)
+		run.Shield(q.log, func() {
+			if err := q.refresh(ctx, driver); err != nil && ctx.Err() == nil {
+				q.log.Warn("limit of a CSI driver not updated, will try again", "driver", driver, "err", err)
+			}
+		}, "driver", driver)
+	})
+}
+
+func (q *limitQuestions) answered(driver string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.open, driver)
+}
+
 // keepLimits asks drivers for their limits until ctx is cancelled. It watches the CSIDrivers from when the node has a driver.
 func (n *Node) keepLimits(ctx context.Context) error {
 	for {
@@ -75,6 +110,7 @@ func (n *Node) keepLimits(ctx context.Context) error {
 	defer g.Stop()
 	g.Go(func(ctx context.Context) { _ = objects.Run(ctx) })
 	schedule := limitSchedule{}
+	questions := &limitQuestions{group: g, refresh: n.csi.Refresh, log: n.log, open: map[string]bool{}}
 	for ctx.Err() == nil {
 		changed := n.driverChanges.next()
 		periods := map[string]time.Duration{}
@@ -85,9 +121,7 @@ func (n *Node) keepLimits(ctx context.Context) error {
 		}
 		names, next := schedule.due(time.Now(), periods)
 		for _, name := range names {
-			if err := n.csi.Refresh(ctx, name); err != nil && ctx.Err() == nil {
-				n.log.Warn("limit of a CSI driver not updated, will try again", "driver", name, "err", err)
-			}
+			questions.ask(name)
 		}
 		awaitChange(ctx, changed, next)
 	}

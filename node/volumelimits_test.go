@@ -1,9 +1,15 @@
 package node
 
 import (
+	"context"
+	"log/slog"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 func TestLimitsAreAskedForInPeriods(t *testing.T) {
@@ -30,4 +36,45 @@ func TestLimitsAreAskedForInPeriods(t *testing.T) {
 	if names, _ := s.due(began.Add(60*time.Second), periods); len(names) > 0 {
 		t.Errorf("drivers that have just come are asked: %v", names)
 	}
+}
+
+func TestSlowDriverDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		group := run.NewGroup(t.Context(), 0)
+		defer group.Stop()
+		var mu sync.Mutex
+		asked := map[string]int{}
+		q := &limitQuestions{group: group, log: slog.New(slog.DiscardHandler), open: map[string]bool{}}
+		answer := make(chan struct{})
+		q.refresh = func(ctx context.Context, driver string) error {
+			mu.Lock()
+			asked[driver]++
+			mu.Unlock()
+			if driver == "slow" {
+				select {
+				case <-answer:
+				case <-ctx.Done():
+				}
+			}
+			return nil
+		}
+		want := func(slow, fast int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if asked["slow"] != slow || asked["fast"] != fast {
+				t.Errorf("slow was asked %d times and fast %d times, want %d and %d", asked["slow"], asked["fast"], slow, fast)
+			}
+		}
+		for i := range 3 { // slow has one question at a time
+			q.ask("slow")
+			q.ask("fast")
+			want(1, i+1)
+		}
+		close(answer)
+		synctest.Wait()
+		q.ask("slow")
+		want(2, 3)
+	})
 }
