@@ -15,10 +15,11 @@ import (
 	"strings"
 
 	"github.com/sampan-io/sampan/internal/inprocess"
+	"github.com/sampan-io/sampan/internal/upgrade"
 )
 
-// errGivenAway ends the work of a proxy whose connections have become one.
-var errGivenAway = errors.New("the connection was given away")
+// errTaken ends the work of a proxy that has no connection to answer on.
+var errTaken = errors.New("the connection was taken over")
 
 // pass passes a connection on to the runtime. An API server in this process gets the connection to the runtime itself after the
 // upgrade, so the bytes of the stream do not pass the agent.
@@ -30,13 +31,13 @@ func (n *Node) pass(w http.ResponseWriter, r *http.Request, to *url.URL) {
 			p.Out.Header.Del("Authorization") // the runtime needs none
 		},
 		ModifyResponse: func(resp *http.Response) error {
-			if conn, ok := resp.Body.(*upgraded); ok && r.Context().Value(fromAPIServer{}) != nil {
-				return handOver(r.Context(), w, resp, conn)
+			if conn, ok := resp.Body.(*runtimeConn); ok && r.Context().Value(fromAPIServer{}) != nil {
+				return n.handOver(r.Context(), w, resp, conn)
 			}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			if !errors.Is(err, errGivenAway) {
+			if !errors.Is(err, errTaken) {
 				answer(w, fmt.Errorf("error dialing backend: %w", err))
 			}
 		},
@@ -46,24 +47,35 @@ func (n *Node) pass(w http.ResponseWriter, r *http.Request, to *url.URL) {
 }
 
 // handOver answers with an upgrade, and has the API server use the connection to the runtime from then on. It returns when the API server
-// has closed it, or ctx is cancelled.
-func handOver(ctx context.Context, w http.ResponseWriter, resp *http.Response, conn *upgraded) error {
-	taken, _, err := http.NewResponseController(w).Hijack()
+// has closed it, or ctx is cancelled. After an error the API server has no answer: its connection is closed.
+func (n *Node) handOver(ctx context.Context, w http.ResponseWriter, resp *http.Response, conn *runtimeConn) error {
+	taken, buffers, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return err
 	}
 	defer taken.Close()
+	if err := replaceConn(ctx, taken, buffers.Reader, resp, conn); err != nil && ctx.Err() == nil {
+		n.log.Warn("connection to the runtime not passed on to the API server", "err", err)
+	}
+	return errTaken
+}
+
+// replaceConn is handOver with a connection that was taken over; in has what was read of it and not used.
+func replaceConn(ctx context.Context, taken net.Conn, in *bufio.Reader, resp *http.Response, conn *runtimeConn) error {
 	local, ok := taken.(*inprocess.Conn)
 	if !ok {
 		return fmt.Errorf("a connection in this process is a %T", taken)
 	}
-	closed := local.Replace(conn.Conn) // before the API server has the answer, and may write
+	if early := in.Buffered(); early > 0 { // it would be lost
+		return fmt.Errorf("the client sent %d bytes before it had the answer to its upgrade", early)
+	}
+	closed := local.Replace(conn.socket) // before the API server has the answer, and may write
 	answer := *resp
 	answer.Body = nil // the proxy closes it
 	if err := answer.Write(local); err != nil {
 		return err
 	}
-	if _, err := conn.head.WriteTo(local); err != nil {
+	if _, err := conn.Early.WriteTo(local); err != nil {
 		return err
 	}
 	if err := local.Close(); err != nil {
@@ -73,11 +85,11 @@ func handOver(ctx context.Context, w http.ResponseWriter, resp *http.Response, c
 	case <-closed:
 	case <-ctx.Done():
 	}
-	return errGivenAway
+	return nil
 }
 
-// A streamTransport opens streams of the runtime. Each connection is for one stream. The body of an upgrade is an [upgraded], unless the
-// runtime wants TLS.
+// A streamTransport opens streams of the runtime. Each connection is for one stream. The body of an upgrade is a [runtimeConn], unless
+// the runtime wants TLS.
 type streamTransport struct {
 	dialer *net.Dialer
 	secure *http.Transport // for https
@@ -123,7 +135,7 @@ func (t *streamTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 			_ = conn.Close()
 			return nil, err
 		}
-		resp.Body = &upgraded{conn, bytes.NewReader(early)}
+		resp.Body = &runtimeConn{&upgrade.Conn{ReadWriteCloser: conn, Early: bytes.NewReader(early)}, conn}
 	} else {
 		resp.Body = &closing{resp.Body, conn}
 	}
@@ -154,37 +166,8 @@ func (c *closing) Close() error {
 	return c.conn.Close()
 }
 
-// An upgraded is the connection after an upgrade.
-type upgraded struct {
-	net.Conn
-	head *bytes.Reader // what came with the head of the answer, and was not read
-}
-
-// pieceOfStream is how many bytes are moved at once: four records of TLS. [io.Copy] would move half as much.
-const pieceOfStream = 64 << 10
-
-// Read implements [io.Reader].
-func (u *upgraded) Read(p []byte) (int, error) {
-	if u.head.Len() > 0 {
-		return u.head.Read(p)
-	}
-	return u.Conn.Read(p)
-}
-
-// WriteTo implements [io.WriterTo].
-func (u *upgraded) WriteTo(w io.Writer) (int64, error) {
-	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{u}, make([]byte, pieceOfStream))
-}
-
-// ReadFrom implements [io.ReaderFrom].
-func (u *upgraded) ReadFrom(r io.Reader) (int64, error) {
-	return io.CopyBuffer(struct{ io.Writer }{u.Conn}, struct{ io.Reader }{r}, make([]byte, pieceOfStream))
-}
-
-// CloseWrite closes the connection for writing.
-func (u *upgraded) CloseWrite() error {
-	if c, ok := u.Conn.(interface{ CloseWrite() error }); ok {
-		return c.CloseWrite()
-	}
-	return http.ErrNotSupported
+// A runtimeConn is the connection to the runtime after an upgrade.
+type runtimeConn struct {
+	*upgrade.Conn
+	socket net.Conn // of the Conn
 }

@@ -2,9 +2,11 @@ package node
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -108,6 +110,51 @@ func TestUpgradedConnectionIsPassedOn(t *testing.T) {
 				t.Errorf("a refusal: %d %q, %v", resp.StatusCode, text, err)
 			}
 		})
+	}
+}
+
+// TestUpgradeWithEarlyBytesIsRefused has a client in this process that does not wait for the answer before it writes: what the server
+// has read of it would not reach the runtime.
+func TestUpgradeWithEarlyBytesIsRefused(t *testing.T) {
+	runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "words")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+	}))
+	defer runtime.Close()
+	to, err := url.Parse(runtime.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged, faults bytes.Buffer
+	n := &Node{log: slog.New(slog.NewTextHandler(&logged, nil)), streams: newStreamTransport()}
+	inside, handled := inprocess.New(), make(chan struct{})
+	front := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(handled)
+			n.pass(w, r, to)
+		}),
+		BaseContext: func(net.Listener) context.Context { return context.WithValue(t.Context(), fromAPIServer{}, true) },
+		ErrorLog:    log.New(&faults, "", 0),
+	}
+	g := run.NewGroup(t.Context(), 0)
+	g.Go(func(context.Context) { _ = front.Serve(inside) })
+	conn, err := inside.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: n1\r\nConnection: Upgrade\r\nUpgrade: words\r\n\r\nearly"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(conn); err != nil || len(answer) > 0 {
+		t.Errorf("answer %q, %v; want a connection that is closed", answer, err)
+	}
+	<-handled
+	_ = front.Close()
+	g.Wait()
+	if !strings.Contains(logged.String(), "the client sent 5 bytes before it had the answer to its upgrade") || faults.Len() > 0 {
+		t.Errorf("log %q, faults of the server %q; want one about 5 bytes, and no faults", logged.String(), faults.String())
 	}
 }
 

@@ -192,7 +192,7 @@ func (u upgrading) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // A keptBody is a connection that is not closed with the answer that it came with.
-type keptBody struct{ conn *upgraded }
+type keptBody struct{ conn *nodeConn }
 
 func (keptBody) Read([]byte) (int, error) { return 0, io.EOF }
 func (keptBody) Close() error             { return nil }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/spdyframes"
+	"github.com/sampan-io/sampan/internal/upgrade"
 )
 
 const (
@@ -45,7 +46,7 @@ func (c *Client) tunnel(w http.ResponseWriter, r *http.Request, to *url.URL, tra
 	}
 	defer node.Close()
 	upgrader := websocket.Upgrader{
-		ReadBufferSize: pieceOfStream, WriteBufferSize: pieceOfStream,
+		ReadBufferSize: upgrade.Piece, WriteBufferSize: upgrade.Piece,
 		CheckOrigin:  func(*http.Request) bool { return true }, // clients are known by credentials, not by cookies
 		Subprotocols: []string{tunnelPrefix + resp.Header.Get(httpstream.HeaderProtocolVersion)},
 	}
@@ -100,7 +101,7 @@ func messagesTo(node *spdyframes.Writer, client *websocket.Conn) error {
 
 // messagesFrom writes what comes from the node as messages. An end of the node's stream is [io.EOF].
 func messagesFrom(client *websocket.Conn, node io.Reader) error {
-	piece := make([]byte, pieceOfStream)
+	piece := make([]byte, upgrade.Piece)
 	for {
 		n, err := node.Read(piece)
 		if n > 0 {

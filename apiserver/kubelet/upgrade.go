@@ -115,7 +115,7 @@ func notDialed(err error) error {
 
 // openSPDY asks a node for a connection over SPDY that begins with one of these protocols. If the node answers something else
 // than an upgrade, it is the answer's body that the caller has to close; otherwise the connection.
-func openSPDY(ctx context.Context, to *url.URL, transport http.RoundTripper, protocols []string) (*http.Response, *upgraded, error) {
+func openSPDY(ctx context.Context, to *url.URL, transport http.RoundTripper, protocols []string) (*http.Response, *nodeConn, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), nil)
 	if err != nil {
 		return nil, nil, err
@@ -137,20 +137,20 @@ func openSPDY(ctx context.Context, to *url.URL, transport http.RoundTripper, pro
 		_ = resp.Body.Close()
 		return nil, nil, fmt.Errorf("the node upgraded the connection to %q instead of %s", resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31)
 	}
-	return resp, &upgraded{conn}, nil
+	return resp, &nodeConn{conn}, nil
 }
 
-// An upgraded is the connection behind the body of an upgrade, for libraries that want a [net.Conn]. It has no
+// A nodeConn is the connection behind the body of an upgrade, for libraries that want a [net.Conn]. It has no
 // deadlines.
-type upgraded struct{ io.ReadWriteCloser }
+type nodeConn struct{ io.ReadWriteCloser }
 
 type streamAddr struct{}
 
 func (streamAddr) Network() string { return "tcp" }
 func (streamAddr) String() string  { return "node" }
 
-func (*upgraded) LocalAddr() net.Addr              { return streamAddr{} }
-func (*upgraded) RemoteAddr() net.Addr             { return streamAddr{} }
-func (*upgraded) SetDeadline(time.Time) error      { return http.ErrNotSupported }
-func (*upgraded) SetReadDeadline(time.Time) error  { return http.ErrNotSupported }
-func (*upgraded) SetWriteDeadline(time.Time) error { return http.ErrNotSupported }
+func (*nodeConn) LocalAddr() net.Addr              { return streamAddr{} }
+func (*nodeConn) RemoteAddr() net.Addr             { return streamAddr{} }
+func (*nodeConn) SetDeadline(time.Time) error      { return http.ErrNotSupported }
+func (*nodeConn) SetReadDeadline(time.Time) error  { return http.ErrNotSupported }
+func (*nodeConn) SetWriteDeadline(time.Time) error { return http.ErrNotSupported }
