@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sampan-io/sampan/node/blockdevice"
 )
@@ -46,26 +45,8 @@ func (n *Node) mountDisk(ctx context.Context, pod *corev1.Pod, at *corev1.Volume
 	}
 	err := blockdevice.Expand(r)
 	if err == nil {
-		_, err = n.changeClaim(ctx, claim, expansionDone(claim, size, size.Value()))
+		err = n.expanded(ctx, claim, size, size.Value())
 	}
 	n.reportExpansion(ctx, pod, claim, pv, err)
 	return nil
-}
-
-// growth returns the size of a volume, and whether it is larger than the claim says.
-func growth(c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (size resource.Quantity, grown bool) {
-	size = pv.Spec.Capacity[corev1.ResourceStorage]
-	return size, size.Cmp(c.Status.Capacity[corev1.ResourceStorage]) > 0
-}
-
-// reportExpansion sends the events about an expansion that has ended.
-func (n *Node) reportExpansion(ctx context.Context, pod *corev1.Pod, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, err error) {
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		n.recorder.Event(pod, corev1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", pv.Name, err)
-	default:
-		n.recorder.Event(pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, n.opts.Name)
-		n.recorder.Event(c, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, n.opts.Name)
-	}
 }

@@ -26,10 +26,15 @@ import (
 //
 // A resizer that does not write the status leaves it empty.
 
+// growth returns the size of a volume, and whether it is larger than the claim says.
+func growth(c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (size resource.Quantity, grown bool) {
+	size = pv.Spec.Capacity[corev1.ResourceStorage]
+	return size, size.Cmp(c.Status.Capacity[corev1.ResourceStorage]) > 0
+}
+
 // expansionDue reports whether the node is to have the driver of a volume expand it.
 func expansionDue(c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) bool {
-	size, now := pv.Spec.Capacity[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
-	if size.Cmp(now) <= 0 {
+	if _, grown := growth(c, pv); !grown {
 		return false
 	}
 	switch c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
@@ -123,6 +128,18 @@ func (n *Node) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim,
 func (n *Node) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, size resource.Quantity, bytes int64) error {
 	_, err := n.changeClaim(ctx, c, expansionDone(c, size, bytes))
 	return err
+}
+
+// reportExpansion sends the events about an expansion that has ended.
+func (n *Node) reportExpansion(ctx context.Context, pod *corev1.Pod, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		n.recorder.Event(pod, corev1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", pv.Name, err)
+	default:
+		n.recorder.Event(pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, n.opts.Name)
+		n.recorder.Event(c, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, n.opts.Name)
+	}
 }
 
 // expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that into

@@ -428,6 +428,7 @@ func TestLocalDiskKeepsItsFiles(t *testing.T) {
 		r.opts.RootDir = root
 		disk := localDisk("disk", device, "data")
 		disk.Spec.MountOptions = []string{"noatime"}
+		disk.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("16Mi")} // more than the claim says
 		r.api.Set(t, boundTo("data", "disk"), disk)
 		stop := r.start()
 		<-r.node.Ready()
@@ -448,7 +449,12 @@ func TestLocalDiskKeepsItsFiles(t *testing.T) {
 			if info, err := os.Stat(path); err != nil || info.Sys().(*syscall.Stat_t).Gid != 4711 {
 				t.Errorf("the disk is not the group's: %v", err)
 			}
+			claim := clienttest.Find(r.api, client.PersistentVolumeClaims, "default", "data")
+			if size := claim.Status.Capacity[corev1.ResourceStorage]; size.String() != "16Mi" {
+				t.Errorf("the claim has %s, want the size of the expanded volume", size.String())
+			}
 			if name == "first" {
+				r.awaitEvent("MountVolume.NodeExpandVolume succeeded for volume \"disk\"")
 				if err := os.WriteFile(path+"/x", []byte("kept"), 0o600); err != nil {
 					t.Error(err)
 				}
