@@ -39,13 +39,12 @@ func (n *Node) mountDisk(ctx context.Context, pod *corev1.Pod, at *corev1.Volume
 	if err := n.disks.Mount(ctx, r); err != nil {
 		return mountError("MountVolume.MountDevice", pv.Name, err)
 	}
-	size, grown := growth(claim, pv)
-	if readOnly || !grown {
+	if readOnly || !grown(claim, pv) {
 		return nil
 	}
 	err := blockdevice.Expand(r)
 	if err == nil {
-		err = n.expanded(ctx, claim, size, size.Value())
+		err = n.expanded(ctx, claim, pv, 0)
 	}
 	n.reportExpansion(ctx, pod, claim, pv, err)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,15 +27,15 @@ import (
 //
 // A resizer that does not write the status leaves it empty.
 
-// growth returns the size of a volume, and whether it is larger than the claim says.
-func growth(c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (size resource.Quantity, grown bool) {
-	size = pv.Spec.Capacity[corev1.ResourceStorage]
-	return size, size.Cmp(c.Status.Capacity[corev1.ResourceStorage]) > 0
+// grown reports whether a volume is larger than its claim says.
+func grown(c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) bool {
+	size := pv.Spec.Capacity[corev1.ResourceStorage]
+	return size.Cmp(c.Status.Capacity[corev1.ResourceStorage]) > 0
 }
 
 // expansionDue reports whether the node is to have the driver of a volume expand it.
 func expansionDue(c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) bool {
-	if _, grown := growth(c, pv); !grown {
+	if !grown(c, pv) {
 		return false
 	}
 	switch c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
@@ -59,10 +60,10 @@ func expansionBegun(c *corev1.PersistentVolumeClaim) claimChange {
 }
 
 // expansionFailed returns the change that says that a driver did not expand a volume to a size; nil if the driver may still be
-// at work. The node gives up if the driver can't ever do it, or has failed again after the claim was changed to another size.
+// at work, or if the resizer does not write the status: it would not begin again. The node gives up if the driver can't ever do it, or has failed again after the claim was changed to another size.
 func expansionFailed(c *corev1.PersistentVolumeClaim, size resource.Quantity, err error, now time.Time) claimChange {
 	outcome := csi.OutcomeOf(err)
-	if outcome == csi.Unknown {
+	if outcome == csi.Unknown || c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == "" {
 		return nil
 	}
 	before := slices.IndexFunc(c.Status.Conditions, func(o corev1.PersistentVolumeClaimCondition) bool {
@@ -125,8 +126,36 @@ func (n *Node) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim,
 }
 
 // expanded writes the new size of a volume into its claim, of which nothing waits any more.
-func (n *Node) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, size resource.Quantity, bytes int64) error {
-	_, err := n.changeClaim(ctx, c, expansionDone(c, size, bytes))
+func (n *Node) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, bytes int64) error {
+	size := pv.Spec.Capacity[corev1.ResourceStorage]
+	return n.endExpansion(ctx, c, pv, func(c *corev1.PersistentVolumeClaim) claimChange { return expansionDone(c, size, bytes) })
+}
+
+// notExpanded writes into the claim of a volume that its driver has not expanded it.
+func (n *Node) notExpanded(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, cause error) error {
+	size := pv.Spec.Capacity[corev1.ResourceStorage]
+	return n.endExpansion(ctx, c, pv, func(c *corev1.PersistentVolumeClaim) claimChange { return expansionFailed(c, size, cause, time.Now()) })
+}
+
+// endExpansion writes how an expansion has ended. If the claim has changed since it was read, it is read again, and gets the change
+// that it needs now; none if it is another one or is not to be expanded any more.
+func (n *Node) endExpansion(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, change func(*corev1.PersistentVolumeClaim) claimChange) error {
+	var err error
+	for range conflicts {
+		if _, err = n.changeClaim(ctx, c, change(c)); !apierrors.IsConflict(err) {
+			return err
+		}
+		now, failed := client.PersistentVolumeClaims.Get(ctx, n.opts.Client, c.Namespace, c.Name)
+		switch {
+		case apierrors.IsNotFound(failed):
+			return nil
+		case failed != nil:
+			return failed
+		case now.UID != c.UID || !expansionDue(now, pv):
+			return nil
+		}
+		c = now
+	}
 	return err
 }
 
@@ -145,7 +174,7 @@ func (n *Node) reportExpansion(ctx context.Context, pod *corev1.Pod, c *corev1.P
 // expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that into
 // the claim. A failure is reported; the volume can be used with its old size.
 func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
-	if v.ReadOnly || !expansionDue(v.claim, v.pv) {
+	if v.ReadOnly || !expansionDue(v.claim, v.pv) || n.csi.Fixed(&v.Volume) {
 		return
 	}
 	able, err := n.csi.Abilities(v.Driver)
@@ -153,6 +182,10 @@ func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
 		return // the controller of the driver does all of it
 	}
 	err = n.expandVolume(ctx, v)
+	if csi.InUse(err) { // as in kubelet it is no failure of the pod
+		n.log.Info("volume not expanded while it is in use, as its driver wants it", "volume", v.Name, "driver", v.Driver, "err", err)
+		return
+	}
 	n.reportExpansion(ctx, pod, v.claim, v.pv, err)
 }
 
@@ -170,9 +203,9 @@ func (n *Node) expandVolume(ctx context.Context, v *driverVolume) (err error) {
 	size := v.pv.Spec.Capacity[corev1.ResourceStorage]
 	bytes, err := n.csi.Expand(ctx, &v.Volume, size.Value(), secrets)
 	if err == nil {
-		return n.expanded(ctx, v.claim, size, bytes)
+		return n.expanded(ctx, v.claim, v.pv, bytes)
 	}
-	if _, failed := n.changeClaim(ctx, v.claim, expansionFailed(v.claim, size, err, time.Now())); failed != nil {
+	if failed := n.notExpanded(ctx, v.claim, v.pv, err); failed != nil {
 		n.opts.Log.WarnContext(ctx, "failed expansion not written into the claim", "claim", v.claim.Namespace+"/"+v.claim.Name, "err", failed)
 	}
 	return err

@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/clienttest"
 )
 
 // expandingClaim returns a claim for a volume of 9Gi that is to be expanded from 1Gi.
@@ -117,6 +121,7 @@ func TestExpansionThatFails(t *testing.T) {
 		"tries an outdated size once": {"5Gi", none, status.Error(codes.PermissionDenied, "no"), corev1.PersistentVolumeClaimNodeResizeInProgress, true},
 		"may go on":                   {"9Gi", none, status.Error(codes.DeadlineExceeded, "slow"), corev1.PersistentVolumeClaimNodeResizeInProgress, false},
 		"was not asked":               {"9Gi", none, errors.New("no driver"), corev1.PersistentVolumeClaimNodeResizeInProgress, false},
+		"is in use":                   {"9Gi", none, status.Error(codes.FailedPrecondition, "in use"), corev1.PersistentVolumeClaimNodeResizeInProgress, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, pv := expandingClaim(tt.asks, corev1.PersistentVolumeClaimNodeResizeInProgress, tt.before...)
@@ -140,4 +145,81 @@ func TestExpansionThatFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestExpansionThatFailsForAnOldResizer(t *testing.T) {
+	c, pv := expandingClaim("9Gi", "")
+	if change := expansionFailed(c, pv.Spec.Capacity[corev1.ResourceStorage], status.Error(codes.OutOfRange, "no"), time.Unix(200, 0)); change != nil {
+		t.Errorf("the claim gets %v: its resizer would not begin again", change)
+	}
+}
+
+// TestEndOfExpansionMeetsAChangedClaim has a claim that its user or its resizer changes while the driver is at work.
+func TestEndOfExpansionMeetsAChangedClaim(t *testing.T) {
+	const infeasible, resizer = corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimControllerResizeInProgress
+	refused := status.Error(codes.PermissionDenied, "no")
+	for name, tt := range map[string]struct {
+		edit  func(c *corev1.PersistentVolumeClaim)
+		err   error // of the driver
+		size  string
+		state corev1.ClaimResourceStatus
+	}{
+		"expanded": {func(c *corev1.PersistentVolumeClaim) { c.Labels = map[string]string{"a": "b"} }, nil, "9Gi", ""},
+		"failed for a size that is not wanted any more": {
+			func(c *corev1.PersistentVolumeClaim) {
+				c.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("5Gi")
+			},
+			refused, "1Gi", infeasible,
+		},
+		"the resizer has begun again": {
+			func(c *corev1.PersistentVolumeClaim) {
+				c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] = resizer
+			},
+			nil, "1Gi", resizer,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, pv := expandingClaim("9Gi", corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeError)
+			c.Namespace, c.Name, c.UID = "default", "data", "u1"
+			api := clienttest.New(t, c)
+			before := clienttest.Find(api, client.PersistentVolumeClaims, "default", "data")
+			after := before.DeepCopy()
+			tt.edit(after)
+			api.Set(t, after)
+			n := &Node{opts: Options{Client: api, Log: slog.New(slog.DiscardHandler)}}
+			n.log = n.opts.Log
+			var err error
+			if tt.err == nil {
+				err = n.expanded(t.Context(), before, pv, 0)
+			} else {
+				err = n.notExpanded(t.Context(), before, pv, tt.err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := clienttest.Find(api, client.PersistentVolumeClaims, "default", "data")
+			size := got.Status.Capacity[corev1.ResourceStorage]
+			if state := got.Status.AllocatedResourceStatuses[corev1.ResourceStorage]; size.String() != tt.size || state != tt.state {
+				t.Errorf("size %s, status %q, want %s and %q", size.String(), state, tt.size, tt.state)
+			}
+			if got.Labels["a"] != after.Labels["a"] {
+				t.Error("the change of the user is lost")
+			}
+		})
+	}
+	t.Run("deleted", func(t *testing.T) {
+		c, pv := expandingClaim("9Gi", corev1.PersistentVolumeClaimNodeResizeInProgress)
+		c.Namespace, c.Name, c.UID, c.ResourceVersion = "default", "data", "u1", "1"
+		other := c.DeepCopy()
+		other.UID = "u2"
+		api := clienttest.New(t, other)
+		n := &Node{opts: Options{Client: api}}
+		if err := n.expanded(t.Context(), c, pv, 0); err != nil {
+			t.Fatal(err)
+		}
+		got := clienttest.Find(api, client.PersistentVolumeClaims, "default", "data")
+		if size := got.Status.Capacity[corev1.ResourceStorage]; size.String() != "1Gi" {
+			t.Errorf("another claim with the name has the size %s", size.String())
+		}
+	})
 }

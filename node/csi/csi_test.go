@@ -111,6 +111,10 @@ func (d *fakeDriver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpubli
 	return &csi.NodeUnpublishVolumeResponse{}, os.RemoveAll(r.GetTargetPath())
 }
 
+func (d *fakeDriver) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	return &csi.NodeExpandVolumeResponse{}, d.called(ctx, "expand", r.GetVolumeId(), r)
+}
+
 func (d *fakeDriver) history() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -471,6 +475,34 @@ func TestDriverIsAskedAgain(t *testing.T) {
 	}
 	if err := r.manager.Refresh(t.Context(), "other"); err == nil {
 		t.Error("a driver that is not there was asked")
+	}
+}
+
+// TestVolumeInUseThatIsNotExpanded has a driver that expands volumes only when they are not in use.
+func TestVolumeInUseThatIsNotExpanded(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	d := r.driver("disks.sock", nil)
+	d.registered(t, "")
+	expand := func(fault error) error {
+		d.set(func() { d.fail["expand"] = fault })
+		_, err := r.manager.Expand(t.Context(), disk("a"), 9<<30, nil)
+		return err
+	}
+	if err := r.mount(disk("a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := expand(status.Error(codes.Internal, "broken")); InUse(err) || r.manager.Fixed(disk("a")) {
+		t.Errorf("after another error: %v, fixed %t", err, r.manager.Fixed(disk("a")))
+	}
+	if err := expand(status.Error(codes.FailedPrecondition, "in use")); !InUse(err) || !r.manager.Fixed(disk("a")) || !r.manager.Fixed(disk("b")) {
+		t.Errorf("a volume in use: %v, fixed %t", err, r.manager.Fixed(disk("a")))
+	}
+	if err := r.manager.Release(t.Context(), disk("a").Pod); err != nil {
+		t.Fatal(err)
+	}
+	r.unused()
+	if err := r.mount(disk("b")); err != nil || r.manager.Fixed(disk("b")) {
+		t.Errorf("after the volume had left the node: fixed %t, %v", r.manager.Fixed(disk("b")), err)
 	}
 }
 

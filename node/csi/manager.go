@@ -78,6 +78,7 @@ type entry struct {
 	recorded  bool               // there is a record of staging
 	staged    bool               // by this process
 	block     string             // name of the volume if it is a block device
+	fixed     bool               // its driver does not expand it while it is on the node
 	sweeping  bool               // there is a goroutine that unstages it
 }
 

@@ -166,6 +166,9 @@ func OutcomeOf(err error) Outcome {
 	return Failed
 }
 
+// InUse reports whether NodeExpandVolume returned an error because the driver does not expand volumes that are in use.
+func InUse(err error) bool { return status.Code(err) == codes.FailedPrecondition }
+
 // ended reports whether a driver has said that a call failed, and so is not still working on it.
 func ended(err error) bool { return OutcomeOf(err) != Unknown }
 
@@ -355,12 +358,21 @@ func (m *Manager) unstage(ctx context.Context, e *entry) error {
 		return fmt.Errorf("failed to clean up global mount %s: %w", target, err)
 	}
 	m.mu.Lock()
-	e.recorded = false
+	e.recorded, e.fixed = false, false
 	m.mu.Unlock()
 	return nil
 }
 
-// Expand has the driver expand the file system of a volume that is published, and returns its size in bytes.
+// Fixed reports whether the driver has refused to expand a volume because it is in use. That holds until the volume has left the
+// node: it is not to be asked again before.
+func (m *Manager) Fixed(v *Volume) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.volumes[key{v.Driver, v.Handle}]
+	return e != nil && e.fixed
+}
+
+// Expand has the driver expand the file system of a volume that is published, and returns its size in bytes. See [InUse].
 func (m *Manager) Expand(ctx context.Context, v *Volume, size int64, secrets map[string]string) (int64, error) {
 	d, err := m.driver(v.Driver)
 	if err != nil {
@@ -389,6 +401,11 @@ func (m *Manager) Expand(ctx context.Context, v *Volume, size int64, secrets map
 		size = max(size, answer.GetCapacityBytes())
 		return err
 	})
+	if InUse(err) {
+		m.mu.Lock()
+		e.fixed = true
+		m.mu.Unlock()
+	}
 	return size, err
 }
 

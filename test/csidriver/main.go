@@ -307,8 +307,11 @@ func (d *driver) NodeGetVolumeStats(context.Context, *csi.NodeGetVolumeStatsRequ
 	}}, nil
 }
 
-// NodeExpandVolume says that the file system has the wanted size.
+// NodeExpandVolume says that the file system has the wanted size, or that the volume is in use if its name begins so.
 func (d *driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	d.log("expand", r.GetVolumeId(), fmt.Sprint(r.GetCapacityRange().GetRequiredBytes()))
+	if strings.HasPrefix(r.GetVolumeId(), "in-use") {
+		return nil, status.Error(codes.FailedPrecondition, "the volume is in use")
+	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, nil
 }
