@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resources "k8s.io/component-helpers/resource"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/node/crispec"
@@ -147,16 +148,38 @@ type deferral struct {
 	since           time.Time
 }
 
-// before orders resizes that wait for resources as kubelet does: by the priority of the pod, then Guaranteed pods first, then
-// the longest wait first.
+// before orders resizes that wait for resources as kubelet does: those that ask for nothing more first, then by the priority of the
+// pod, then Guaranteed pods first, then the longest wait first.
 func (d *deferral) before(e *deferral) int {
-	later := func(d *deferral) int {
-		if qosOf(d.wanted) == corev1.PodQOSGuaranteed {
-			return 0
+	later := func(is bool) int {
+		if is {
+			return 1
 		}
-		return 1
+		return 0
 	}
-	return cmp.Or(cmp.Compare(priorityOf(e.wanted), priorityOf(d.wanted)), cmp.Compare(later(d), later(e)), d.since.Compare(e.since))
+	other := func(d *deferral) bool { return qosOf(d.wanted) != corev1.PodQOSGuaranteed }
+	return cmp.Or(
+		cmp.Compare(later(d.increases()), later(e.increases())), cmp.Compare(priorityOf(e.wanted), priorityOf(d.wanted)),
+		cmp.Compare(later(other(d)), later(other(e))), d.since.Compare(e.since),
+	)
+}
+
+// increases reports whether the pod asks for more than it has.
+func (d *deferral) increases() bool {
+	wanted := resources.PodRequests(d.wanted, resources.PodResourcesOptions{})
+	granted := resources.PodRequests(d.granted, resources.PodResourcesOptions{})
+	return wanted.Memory().Cmp(*granted.Memory()) > 0 || wanted.Cpu().Cmp(*granted.Cpu()) > 0
+}
+
+// deferredSince returns since when the status of a pod has said that its resize waits; now if it does not say so. Another agent may
+// have written it.
+func deferredSince(s *corev1.PodStatus, now time.Time) time.Time {
+	for _, c := range s.Conditions {
+		if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonDeferred && !c.LastTransitionTime.IsZero() {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return now
 }
 
 func priorityOf(pod *corev1.Pod) int32 {
@@ -173,7 +196,7 @@ func (n *Node) regrant(uid types.UID, pod, granted *corev1.Pod) *lifecycle.Rejec
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.taken.SetNode(object)
-	d := &deferral{bySpec(pod), bySpec(granted), time.Now()}
+	d := &deferral{bySpec(pod), bySpec(granted), deferredSince(&pod.Status, time.Now())}
 	refusal := n.exchange(uid, d)
 	if refusal == nil {
 		delete(n.deferred, uid)
