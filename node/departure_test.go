@@ -69,7 +69,7 @@ func (h *drainRig) delete(p *corev1.Pod) {
 // stays fails the test if the pod ends within d.
 func (h *drainRig) stays(p *corev1.Pod, d time.Duration) {
 	h.Helper()
-	time.Sleep(d) // of the bubble
+	time.Sleep(d) // fake time
 	synctest.Wait()
 	if now := h.pod(p.Name); now == nil || now.UID != p.UID {
 		h.Errorf("%s was stopped too early", p.Name)

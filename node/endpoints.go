@@ -16,6 +16,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
@@ -162,8 +164,8 @@ func (f regular) Open(name string) (fs.File, error) {
 	return f.FS.Open(name)
 }
 
-// layerAge is how old the sizes of writable layers may be in /metrics/cadvisor, for which directories are read.
-const layerAge = time.Minute
+// cadvisorAge is how old the sizes of writable layers may be in /metrics/cadvisor: runtimes read directories for them.
+const cadvisorAge = time.Minute
 
 // runtimeMetrics is a [Runtime] with metrics of its own.
 type runtimeMetrics interface {
@@ -172,7 +174,7 @@ type runtimeMetrics interface {
 
 // cadvisorMetrics answers with the metrics that cAdvisor has in upstream's kubelet.
 func (n *Node) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
-	summary, err := n.measure(r.Context(), true, layerAge)
+	summary, err := n.measure(r.Context(), true, cadvisorAge)
 	if err != nil {
 		n.log.Warn("the usage of resources could not be measured", "err", err)
 		summary = nil
@@ -186,14 +188,25 @@ func (n *Node) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
 		Info: n.machine.info, Processors: runtime.NumCPU(), Memory: uint64(n.machine.capacity.Memory().Value()), Swap: stats.SwapTotal(), AgentNumber: n.opts.Version,
 	}
 	m.Sockets, m.PhysicalCores = stats.Sockets()
-	var more stats.RuntimeMetrics
-	if rt, ok := n.opts.Runtime.(runtimeMetrics); ok {
-		if more, err = rt.Metrics(r.Context()); err != nil {
-			n.log.Debug("the container runtime has no metrics", "err", err) // these calls are newer than the others
-		}
-	}
 	w.Header().Set("Content-Type", stats.ContentType)
-	_, _ = w.Write(stats.Cadvisor(summary, pods, m, more))
+	_, _ = w.Write(stats.Cadvisor(summary, pods, m, n.moreMetrics(r.Context())))
+}
+
+// moreMetrics returns the metrics that the runtime has of its own; none if it has no such calls, which are newer than the others.
+func (n *Node) moreMetrics(ctx context.Context) stats.RuntimeMetrics {
+	rt, ok := n.opts.Runtime.(runtimeMetrics)
+	if !ok {
+		return stats.RuntimeMetrics{}
+	}
+	m, err := rt.Metrics(ctx)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case status.Code(err) == codes.Unimplemented:
+		n.log.Debug("the container runtime has no metrics", "err", err)
+	default:
+		n.log.Warn("the metrics of the container runtime could not be read", "err", err)
+	}
+	return m
 }
 
 // counted measures requests.

@@ -371,7 +371,7 @@ func (w *worker) step(now time.Time) time.Time {
 	w.view.Now = now
 	w.view.Memory.Prepared = w.n.claims != nil && w.n.claims.Holds(w.uid)
 	w.resized()
-	asked := w.probe(now)
+	probe := w.probe(now)
 	last := w.n.scheme.Status(w.view)
 	aged := w.describeDevices(&last, now)
 	w.publish(&last)
@@ -402,7 +402,7 @@ func (w *worker) step(now time.Time) time.Time {
 			w.containerEvent(name, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", name, w.key.Name, w.key.Namespace, w.uid)
 		}
 	}
-	return earliest(d.Wake, w.report(now), w.renew(now), asked, aged)
+	return earliest(d.Wake, w.report(now), w.renew(now), probe, aged)
 }
 
 // fail ends the pod: its containers are stopped within the grace period.

@@ -1,0 +1,48 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sampan-io/sampan/node/stats"
+)
+
+// failingMetrics is a runtime whose metrics cannot be read.
+type failingMetrics struct {
+	Runtime
+	err error
+}
+
+func (r failingMetrics) Metrics(context.Context) (stats.RuntimeMetrics, error) {
+	return stats.RuntimeMetrics{}, r.err
+}
+
+func TestFailureOfRuntimeMetricsIsLogged(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, tt := range map[string]struct {
+		ctx  context.Context
+		err  error
+		want string // level in the log; "" means nothing
+	}{
+		"an old runtime":         {t.Context(), status.Error(codes.Unimplemented, "unknown method"), "DEBUG"},
+		"a failure":              {t.Context(), status.Error(codes.Internal, "broken"), "WARN"},
+		"no connection":          {t.Context(), errors.New("broken pipe"), "WARN"},
+		"success":                {t.Context(), nil, ""},
+		"a client that has gone": {gone, context.Canceled, ""},
+	} {
+		var logged bytes.Buffer
+		n := &Node{opts: Options{Runtime: failingMetrics{err: tt.err}}, log: slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+		n.moreMetrics(tt.ctx)
+		if got := logged.String(); (got == "") != (tt.want == "") || tt.want != "" && !strings.Contains(got, "level="+tt.want) {
+			t.Errorf("%s: log %q, want level %q", name, got, tt.want)
+		}
+	}
+}
