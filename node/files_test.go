@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -29,6 +28,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/blockdevice/blockdevicetest"
 	"github.com/sampan-io/sampan/node/simulated"
 )
 
@@ -422,7 +422,7 @@ func TestLocalDiskKeepsItsFiles(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	device := loopDevice(t)
+	device, _ := blockdevicetest.New(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.opts.RootDir = root
@@ -543,27 +543,6 @@ func TestEndedPodKeepsNoVolumes(t *testing.T) {
 		}
 		stop()
 	})
-}
-
-// loopDevice returns an empty block device.
-func loopDevice(t *testing.T) string {
-	t.Helper()
-	const size = 16 << 20
-	file := filepath.Join(t.TempDir(), "disk")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, size)); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", file).CombinedOutput()
-	if err != nil {
-		t.Skipf("no loop devices: %v: %s", err, out)
-	}
-	device := strings.TrimSpace(string(out))
-	t.Cleanup(func() {
-		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
-			t.Errorf("losetup: %v: %s", err, out)
-		}
-	})
-	return device
 }
 
 func TestVolumesFollowFieldsOfThePod(t *testing.T) {

@@ -12,28 +12,8 @@ import (
 
 	"github.com/sampan-io/sampan/internal/nstest"
 	"github.com/sampan-io/sampan/node/blockdevice"
+	"github.com/sampan-io/sampan/node/blockdevice/blockdevicetest"
 )
-
-const mebibyte = 1 << 20
-
-// newDevice returns a block device that is empty, and the file behind it.
-func newDevice(t *testing.T) (device, file string) {
-	t.Helper()
-	file = filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(file, 16*mebibyte); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", file).CombinedOutput()
-	if err != nil {
-		t.Skipf("no loop devices: %v: %s", err, out)
-	}
-	device = strings.TrimSpace(string(out))
-	t.Cleanup(func() { command(t, "losetup", "--detach", device) })
-	return device, file
-}
 
 func command(t *testing.T, name string, args ...string) {
 	t.Helper()
@@ -67,7 +47,7 @@ func unmount(t *testing.T, dir string) {
 
 func TestFileSystemIsMadeOnceAndKept(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
-		device, _ := newDevice(t)
+		device, _ := blockdevicetest.New(t)
 		root := newRoot(t)
 		m := blockdevice.New(root)
 		mount := func(dir string, options ...string) string {
@@ -109,13 +89,13 @@ func TestFileSystemGrowsWithDevice(t *testing.T) {
 		if may, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0); err != nil || may == 0 {
 			t.Skip("needs CAP_SYS_RESOURCE, to expand ext4")
 		}
-		device, file := newDevice(t)
+		device, file := blockdevicetest.New(t)
 		root := newRoot(t)
 		r := blockdevice.Request{Device: device, Dir: filepath.Join(root, "a")}
 		if err := blockdevice.New(root).Mount(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Truncate(file, 32*mebibyte); err != nil {
+		if err := os.Truncate(file, 2*blockdevicetest.Size); err != nil {
 			t.Fatal(err)
 		}
 		command(t, "losetup", "--set-capacity", device)
@@ -123,7 +103,7 @@ func TestFileSystemGrowsWithDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		var s unix.Statfs_t
-		if err := unix.Statfs(r.Dir, &s); err != nil || int64(s.Blocks)*s.Bsize <= 16*mebibyte {
+		if err := unix.Statfs(r.Dir, &s); err != nil || int64(s.Blocks)*s.Bsize <= blockdevicetest.Size {
 			t.Errorf("the file system has %d blocks of %d bytes, %v; want more than the device had", s.Blocks, s.Bsize, err)
 		}
 	})
@@ -160,7 +140,7 @@ func TestDevicesThatAreNotMounted(t *testing.T) {
 			"nothing is there": {request: blockdevice.Request{Device: "/dev/none"}, want: "stat /dev/none: no such file or directory"},
 		} {
 			t.Run(name, func(t *testing.T) {
-				device, file := newDevice(t)
+				device, file := blockdevicetest.New(t)
 				root := newRoot(t)
 				if len(tt.prepare) > 0 {
 					command(t, tt.prepare[0], append(tt.prepare[1:], device)...)
