@@ -1,6 +1,9 @@
 package runtime
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -75,11 +78,7 @@ func (s *Server) translate(oci *specs.Spec) {
 	if s.opts.KubeletDir == "" {
 		return
 	}
-	translate := func(path *string) {
-		if rest, in := strings.CutPrefix(filepath.Clean(*path), kubeletDir+"/"); in {
-			*path = filepath.Join(s.opts.KubeletDir, rest)
-		}
-	}
+	translate := func(path *string) { *path = translated(*path, s.opts.KubeletDir, exists) }
 	for i := range oci.Mounts {
 		translate(&oci.Mounts[i].Source)
 	}
@@ -90,6 +89,25 @@ func (s *Server) translate(oci *specs.Spec) {
 			}
 		}
 	}
+}
+
+// translated returns the path in dir of one in kubeletDir, unless only the latter exists: the file of a device may have been written by
+// a program on the machine, whose paths mean what they say. Other paths stay.
+func translated(path, dir string, exists func(string) bool) string {
+	rest, in := strings.CutPrefix(filepath.Clean(path), kubeletDir+"/")
+	if !in {
+		return path
+	}
+	if own := filepath.Join(dir, rest); exists(own) || !exists(path) {
+		return own
+	}
+	return path
+}
+
+// exists reports whether there is a file or directory at a path.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // fileFaults returns what is wrong with the files of the vendors of devices.
