@@ -182,7 +182,7 @@ func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
 		return // the controller of the driver does all of it
 	}
 	err = n.expandVolume(ctx, v)
-	if csi.InUse(err) { // as in kubelet it is no failure of the pod
+	if csi.InUse(err) { // not a failure of the pod, as in kubelet
 		n.log.Info("volume not expanded while it is in use, as its driver wants it", "volume", v.Name, "driver", v.Driver, "err", err)
 		return
 	}

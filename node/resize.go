@@ -148,7 +148,7 @@ type deferral struct {
 	since           time.Time
 }
 
-// before orders resizes that wait for resources as kubelet does: those that ask for nothing more first, then by the priority of the
+// before orders resizes that wait for resources as kubelet does: resizes that ask for nothing more first, then by the priority of the
 // pod, then Guaranteed pods first, then the longest wait first.
 func (d *deferral) before(e *deferral) int {
 	later := func(is bool) int {

@@ -12,7 +12,7 @@ import (
 	"github.com/sampan-io/sampan/internal/upgrade"
 )
 
-// A pipe is a connection that has input, and records the sizes of what is written.
+// A pipe is a connection with input. It records the sizes of the writes.
 type pipe struct {
 	io.Reader
 	sizes  []int
@@ -37,7 +37,7 @@ func (p *halfPipe) CloseWrite() error {
 	return nil
 }
 
-// frames writes what it is given in upper case, and counts the calls of ReadFrom.
+// frames writes in upper case, and counts the calls of ReadFrom.
 type frames struct {
 	to   io.Writer
 	read int
