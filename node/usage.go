@@ -61,7 +61,7 @@ func (n *Node) fileUsage(ctx context.Context, pods []stats.Pod, now time.Time) m
 func (n *Node) measureFiles(ctx context.Context, pod *corev1.Pod, now time.Time) *stats.Files {
 	f := &stats.Files{Logs: map[string]*statsapi.FsStats{}}
 	fs := stats.OfFileSystem(n.opts.RootDir, now)
-	if n.opts.RootDir != "" && *n.config().LocalStorageCapacityIsolation {
+	if n.files.mounted(pod.UID) && *n.config().LocalStorageCapacityIsolation {
 		for i := range pod.Spec.Volumes {
 			v := &pod.Spec.Volumes[i]
 			if isHosted(v) {
