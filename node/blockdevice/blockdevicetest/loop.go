@@ -4,6 +4,7 @@
 package blockdevicetest
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -31,13 +32,13 @@ func New(t testing.TB) (device, file string) {
 		t.Fatal(err)
 	}
 	// Its output is the name of the device.
-	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("losetup: %v: %s", err, out)
 	}
 	device = strings.TrimSpace(string(out))
 	t.Cleanup(func() {
-		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "losetup", "--detach", device).CombinedOutput(); err != nil {
 			t.Errorf("losetup --detach %s: %v: %s", device, err, out)
 		}
 	})
