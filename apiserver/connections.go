@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -136,6 +137,14 @@ func (c *connection) Close() error {
 		}
 	}
 	return c.Conn.Close()
+}
+
+// CloseWrite ends what the server sends, without an alert of TLS.
+func (c *connection) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return http.ErrNotSupported
 }
 
 // A connection may be read mostReads times within readWindow without a request, and without earnedBytes of a body or an

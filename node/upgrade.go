@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/sampan-io/sampan/internal/inprocess"
+	"github.com/sampan-io/sampan/internal/lingering"
 	"github.com/sampan-io/sampan/internal/upgrade"
 )
 
@@ -43,7 +44,7 @@ func (n *Node) pass(w http.ResponseWriter, r *http.Request, to *url.URL) {
 		},
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
 	}
-	proxy.ServeHTTP(w, r)
+	proxy.ServeHTTP(lingering.Response(r.Context(), w, streamIdleLimit), r)
 }
 
 // handOver answers with an upgrade, and has the API server use the connection to the runtime from then on. It returns when the API server

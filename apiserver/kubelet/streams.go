@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/sampan-io/sampan/internal/lingering"
 )
 
 // idleLimit is how long a stream may be idle: upstream's streamingConnectionIdleTimeout.
@@ -56,6 +58,7 @@ func (c *Client) ServeAttach(w http.ResponseWriter, r *http.Request, pod *corev1
 }
 
 func (c *Client) serveContainer(w http.ResponseWriter, r *http.Request, pod *corev1.Pod, verb string, s streams, query url.Values) {
+	w = lingering.Response(r.Context(), w, idleLimit)
 	container, err := pickContainer(r.URL.Query().Get("container"), pod)
 	if err != nil {
 		refuse(w, err)
@@ -81,6 +84,7 @@ func (c *Client) serveContainer(w http.ResponseWriter, r *http.Request, pod *cor
 // of the pod. Clients of the oldest WebSocket protocols name the ports in the query, as in PodPortForwardOptions. It returns when the
 // connection has ended.
 func (c *Client) ServePortForward(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
+	w = lingering.Response(r.Context(), w, idleLimit)
 	query := url.Values{}
 	ports, err := portsOf(r.URL.Query()["ports"])
 	if err != nil {

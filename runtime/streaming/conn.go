@@ -5,12 +5,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"strings"
 
+	"github.com/sampan-io/sampan/internal/lingering"
 	"github.com/sampan-io/sampan/internal/spdyframes"
 )
 
@@ -28,14 +30,16 @@ func (l *watchingListener) Accept() (net.Conn, error) {
 // A conn is a connection of a client. Both protocols read from it all the time, so its end is noticed.
 type conn struct {
 	net.Conn
-	end func() // cancels the context; set by watch, before the connection is used
+	end    func()       // cancels the context
+	linger func() error // closes the connection when the client has got everything, or when the context is cancelled
 }
 
 // watch returns a context that is cancelled with this cause when the connection ends (S2). When it is cancelled for
-// another reason, it closes the connection.
+// another reason, it closes the connection. It must be called before the connection is used.
 func (c *conn) watch(ctx context.Context, gone error) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.end = func() { cancel(gone) }
+	c.linger = func() error { return lingering.Close(ctx, c.Conn, idleTimeout) }
 	context.AfterFunc(ctx, func() { _ = c.Conn.Close() })
 	return ctx
 }
@@ -54,42 +58,54 @@ func (c *conn) Close() error {
 	return err
 }
 
-// framing returns the response for a request that may ask for SPDY. The connection that is then taken out of the response reads
-// and writes whole frames at once, if it can.
-func framing(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
-	if !strings.HasPrefix(strings.ToUpper(r.Header.Get("Upgrade")), "SPDY/") {
-		return w
-	}
-	return framedResponse{w}
+// taking returns a response for a request. If the connection is taken out of the response, it reads and writes whole frames of SPDY at
+// once, and is not closed before its client has got everything.
+func taking(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	return &response{w, strings.HasPrefix(strings.ToUpper(r.Header.Get("Upgrade")), "SPDY/")}
 }
 
-type framedResponse struct{ http.ResponseWriter }
+type response struct {
+	http.ResponseWriter
+	spdy bool
+}
 
 // readBuffer has room for a frame as clients of Kubernetes send it, which is 32 KiB of content.
 const readBuffer = 64 << 10
 
 // Hijack implements [http.Hijacker].
-func (f framedResponse) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	taken, buffers, err := http.NewResponseController(f.ResponseWriter).Hijack()
+func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	hijacked, buffers, err := http.NewResponseController(r.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
+	}
+	c, ok := hijacked.(*conn)
+	if !ok {
+		return nil, nil, fmt.Errorf("a connection of the server is a %T", hijacked)
 	}
 	early, err := buffers.Peek(buffers.Reader.Buffered())
 	if err != nil {
 		return nil, nil, err
 	}
-	out := io.Writer(taken)
-	if c, ok := taken.(*conn); ok {
-		out = c.Conn
+	in := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), c), readBuffer)
+	t := &taken{conn: c, out: c.Conn}
+	if r.spdy {
+		t.out = spdyframes.NewWriter(c.Conn)
+		return t, bufio.NewReadWriter(in, buffers.Writer), nil
 	}
-	in := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), taken), readBuffer)
-	return &framed{taken, spdyframes.NewWriter(out)}, bufio.NewReadWriter(in, buffers.Writer), nil
+	return t, buffers, nil
 }
 
-// A framed is a connection to which only frames are written.
-type framed struct {
-	net.Conn
-	frames *spdyframes.Writer
+// A taken is a connection that was taken out of a response.
+type taken struct {
+	*conn
+	out io.Writer
 }
 
-func (f *framed) Write(p []byte) (int, error) { return f.frames.Write(p) }
+func (t *taken) Write(p []byte) (int, error) { return t.out.Write(p) }
+
+// Close returns when the client has closed the connection, too.
+func (t *taken) Close() error {
+	err := t.linger()
+	t.end()
+	return err
+}

@@ -215,7 +215,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodPost:
 		http.Error(w, "the method must be GET or POST", http.StatusMethodNotAllowed)
 	default:
-		t.serve(framing(w, r), r)
+		t.serve(taking(w, r), r)
 	}
 }
 
