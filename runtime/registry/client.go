@@ -182,7 +182,7 @@ func (r *Repository) connect(ctx context.Context, e *endpoint) (*http.Client, st
 		return nil, "", err
 	}
 	spoken := &observer{inner: transport.NewUserAgent(e.wire, r.client.opts.UserAgent), address: e.host.address}
-	authenticated, err := transport.NewWithContext(ctx, reg, auth, spoken, []string{"repository:" + r.path + ":pull"})
+	authenticated, err := transport.NewWithContext(ctx, reg, auth, spoken, []string{"repository:" + e.host.repository(r.path) + ":pull"})
 	if err != nil {
 		return nil, "", cmp.Or(spoken.failure(), err)
 	}
@@ -260,7 +260,7 @@ func (r *Repository) get(ctx context.Context, e *endpoint, kind, what string, he
 	if err != nil {
 		return nil, r.explain(e, err)
 	}
-	u := url.URL{Scheme: scheme, Host: e.host.address, Path: e.host.path + "/" + r.path + "/" + kind + "/" + what}
+	u := url.URL{Scheme: scheme, Host: e.host.address, Path: e.host.path + "/" + e.host.repository(r.path) + "/" + kind + "/" + what}
 	if e.host.mirror {
 		u.RawQuery = url.Values{"ns": {r.registry}}.Encode() // as containerd does, for mirrors of several registries
 	}

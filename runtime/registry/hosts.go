@@ -15,6 +15,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +40,23 @@ type host struct {
 	skipVerify bool
 	header     http.Header
 	dial       time.Duration // 0 means dialTimeout
+	rewrites   []rewrite     // in the order of the file; the first one that matches counts
+}
+
+// A rewrite changes the names of repositories that match a pattern. In the new name, $1 is the first group of the pattern.
+type rewrite struct {
+	pattern *regexp.Regexp
+	name    string
+}
+
+// repository returns the name that a repository of the registry has at the host.
+func (h *host) repository(name string) string {
+	for _, r := range h.rewrites {
+		if r.pattern.MatchString(name) {
+			return r.pattern.ReplaceAllString(name, r.name)
+		}
+	}
+	return name
 }
 
 // hostEntry is a host in hosts.toml, in containerd's format.
@@ -49,6 +68,8 @@ type hostEntry struct {
 	Header       map[string]any `toml:"header"` // strings or lists of strings
 	OverridePath bool           `toml:"override_path"`
 	DialTimeout  string         `toml:"dial_timeout"`
+
+	Rewrite map[string]string `toml:"rewrite"` // by pattern, as in the containerd of K3s
 }
 
 // hosts returns where to read images of a registry, in the order in which to try. It reads the first directory for this
@@ -162,19 +183,24 @@ func parse(text, dir, registry string) ([]host, error) {
 		return nil, err
 	}
 	var list []host
+	seen := map[string]bool{}
 	for _, key := range meta.Keys() { // in the order of the file
-		const depth = 2 // host.NAME
-		if len(key) != depth || key[0] != "host" {
+		const depth = 2 // host.NAME, which may have only tables of its own
+		if len(key) < depth || key[0] != "host" || seen[key[1]] {
 			continue
 		}
+		seen[key[1]], key = true, key[:depth]
 		h, err := fromURL(key[1], file.Host[key[1]], dir)
 		if err != nil {
 			return nil, fmt.Errorf("host %q: %w", key[1], err)
 		}
 		h.mirror = true
+		if h.rewrites, err = rewrites(meta.Keys(), key, file.Host[key[1]].Rewrite); err != nil {
+			return nil, fmt.Errorf("host %q: %w", key[1], err)
+		}
 		list = append(list, h)
 	}
-	if file.Server == "" && len(list) > 0 && own.Capabilities == nil && own.CA == nil && own.Client == nil && !own.SkipVerify && own.Header == nil {
+	if file.Server == "" && len(list) > 0 && own.Capabilities == nil && own.CA == nil && own.Client == nil && !own.SkipVerify && own.Header == nil && own.Rewrite == nil {
 		return append(list, standard(registry)), nil
 	}
 	std := standard(registry)
@@ -182,6 +208,9 @@ func parse(text, dir, registry string) ([]host, error) {
 	h, err := fromURL(server, own, dir)
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
+	}
+	if h.rewrites, err = rewrites(meta.Keys(), nil, own.Rewrite); err != nil {
+		return nil, err
 	}
 	if file.Server == "" {
 		h.fallback = std.fallback
@@ -237,6 +266,24 @@ func fromURL(text string, e hostEntry, dir string) (host, error) {
 	}
 	h.client, err = pairs(e.Client, dir)
 	return h, err
+}
+
+// rewrites returns the entries of the table rewrite below a key, in the order of the file.
+func rewrites(keys []toml.Key, below toml.Key, entries map[string]string) ([]rewrite, error) {
+	var list []rewrite
+	table := append(slices.Clone(below), "rewrite")
+	for _, key := range keys {
+		if len(key) != len(table)+1 || !slices.Equal(key[:len(table)], table) {
+			continue
+		}
+		text := key[len(table)]
+		pattern, err := regexp.Compile(text)
+		if err != nil {
+			return nil, fmt.Errorf("rewrite: must have regular expressions as keys, got %q: %w", text, err)
+		}
+		list = append(list, rewrite{pattern, entries[text]})
+	}
+	return list, nil
 }
 
 func below(dir, file string) string {

@@ -465,6 +465,66 @@ func TestMirrorsAreTriedInOrder(t *testing.T) {
 	}
 }
 
+func TestMirrorRewritesNames(t *testing.T) {
+	_, address := serve(t, nil)
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "registry.example", "hosts.toml"), fmt.Sprintf(`server = "http://%s"
+[host."http://%[1]s".rewrite]
+    "^old/(.+)$" = "a/$1"
+    "^old/b$" = "never/used"
+`, address))
+	o := Options{Dirs: []string{dir}}
+	r := repository(t, o, "registry.example/old/b", Credentials{})
+	if _, _, err := r.Manifest(t.Context(), "v1", most); err != nil {
+		t.Error(err)
+	}
+	if got, err := fetch(r); err != nil || !bytes.Equal(got, blob) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	// Without a match the name is the same, and the registry itself has no rewrites.
+	for name, want := range map[string]error{"registry.example/a/b": nil, "registry.example/older/b": ErrNotFound} {
+		if _, _, err := repository(t, o, name, Credentials{}).Manifest(t.Context(), "v1", most); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+}
+
+// A proxy of several registries has their repositories below a path of its own, where often nothing else is.
+func TestMirrorBelowAPath(t *testing.T) {
+	for name, usual := range map[string]int{"open": http.StatusNotFound, "with a password": http.StatusUnauthorized} {
+		t.Run(name, func(t *testing.T) {
+			_, address := serve(t, func(w http.ResponseWriter, r *http.Request) bool {
+				user, _, _ := r.BasicAuth()
+				switch {
+				case usual == http.StatusUnauthorized && user != "me":
+					if r.URL.Path == "/v2/proxy/" {
+						w.WriteHeader(http.StatusNotFound)
+						return true
+					}
+					w.Header().Set("WWW-Authenticate", `Basic realm="r"`)
+					w.WriteHeader(http.StatusUnauthorized)
+					return true
+				case r.URL.Path == "/v2/":
+					w.WriteHeader(usual)
+					return true
+				}
+				r.URL.Path = strings.Replace(r.URL.Path, "/v2/proxy/", "/v2/", 1)
+				return false
+			})
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "registry.example", "hosts.toml"),
+				fmt.Sprintf("server = \"http://%s/v2/proxy\"\noverride_path = true\n", address))
+			r := repository(t, Options{Dirs: []string{dir}}, "registry.example/a/b", Credentials{Username: "me", Password: "x"})
+			if _, _, err := r.Manifest(t.Context(), "v1", most); err != nil {
+				t.Error(err)
+			}
+			if got, err := fetch(r); err != nil || !bytes.Equal(got, blob) {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+		})
+	}
+}
+
 func TestConfigurationIsReadAsContainerdDoes(t *testing.T) {
 	for text, want := range map[string]string{
 		`server = "https://registry.example:5000/prefix"`:                                      "https registry.example:5000 /prefix/v2",
@@ -484,6 +544,7 @@ func TestConfigurationIsReadAsContainerdDoes(t *testing.T) {
 	for text, want := range map[string]string{
 		`server = `: "expected value", `server = "ftp://x"`: "must be a URL", `[host."https://u:p@x"]`: "must be a URL",
 		"[host.\"https://x\"]\ncapabilities = [\"fly\"]": `got "fly"`, "[host.\"https://x\"]\nca = 5": "ca: must be a string",
+		"[host.\"https://x\".rewrite]\n\"(\" = \"a\"": `must have regular expressions as keys, got "("`, "[rewrite]\n\"(\" = \"a\"": "rewrite: must have",
 	} {
 		if _, err := parse(text, "/d", "registry.example"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)

@@ -67,15 +67,16 @@ func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithCancelCause(in.Context())
 	out := in.Clone(ctx)
+	send := w.try
 	if own {
 		for name, values := range w.host.header {
 			out.Header[name] = values
 		}
-		if in.URL.Path == "/v2/" { // the start of the authentication
-			out.URL.Path = w.host.path + "/"
+		if in.URL.Path == "/v2/" {
+			send = w.challenge
 		}
 	}
-	res, err := w.try(out)
+	res, err := send(out)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
@@ -89,6 +90,30 @@ func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 	}
 	res.Body, res.Request = body, in
 	return res, nil
+}
+
+// challenge sends the request with which the authentication begins, to learn what the host wants: to the path of the API that is
+// configured, and if nothing is there, because the path is that of repositories, to the usual one. If that does not exist either,
+// the host is taken for one without authentication. Clients that begin with the request for a manifest, such as containerd, can
+// read all of these hosts.
+func (w *wire) challenge(req *http.Request) (*http.Response, error) {
+	paths := []string{w.host.path + "/"}
+	if usual := "/v2/"; paths[0] != usual {
+		paths = append(paths, usual)
+	}
+	for _, path := range paths {
+		out := req.Clone(req.Context())
+		out.URL.Path = path
+		res, err := w.try(out)
+		if err != nil || res.StatusCode != http.StatusNotFound && res.StatusCode != http.StatusMethodNotAllowed {
+			return res, err
+		}
+		_ = res.Body.Close()
+	}
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{}, Body: http.NoBody, Request: req,
+	}, nil
 }
 
 // try sends a request until it has an answer that does not ask for patience.
