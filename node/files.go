@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -474,17 +475,40 @@ func (f *files) blockDevices(pod *corev1.Pod, c *corev1.Container, config *cri.C
 // imageMount returns the mount of an image, or of a directory or file in it. Images are mounted read-only, and the runtime
 // sees that the path stays in the image.
 func imageMount(id string, vm corev1.VolumeMount, env func(string) (string, bool)) (*cri.Mount, error) {
-	part := vm.SubPath
-	if vm.SubPathExpr != "" {
-		var err error
-		if part, err = crispec.Expand(vm.SubPathExpr, env); err != nil {
-			return nil, fmt.Errorf("subPathExpr of volume %q %w", vm.Name, err)
-		}
-	}
-	if part != "" && !filepath.IsLocal(part) {
-		return nil, fmt.Errorf("subPath %q of volume %q leaves the volume", part, vm.Name)
+	part, err := subPath(vm, env)
+	if err != nil {
+		return nil, err
 	}
 	return &cri.Mount{ContainerPath: vm.MountPath, Image: &cri.ImageSpec{Image: id}, ImageSubPath: part, Readonly: true}, nil
+}
+
+// subPath returns the part of a volume that a container mounts, in a form that cannot leave the volume by its names. It is empty for
+// the whole volume: never because a variable in subPathExpr has no value. The errors are kubelet's.
+func subPath(vm corev1.VolumeMount, env func(string) (string, bool)) (string, error) {
+	part := vm.SubPath
+	if vm.SubPathExpr != "" {
+		missing := map[string]bool{}
+		var err error
+		if part, err = crispec.Expand(vm.SubPathExpr, func(name string) (string, bool) {
+			value, ok := env(name)
+			if value == "" {
+				missing[name] = true
+			}
+			return value, ok
+		}); err != nil {
+			return "", fmt.Errorf("subPathExpr of volume %q %w", vm.Name, err)
+		}
+		if len(missing) > 0 {
+			return "", fmt.Errorf("missing value for %s", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+		}
+	}
+	switch {
+	case filepath.IsAbs(part):
+		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", part)
+	case slices.Contains(strings.Split(part, "/"), ".."):
+		return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", part)
+	}
+	return part, nil
 }
 
 func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index int, vm corev1.VolumeMount, env func(string) (string, bool)) (*cri.Mount, error) {
@@ -522,18 +546,12 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 		}
 		m.Readonly = m.Readonly || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly || v.CSI != nil && v.CSI.ReadOnly != nil && *v.CSI.ReadOnly
 	}
-	part := vm.SubPath
-	if vm.SubPathExpr != "" {
-		var err error
-		if part, err = crispec.Expand(vm.SubPathExpr, env); err != nil {
-			return nil, fmt.Errorf("subPathExpr of volume %q %w", vm.Name, err)
-		}
+	part, err := subPath(vm, env)
+	if err != nil {
+		return nil, err
 	}
 	if part == "" {
 		return m, nil
-	}
-	if !filepath.IsLocal(part) {
-		return nil, fmt.Errorf("subPath %q of volume %q leaves the volume", part, vm.Name)
 	}
 	source, err := volume.Subpath(m.HostPath, part, !readOnly(v))
 	if err != nil {
