@@ -141,8 +141,10 @@ func (f *files) hostPath(path string) string {
 		return path
 	}
 	rest := strings.TrimPrefix(strings.TrimPrefix(clean, pluginregistry.KubeletDir), "/")
-	if below, is := strings.CutPrefix(rest, "device-plugins"); is && f.n.opts.DevicePluginDir != "" && (below == "" || below[0] == '/') {
-		return filepath.Join(f.n.opts.DevicePluginDir, below)
+	for name, dir := range map[string]string{"device-plugins": f.n.opts.DevicePluginDir, "seccomp": f.n.opts.Seccomp.Root} {
+		if below, is := strings.CutPrefix(rest, name); is && dir != "" && (below == "" || below[0] == '/') {
+			return filepath.Join(dir, below)
+		}
 	}
 	return filepath.Join(f.root, rest)
 }

@@ -4,6 +4,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/csi"
 )
 
 func TestOnlyBlockDevicesAreVolumesOfModeBlock(t *testing.T) {
@@ -15,6 +18,18 @@ func TestOnlyBlockDevicesAreVolumesOfModeBlock(t *testing.T) {
 	} {
 		if err := findDevice(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+}
+
+func TestKubeletDirectoryIsTheAgentsOwn(t *testing.T) {
+	f := &files{n: &Node{opts: Options{DevicePluginDir: "/d/device-plugins", Seccomp: crispec.Seccomp{Root: "/d/seccomp"}}, csi: &csi.Manager{}}, root: "/d/pods"}
+	for path, want := range map[string]string{
+		"/var/lib/kubelet": "/d/pods", "/var/lib/kubelet/plugins/x": "/d/pods/plugins/x", "/var/lib/kubeletx": "/var/lib/kubeletx",
+		"/var/lib/kubelet/device-plugins/": "/d/device-plugins", "/var/lib/kubelet/seccomp/operator": "/d/seccomp/operator", "/var/lib/kubelet/seccomp2": "/d/pods/seccomp2",
+	} {
+		if got := f.hostPath(path); got != want {
+			t.Errorf("%s is %s, want %s", path, got, want)
 		}
 	}
 }
