@@ -298,6 +298,10 @@ func TestCrashingContainerBacksOff(t *testing.T) {
 		if n := r.events()[2].Count; n != 3 {
 			t.Errorf("Started is counted %d times, want 3", n)
 		}
+		// The first restart does not wait.
+		if n := r.events()[3].Count; n != 1 {
+			t.Errorf("BackOff is counted %d times, want 1", n)
+		}
 	})
 }
 

@@ -99,6 +99,9 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 // If bounded is true, f waits for its turn among the pods that start.
 func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(ctx context.Context) func()) {
 	op := &operation{end: now.Add(a.Grace)}
+	if a.Verb == lifecycle.Start {
+		op.starts = a.Container
+	}
 	w.busy[a.Key()] = op
 	started := make(chan struct{})
 	ok := w.ops.Go(func(ctx context.Context) {

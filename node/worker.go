@@ -90,6 +90,7 @@ type observed struct {
 type operation struct {
 	cancel context.CancelFunc
 	end    time.Time // of the grace, for stops
+	starts string    // name of the container, for starts of one
 }
 
 func newWorker(n *Node, pod *corev1.Pod) *worker {
@@ -396,7 +397,11 @@ func (w *worker) step(now time.Time) time.Time {
 		}
 		w.perform(a, now)
 	}
+	start := w.busy[lifecycle.Action{Verb: lifecycle.Start}.Key()]
 	for name, h := range d.Held {
+		if start != nil && start.starts == name {
+			continue // the back-off is already the one after that start
+		}
 		if !w.held[name].Equal(h.Until) {
 			w.held[name] = h.Until
 			w.containerEvent(name, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", name, w.key.Name, w.key.Namespace, w.uid)
