@@ -160,6 +160,7 @@ func (n *Node) statsSummary(w http.ResponseWriter, r *http.Request) {
 		answer(w, err)
 		return
 	}
+	n.rates.Fill(summary)
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(summary)
 }

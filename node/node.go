@@ -35,6 +35,7 @@ import (
 	"github.com/sampan-io/sampan/node/podcgroup"
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/node/shutdown"
+	"github.com/sampan-io/sampan/node/stats"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -252,6 +253,7 @@ type Node struct {
 	streams    *streamTransport // to those of the runtime
 	metrics    *metrics
 	volumeUse  usage // of volumes and logs
+	rates      stats.Rates
 
 	ready     chan struct{} // closed when the Node object is there and Ready
 	listening chan struct{} // closed when the agent receives the runtime's events
