@@ -365,10 +365,15 @@ func (w *worker) restarting(name string, attempt int32, now time.Time) {
 					ended = d.FinishedAt
 				}
 			}
-			w.view.Memory.Restarts[name] = w.view.Memory.Restarts[name].Next(ended, now).For(attempt)
+			w.view.Memory.Restarts[name] = w.view.Memory.Restarts[name].Next(ended, now, w.n.restartPauses()).For(attempt)
 			return
 		}
 	}
+}
+
+// restartPauses returns the pauses between restarts of a container.
+func (n *Node) restartPauses() lifecycle.Pauses {
+	return lifecycle.UpTo(n.config().CrashLoopBackOff.MaxContainerRestartPeriod.Duration)
 }
 
 // startError is why a container could not be started, in the words of its
@@ -446,7 +451,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 				f.Retry = now // the back-off of ended containers holds it
 			}
 			if fail.pulled != "" {
-				b := w.pulls[fail.pulled].Next(now, now)
+				b := w.pulls[fail.pulled].Next(now, now, lifecycle.UpTo(lifecycle.LongestPause))
 				w.pulls[fail.pulled] = b
 				f.Retry, f.LaterReason, f.LaterMessage = now.Add(b.Pause), fail.laterReason, fail.laterMessage
 				w.containerEvent(name, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", fail.pulled)

@@ -311,7 +311,7 @@ func (w *worker) look(ctx context.Context) {
 		for _, c := range s.containers {
 			if c.Attempt >= newest[c.Name] {
 				newest[c.Name] = c.Attempt
-				w.view.Memory.Restarts[c.Name] = lifecycle.Recalled(c)
+				w.view.Memory.Restarts[c.Name] = lifecycle.Recalled(c, w.n.restartPauses())
 			}
 		}
 	}

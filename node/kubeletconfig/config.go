@@ -96,6 +96,11 @@ func (c *Config) warn() {
 		}
 		c.Warnings = append(c.Warnings, fmt.Sprintf("the field %s has no effect on this node", name))
 	}
+	for _, signal := range slices.Sorted(maps.Keys(c.EvictionSoftGracePeriod)) {
+		if _, is := c.EvictionSoft[signal]; !is {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("the value %s of evictionSoftGracePeriod has no effect without one in evictionSoft", signal))
+		}
+	}
 	for _, value := range c.EnforceNodeAllocatable {
 		if value != enforcePods && value != enforceNothing {
 			c.Warnings = append(c.Warnings, fmt.Sprintf("the value %s of enforceNodeAllocatable has no effect on this node", value))
@@ -119,8 +124,8 @@ func asMap(k *kubelet.KubeletConfiguration) map[string]any {
 // its default value, and with another one it causes a warning.
 func Effective() []string {
 	all := strings.Fields(`
-		allowedUnsafeSysctls clusterDNS clusterDomain containerLogMaxFiles containerLogMaxSize cgroupDriver containerLogMonitorInterval
-		enableProfilingHandler enableSystemLogHandler evictionHard evictionMaxPodGracePeriod evictionMinimumReclaim evictionPressureTransitionPeriod
+		allowedUnsafeSysctls clusterDNS clusterDomain containerLogMaxFiles containerLogMaxSize cgroupDriver containerLogMonitorInterval crashLoopBackOff
+		enableProfilingHandler enableSystemLogHandler evictionHard evictionMaxPodGracePeriod evictionMinimumReclaim evictionPressureTransitionPeriod mergeDefaultEvictionSettings
 		enforceNodeAllocatable evictionSoft evictionSoftGracePeriod failSwapOn memoryReservationPolicy memorySwap memoryThrottlingFactor podLogsDir podPidsLimit healthzBindAddress healthzPort imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
 		imagePullCredentialsVerificationPolicy kubeReserved maxParallelImagePulls maxPods preloadedImagesVerificationAllowlist
 		seccompDefault serializeImagePulls singleProcessOOMKill staticPodPath

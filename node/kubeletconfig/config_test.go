@@ -25,6 +25,7 @@ func TestFaultsNameTheField(t *testing.T) {
 		{"evictionHard:\n  memory.available: 120%", "must be 0% to 100%"},
 		{"evictionHard:\n  memory.free: 1Gi", "must be one of memory.available"},
 		{"evictionSoft:\n  memory.available: 1Gi", "evictionSoftGracePeriod.memory.available"},
+		{"evictionSoftGracePeriod:\n  memory.free: 1m", `k.yaml: line 4 column 3: evictionSoftGracePeriod.memory.free: "memory.free": must be one of memory.available`},
 		{"imageGCHighThresholdPercent: 70", "imageGCLowThresholdPercent: 80: must be < imageGCHighThresholdPercent, which is 70"},
 		{"serializeImagePulls: true\nmaxParallelImagePulls: 3", "k.yaml: line 4 column 1: maxParallelImagePulls: 3: must be 1 if serializeImagePulls is true"},
 		{"containerLogMaxSize: big", "containerLogMaxSize: \"big\": must be a size > 0, such as 10Mi"},
@@ -61,11 +62,14 @@ func TestFaultsNameTheField(t *testing.T) {
 
 func TestFieldsWithoutEffectAreWarned(t *testing.T) {
 	c, err := kubeletconfig.Parse("k.yaml", []byte(head+"maxPods: 50\ncpuManagerPolicy: static\nhairpinMode: promiscuous-bridge\nclusterDNS: [10.0.0.10]\n"+
-		"enforceNodeAllocatable: [pods, kube-reserved]\nmemoryThrottlingFactor: 0.9\nsingleProcessOOMKill: true\n"))
+		"enforceNodeAllocatable: [pods, kube-reserved]\nmergeDefaultEvictionSettings: true\ncrashLoopBackOff: {maxContainerRestartPeriod: 20s}\nevictionSoftGracePeriod: {pid.available: 1m}\nmemoryThrottlingFactor: 0.9\nsingleProcessOOMKill: true\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"the field cpuManagerPolicy has no effect on this node", "the value kube-reserved of enforceNodeAllocatable has no effect on this node"}, c.Warnings); diff != "" {
+	if diff := cmp.Diff([]string{
+		"the field cpuManagerPolicy has no effect on this node",
+		"the value pid.available of evictionSoftGracePeriod has no effect without one in evictionSoft", "the value kube-reserved of enforceNodeAllocatable has no effect on this node",
+	}, c.Warnings); diff != "" {
 		t.Error(diff)
 	}
 	if !c.Has("maxPods") || c.Has("maxOpenFiles") || c.MaxPods != 50 || *c.ImageGCHighThresholdPercent != 85 {

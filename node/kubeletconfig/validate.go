@@ -242,6 +242,9 @@ func (c *Config) checkEviction(f *faults) {
 			f.add("evictionSoftGracePeriod."+signal, c.EvictionSoftGracePeriod[signal], "must be a duration >= 0s for each signal of evictionSoft")
 		}
 	}
+	for _, signal := range slices.Sorted(maps.Keys(c.EvictionSoftGracePeriod)) {
+		f.oneOf("evictionSoftGracePeriod."+signal, signal, signals...)
+	}
 	f.duration("evictionPressureTransitionPeriod", c.EvictionPressureTransitionPeriod.Duration, 0)
 	f.atLeast("evictionMaxPodGracePeriod", int64(c.EvictionMaxPodGracePeriod), 0)
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // The pauses between restarts of a container and between pulls of an image, as
-// the Kubernetes documentation gives them.
+// the Kubernetes documentation gives them. The configuration of the node may have a
+// shorter longest one for containers.
 const (
 	FirstPause   = 10 * time.Second
 	LongestPause = 5 * time.Minute
@@ -17,6 +18,14 @@ const (
 	// as the first.
 	ResetAfter = 10 * time.Minute
 )
+
+// Pauses are the first and the longest pause of a back-off.
+type Pauses struct{ First, Longest time.Duration }
+
+// UpTo returns the pauses of Kubernetes with another longest one, which may be shorter than their first one.
+func UpTo(longest time.Duration) Pauses {
+	return Pauses{First: min(FirstPause, longest), Longest: longest}
+}
 
 // A Backoff is a growing pause. The zero Backoff means no pause at all.
 type Backoff struct {
@@ -44,20 +53,20 @@ func (b Backoff) Until(event time.Time) time.Time {
 }
 
 // Next returns the back-off after one more try, made now because of an event.
-func (b Backoff) Next(event, now time.Time) Backoff {
+func (b Backoff) Next(event, now time.Time, p Pauses) Backoff {
 	if b.Pause == 0 || event.Sub(b.At) > ResetAfter {
-		return Backoff{Pause: FirstPause, At: now}
+		return Backoff{Pause: p.First, At: now}
 	}
-	return Backoff{Pause: min(2*b.Pause, LongestPause), At: now}
+	return Backoff{Pause: min(2*b.Pause, p.Longest), At: now}
 }
 
 // Recalled returns the back-off of a container of which nothing is known but its
 // latest attempt: as if all attempts before had ended quickly.
-func Recalled(c Container) Backoff {
+func Recalled(c Container, p Pauses) Backoff {
 	if c.Attempt == 0 {
 		return Backoff{}
 	}
-	return Backoff{Pause: min(FirstPause<<min(c.Attempt-1, 10), LongestPause), At: c.CreatedAt, Attempt: c.Attempt}
+	return Backoff{Pause: min(p.First<<min(c.Attempt-1, 10), p.Longest), At: c.CreatedAt, Attempt: c.Attempt}
 }
 
 // Hash returns a hash of the fields of a container that require a restart when they
