@@ -134,7 +134,7 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.StringVar((*string)(&s.RequestLog), "request-log", "", "requests that the API server logs: none, errors, writes or all (default none)")
 	f.StringVar(&s.ClusterDomain, "cluster-domain", "", "DNS domain of the cluster (default cluster.local)")
 	f.StringVar(&s.DNSListen, "cluster-dns-listen", "", "listen address of cluster DNS, or none (default: the address of the pods' bridge; none with simulated nodes)")
-	f.StringVar(&s.StaticPodPath, "static-pod-path", "", "directory with manifests of pods that the node runs without the API server")
+	f.Var(pathFlag{to: &s.StaticPodPath, none: local.NoStaticPodPath}, "static-pod-path", "directory with manifests of pods that the node runs without the API server; \"none\" means none again")
 	f.StringVar(&s.DNSUpstream, "cluster-dns-upstream", "", "comma-separated name servers for names outside the cluster, or none (default: those of this host)")
 	for _, flag := range local.AllServerFlags() {
 		f.VarPF(serverFlag{flag, &s.Server}, flag.Name, "", flag.Usage).NoOptDefVal = flag.Alone()

@@ -594,6 +594,10 @@ func TestContainerRuntimeIsKeptAndTakenBack(t *testing.T) {
 		return s
 	}
 	for _, step := range []struct{ asked, want string }{{endpoint, endpoint}, {"", endpoint}, {NoRuntimeEndpoint, ""}, {"", ""}} {
+		static := strings.TrimPrefix(step.asked, "unix://")
+		if s := settle(Settings{StaticPodPath: static}); s.StaticPodPath != strings.TrimPrefix(step.want, "unix://") {
+			t.Errorf("asked for static pods in %q: %q", static, s.StaticPodPath)
+		}
 		if s := settle(Settings{RuntimeEndpoint: step.asked, KubeletConfig: step.asked}); s.RuntimeEndpoint != step.want || s.KubeletConfig != step.want {
 			t.Errorf("asked for %q: %q and %q, want %q", step.asked, s.RuntimeEndpoint, s.KubeletConfig, step.want)
 		}

@@ -38,8 +38,8 @@ func TestNodeIsStartedAgain(t *testing.T) {
 
 // TestFirstSettingsHaveNothingToTakeBack checks that the words that remove a stored setting mean the default at first.
 func TestFirstSettingsHaveNothingToTakeBack(t *testing.T) {
-	none := local.Settings{RuntimeEndpoint: local.NoRuntimeEndpoint, CNIConfDir: local.NoCNI, KubeletConfig: local.NoKubeletConfig}
-	if s, err := none.First(); err != nil || s.RuntimeEndpoint+s.CNIConfDir+s.KubeletConfig != "" {
+	none := local.Settings{RuntimeEndpoint: local.NoRuntimeEndpoint, CNIConfDir: local.NoCNI, KubeletConfig: local.NoKubeletConfig, StaticPodPath: local.NoStaticPodPath}
+	if s, err := none.First(); err != nil || s.RuntimeEndpoint+s.CNIConfDir+s.KubeletConfig+s.StaticPodPath != "" {
 		t.Errorf("%+v, %v", s, err)
 	}
 	asked := local.Settings{RuntimeEndpoint: "unix:///run/c.sock", KubeletConfig: "/etc/kubelet.yaml"}

@@ -97,6 +97,7 @@ type Settings struct {
 	ProxyMode ProxyMode `json:"proxyMode,omitempty"`
 
 	// StaticPodPath is a directory with manifests of pods that the real node runs without the API server; "" means none.
+	// NoStaticPodPath removes a stored path.
 	StaticPodPath string `json:"staticPodPath,omitempty"`
 	// EventTTL is how long Events are kept after their last write; 0 means an hour.
 	EventTTL Duration `json:"eventTTL,omitempty"`
@@ -204,6 +205,9 @@ const (
 	NoCNI            = "none"
 	DefaultCNIBinDir = "/opt/cni/bin"
 )
+
+// NoStaticPodPath is the StaticPodPath that takes an earlier one back.
+const NoStaticPodPath = "none"
 
 // NoKubeletConfig is the KubeletConfig that takes an earlier one back.
 const NoKubeletConfig = "none"
@@ -416,7 +420,7 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	s.DNSListen, s.DNSUpstream = cmp.Or(asked.DNSListen, s.DNSListen), cmp.Or(asked.DNSUpstream, s.DNSUpstream)
 	s.ProxyMode = cmp.Or(asked.ProxyMode, s.ProxyMode)
 	s.EventTTL = cmp.Or(asked.EventTTL, s.EventTTL)
-	s.StaticPodPath = cmp.Or(asked.StaticPodPath, s.StaticPodPath)
+	s.StaticPodPath = kept(s.StaticPodPath, asked.StaticPodPath, NoStaticPodPath)
 	s.Server = s.Server.with(asked.Server)
 	s.Authentication = s.Authentication.with(asked.Authentication)
 	s.Images = s.Images.with(asked.Images)
@@ -442,6 +446,7 @@ func (s Settings) First() (_ Settings, err error) {
 	s.RuntimeEndpoint = kept("", s.RuntimeEndpoint, NoRuntimeEndpoint)
 	s.CNIConfDir = kept("", s.CNIConfDir, NoCNI)
 	s.KubeletConfig = kept("", s.KubeletConfig, NoKubeletConfig)
+	s.StaticPodPath = kept("", s.StaticPodPath, NoStaticPodPath)
 	s.Images, err = s.Images.Settled()
 	return s, err
 }
@@ -509,7 +514,7 @@ func (p Profile) Differ(asked Settings) error {
 	case wanted.RequestLog.Effective() != now.RequestLog.Effective():
 		return refuse("--request-log", cmp.Or(now.RequestLog, "none"), wanted.RequestLog)
 	case wanted.StaticPodPath != now.StaticPodPath:
-		return refuse("--static-pod-path", cmp.Or(now.StaticPodPath, "none"), wanted.StaticPodPath)
+		return refuse("--static-pod-path", cmp.Or(now.StaticPodPath, NoStaticPodPath), cmp.Or(wanted.StaticPodPath, NoStaticPodPath))
 	case wanted.EventTTL != now.EventTTL:
 		return refuse("--event-ttl", cmp.Or(now.EventTTL, DefaultEventTTL), wanted.EventTTL)
 	case wanted.Images != now.Images:
@@ -552,7 +557,7 @@ func (s Settings) check() error {
 	if err := s.Controllers.check(); err != nil {
 		errs = append(errs, err)
 	}
-	if s.StaticPodPath != "" && !filepath.IsAbs(s.StaticPodPath) {
+	if s.StaticPodPath != "" && s.StaticPodPath != NoStaticPodPath && !filepath.IsAbs(s.StaticPodPath) {
 		errs = append(errs, fmt.Errorf("--static-pod-path: must be an absolute path, got %q", s.StaticPodPath))
 	}
 	if s.EventTTL != 0 && s.EventTTL < Duration(time.Second) {
