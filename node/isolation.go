@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -44,6 +45,14 @@ func (n *Node) openIsolation(ctx context.Context) error {
 		return nil
 	}
 	root := podcgroup.Find(n.opts.CgroupRoot)
+	if n.opts.Owner != "" && root == "" {
+		root = filepath.Join("/", n.opts.CgroupRoot) // the runtime of others has no cgroup of this name before its first pod
+	}
+	if n.opts.Owner != "" && n.driver == cri.CgroupDriver_SYSTEMD {
+		n.openSwap("/")
+		n.log.Warn("the container runtime uses systemd's cgroup driver: it limits each container, and nothing limits pods as a whole")
+		return nil
+	}
 	n.openSwap(cmp.Or(root, "/"))
 	if root == "" {
 		n.log.Warn("the runtime has no cgroup of this name: it limits each container, and nothing limits pods as a whole", "cgroup", n.opts.CgroupRoot)

@@ -350,6 +350,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.machine, err = inspect(n.opts, version); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
+	n.configure(ctx)
 	if err := errors.Join(n.checkSwap(), n.files.open(), n.openIsolation(ctx)); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
@@ -359,7 +360,6 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.openDrivers(); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
-	n.configure(ctx)
 	if n.opts.LogLinks != "" {
 		n.unlinkBelow(n.opts.LogDir, "") // of pods that ended without this agent
 	}

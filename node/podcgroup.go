@@ -69,8 +69,8 @@ func removeCgroups(root string) {
 
 // setDriver remembers which cgroup driver the runtime uses.
 func (n *Node) setDriver(ctx context.Context, rt configurable) error {
-	if n.config().CgroupDriver == "systemd" {
-		n.driver = cri.CgroupDriver_SYSTEMD
+	if n.config().CgroupDriver != "systemd" {
+		n.driver = cri.CgroupDriver_CGROUPFS // not the zero value
 	}
 	settings, err := rt.RuntimeConfig(ctx)
 	if err == nil {

@@ -53,7 +53,7 @@ func (a amount) files() map[string]string {
 	return map[string]string{"memory.min": strconv.FormatInt(a.min, 10), "memory.low": strconv.FormatInt(a.low, 10)}
 }
 
-// Open makes the cgroups above those of pods, below the cgroup at the path root, which must exist. Node is what the pods
+// Open makes the cgroups above those of pods, below the cgroup at the path root, which it makes if it does not exist. Node is what the pods
 // of the node may use together; pids is how many processes and threads each of them may have, and 0 or less means no limit.
 func Open(root string, node *cri.LinuxContainerResources, pids int64) (*Tree, error) {
 	t := newTree(root, Unified(), set, remove)
