@@ -581,6 +581,7 @@ func TestAnImportThatWasCutOffIsForgotten(t *testing.T) {
 func TestNormalize(t *testing.T) {
 	for in, want := range map[string]string{
 		"web": "docker.io/library/web:latest", "team/web:v1": "docker.io/team/web:v1", "sampan.local/demo:v1": "sampan.local/demo:v1",
+		"docker.io/web": "docker.io/library/web:latest", "index.docker.io/web:v1": "docker.io/library/web:v1", "docker.io/team/web": "docker.io/team/web:latest",
 		"localhost/web": "localhost/web:latest", "host:5000/a/b": "host:5000/a/b:latest",
 		"web@sha256:" + strings.Repeat("a", 64):    "docker.io/library/web@sha256:" + strings.Repeat("a", 64),
 		"web:v1@sha256:" + strings.Repeat("a", 64): "docker.io/library/web@sha256:" + strings.Repeat("a", 64),

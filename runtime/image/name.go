@@ -6,7 +6,7 @@ import (
 )
 
 // Normalize completes an image's name as Docker made it custom: "web" means
-// "docker.io/library/web:latest". A name with a digest keeps it and gets no tag.
+// "docker.io/library/web:latest", as "docker.io/web" does. A name with a digest keeps it and gets no tag.
 func Normalize(name string) (string, error) {
 	bad := func(why string) (string, error) {
 		return "", fmt.Errorf("image name %q %s; want something like registry.example/team/web:v1", name, why)
@@ -28,9 +28,12 @@ func Normalize(name string) (string, error) {
 	domain, path, hasDomain := strings.Cut(rest, "/")
 	if !hasDomain || !strings.ContainsAny(domain, ".:") && domain != "localhost" {
 		domain, path = "docker.io", rest
-		if !hasDomain {
-			path = "library/" + rest
-		}
+	}
+	if domain == "index.docker.io" {
+		domain = "docker.io"
+	}
+	if domain == "docker.io" && !strings.Contains(path, "/") {
+		path = "library/" + path
 	}
 	for part := range strings.SplitSeq(path, "/") {
 		if !validPart(part) {
