@@ -40,6 +40,7 @@ func (n *Node) openIsolation(ctx context.Context) error {
 	}
 	n.appArmor = appArmorEnabled()
 	n.openMemoryQoS()
+	n.machine.noQuota = !*n.config().CPUCFSQuota
 	if n.opts.CgroupRoot == "" {
 		n.openSwap("/")
 		return nil

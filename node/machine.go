@@ -26,6 +26,7 @@ type machine struct {
 	qos         crispec.MemoryQoS
 	info        corev1.NodeSystemInfo
 	swap        crispec.Swap
+	noQuota     bool // limits of CPU are not enforced
 }
 
 // inspect returns the machine that this process runs on.
@@ -99,7 +100,7 @@ func statfs(dir string, fs *unix.Statfs_t) error {
 }
 
 func (m machine) spec() crispec.Capacity {
-	return crispec.Capacity{MilliCPU: m.capacity.Cpu().MilliValue(), Memory: m.capacity.Memory().Value(), Swap: m.swap, QoS: m.qos}
+	return crispec.Capacity{MilliCPU: m.capacity.Cpu().MilliValue(), Memory: m.capacity.Memory().Value(), Swap: m.swap, QoS: m.qos, NoQuota: m.noQuota}
 }
 
 func memoryTotal() (int64, error) {

@@ -420,5 +420,8 @@ func (n *Node) limit(pod *corev1.Pod, qos corev1.PodQOSClass) error {
 	}
 	limits := crispec.PodResources(pod, qos)
 	limits.Unified = n.machine.qos.Pod(pod)
+	if n.machine.noQuota {
+		limits.CpuPeriod, limits.CpuQuota = 0, 0
+	}
 	return n.cgroups.Set(pod.UID, qos, limits, n.machine.qos.Protected(pod, qos))
 }

@@ -31,6 +31,10 @@ func TestPodLevelLimitsHoldForPodAndContainers(t *testing.T) {
 	if a.GetCpuQuota() != 50000 || a.GetMemoryLimitInBytes() != 64<<20 || b.GetCpuQuota() != 10000 || b.GetMemoryLimitInBytes() != 64<<20 {
 		t.Errorf("containers have %v and %v", a, b)
 	}
+	free := crispec.Resources(p, corev1.PodQOSBurstable, &p.Spec.Containers[0], crispec.Capacity{Memory: 1 << 30, NoQuota: true})
+	if free.GetCpuQuota() != 0 || free.GetCpuPeriod() != 0 || free.GetMemoryLimitInBytes() != 64<<20 || free.GetCpuShares() != a.GetCpuShares() {
+		t.Errorf("without quota a container has %v", free)
+	}
 	if r := crispec.PodResources(p, corev1.PodQOSBestEffort); r.GetCpuShares() != 2 || r.GetMemoryLimitInBytes() != 0 {
 		t.Errorf("a best-effort pod has %v", r)
 	}

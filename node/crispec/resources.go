@@ -38,6 +38,7 @@ type Capacity struct {
 	Memory   int64 // bytes
 	Swap     Swap
 	QoS      MemoryQoS
+	NoQuota  bool // limits of CPU are not enforced
 }
 
 // Resources translates the resources of one container.
@@ -47,6 +48,9 @@ func Resources(pod *corev1.Pod, qos corev1.PodQOSClass, c *corev1.Container, nod
 	r.HugepageLimits = hugepages(limits)
 	r.OomScoreAdj = OOMScore(pod, qos, c, node.Memory)
 	r.Unified = node.QoS.files(pod, qos, c)
+	if node.NoQuota {
+		r.CpuPeriod, r.CpuQuota = 0, 0
+	}
 	node.Swap.limit(r, node.Swap.allowance(pod, qos, c, node.Memory))
 	return r
 }

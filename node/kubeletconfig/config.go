@@ -124,7 +124,7 @@ func asMap(k *kubelet.KubeletConfiguration) map[string]any {
 // its default value, and with another one it causes a warning.
 func Effective() []string {
 	all := strings.Fields(`
-		allowedUnsafeSysctls clusterDNS clusterDomain containerLogMaxFiles containerLogMaxSize cgroupDriver containerLogMonitorInterval crashLoopBackOff
+		allowedUnsafeSysctls clusterDNS clusterDomain containerLogMaxFiles containerLogMaxSize cgroupDriver containerLogMonitorInterval crashLoopBackOff cpuCFSQuota
 		enableProfilingHandler enableSystemLogHandler evictionHard evictionMaxPodGracePeriod evictionMinimumReclaim evictionPressureTransitionPeriod mergeDefaultEvictionSettings
 		enforceNodeAllocatable evictionSoft evictionSoftGracePeriod failSwapOn memoryReservationPolicy memorySwap memoryThrottlingFactor podLogsDir podPidsLimit healthzBindAddress healthzPort imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
 		imagePullCredentialsVerificationPolicy kubeReserved maxParallelImagePulls maxPods preloadedImagesVerificationAllowlist

@@ -62,7 +62,7 @@ func TestFaultsNameTheField(t *testing.T) {
 
 func TestFieldsWithoutEffectAreWarned(t *testing.T) {
 	c, err := kubeletconfig.Parse("k.yaml", []byte(head+"maxPods: 50\ncpuManagerPolicy: static\nhairpinMode: promiscuous-bridge\nclusterDNS: [10.0.0.10]\n"+
-		"enforceNodeAllocatable: [pods, kube-reserved]\nmergeDefaultEvictionSettings: true\ncrashLoopBackOff: {maxContainerRestartPeriod: 20s}\nevictionSoftGracePeriod: {pid.available: 1m}\nmemoryThrottlingFactor: 0.9\nsingleProcessOOMKill: true\n"))
+		"enforceNodeAllocatable: [pods, kube-reserved]\nmergeDefaultEvictionSettings: true\ncrashLoopBackOff: {maxContainerRestartPeriod: 20s}\ncpuCFSQuota: false\nevictionSoftGracePeriod: {pid.available: 1m}\nmemoryThrottlingFactor: 0.9\nsingleProcessOOMKill: true\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
