@@ -3,15 +3,19 @@ package credentials
 import (
 	"context"
 	"encoding/base64"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 func secret(name string, kind corev1.SecretType, key, text string) *corev1.Secret {
@@ -138,6 +142,31 @@ func TestFailingPluginHasNoCredentials(t *testing.T) {
 		if got := p.Lookup(context.Background(), "registry.example/a", "registry.example/a"); len(got) > 0 {
 			t.Errorf("%s: %v", script, got)
 		}
+	}
+}
+
+func TestHangingPluginEndsWithItsChildren(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := plugins(t, "sleep 1000 >"+pipe+" &\nwait", settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	g := run.NewGroup(ctx, 1)
+	defer g.Wait()
+	defer cancel()
+	g.Go(func(ctx context.Context) { p.Lookup(ctx, "registry.example/a", "registry.example/a") })
+	f, err := os.Open(pipe) // waits until the child has opened it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	cancel()
+	if data, err := io.ReadAll(f); err != nil || len(data) > 0 { // waits until the child has ended
+		t.Errorf("%q, %v", data, err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -285,6 +286,9 @@ func (p *plugin) run(ctx context.Context, image string) (*pluginv1.CredentialPro
 	for _, e := range p.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
+	// A program that does not end in time ends with all that it has started: it is tried again and again.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second // for a child that keeps its output open
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
