@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	configv1 "k8s.io/kubelet/config/v1"
 	pluginv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
@@ -37,7 +40,10 @@ const (
 )
 
 // Plugins are the credential provider plug-ins of a node. They are safe for concurrent use.
-type Plugins struct{ list []*plugin }
+type Plugins struct {
+	list    []*plugin
+	metrics metrics
+}
 
 // A plugin is one program that provides credentials.
 type plugin struct {
@@ -45,6 +51,8 @@ type plugin struct {
 	program string
 	log     *slog.Logger
 	now     func() time.Time
+	took    prometheus.Observer
+	failed  prometheus.Counter
 
 	mu    sync.Mutex
 	turns map[string]chan struct{} // guarded by mu; closed when the run for an image has ended
@@ -64,10 +72,11 @@ func Load(config, bin string, log *slog.Logger) (*Plugins, error) {
 	if err != nil {
 		return nil, fmt.Errorf("image credential providers: %w", err)
 	}
-	p := &Plugins{}
+	p := &Plugins{metrics: newMetrics()}
 	seen := map[string]bool{}
+	sum := sha256.New()
 	for _, file := range files {
-		providers, err := read(file)
+		providers, err := read(file, sum)
 		if err != nil {
 			return nil, fmt.Errorf("image credential providers: %w", err)
 		}
@@ -83,9 +92,11 @@ func Load(config, bin string, log *slog.Logger) (*Plugins, error) {
 			p.list = append(p.list, &plugin{
 				CredentialProvider: c, program: program, log: log, now: time.Now,
 				turns: map[string]chan struct{}{}, cache: map[string]answer{},
+				took: p.metrics.duration.WithLabelValues(c.Name), failed: p.metrics.errors.WithLabelValues(c.Name),
 			})
 		}
 	}
+	p.metrics.config.WithLabelValues("sha256:" + hex.EncodeToString(sum.Sum(nil))).Set(1)
 	return p, nil
 }
 
@@ -113,12 +124,13 @@ func configFiles(config string) ([]string, error) {
 	return files, nil
 }
 
-// read reads one file.
-func read(file string) ([]configv1.CredentialProvider, error) {
+// read reads one file, and writes it to sum.
+func read(file string, sum io.Writer) ([]configv1.CredentialProvider, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
+	_, _ = sum.Write(text)
 	doc, err := document.Parse(file, text)
 	if err != nil {
 		return nil, err
@@ -216,8 +228,11 @@ func (p *plugin) provide(ctx context.Context, image string) (*Keyring, error) {
 		p.mu.Unlock()
 		close(done)
 	}()
+	began := p.now()
 	res, err := p.run(ctx, image)
+	p.took.Observe(p.now().Sub(began).Seconds())
 	if err != nil {
+		p.failed.Inc()
 		return nil, err
 	}
 	keys := &Keyring{}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,7 +21,7 @@ import (
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
-// Options configures a [Manager]. All fields are required.
+// Options configures a [Manager]. All fields but Done are required.
 type Options struct {
 	Root string // the agent's directory, without links in it (csi-C1)
 	Node string // name of the node
@@ -32,7 +33,10 @@ type Options struct {
 
 	Changed    func() // InUse has changed; it must not block
 	Registered func() // there is a new driver; it must not block
-	Log        *slog.Logger
+	// Done is called when an operation on a volume of a driver has ended that began at a time: volume_unmount, unmap_volume,
+	// unmount_device or unmap_device. It must not block.
+	Done func(driver, operation string, began time.Time, err error)
+	Log  *slog.Logger
 }
 
 // Info is what a driver says about the node.
@@ -55,6 +59,7 @@ var pauses = run.Backoff{First: 500 * time.Millisecond, Max: 2 * time.Minute} //
 // A Manager knows the drivers of a node, as a [pluginregistry.Handler], and the volumes that they have mounted. It is safe for concurrent use.
 type Manager struct {
 	opts   Options
+	calls  *prometheus.HistogramVec
 	writes chan struct{} // holds a token while no driver is written into the objects of the node
 
 	mu      sync.Mutex
@@ -84,8 +89,11 @@ type entry struct {
 
 // New returns a manager without drivers; call [Manager.Open], and then [Manager.Run].
 func New(opts Options) *Manager {
+	if opts.Done == nil {
+		opts.Done = func(string, string, time.Time, error) {}
+	}
 	m := &Manager{
-		opts: opts, writes: make(chan struct{}, 1), wake: make(chan struct{}),
+		opts: opts, calls: newCalls(), writes: make(chan struct{}, 1), wake: make(chan struct{}),
 		drivers: map[string]*driver{}, coming: map[string]*driver{}, volumes: map[key]*entry{},
 	}
 	m.writes <- struct{}{}

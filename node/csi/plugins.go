@@ -201,7 +201,7 @@ func (i Info) check() error {
 func (m *Manager) call(ctx context.Context, d *driver, f func(ctx context.Context, node csi.NodeClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	conn, err := m.sockets().Connect(d.path)
+	conn, err := m.sockets().Connect(d.path, m.intercept(d.name))
 	if err != nil {
 		return err
 	}

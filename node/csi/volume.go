@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -295,7 +296,12 @@ func merged(a, b map[string]string) map[string]string {
 }
 
 // unpublish undoes Publish.
-func (m *Manager) unpublish(ctx context.Context, pod types.UID, name string, r record) error {
+func (m *Manager) unpublish(ctx context.Context, pod types.UID, name string, r record) (err error) {
+	began, operation := time.Now(), "volume_unmount"
+	if r.Mode == blockMode {
+		operation = "unmap_volume"
+	}
+	defer func() { m.opts.Done(r.Driver, operation, began, err) }()
 	d, err := m.driver(r.Driver)
 	if err != nil {
 		return fmt.Errorf("%s: Unmounter.TearDownAt failed to get CSI client: %w", pluginName, err)
@@ -326,7 +332,7 @@ func (m *Manager) unpublish(ctx context.Context, pod types.UID, name string, r r
 }
 
 // unstage undoes Stage, unless a pod uses the volume.
-func (m *Manager) unstage(ctx context.Context, e *entry) error {
+func (m *Manager) unstage(ctx context.Context, e *entry) (err error) {
 	if err := e.take(ctx); err != nil {
 		return err
 	}
@@ -340,6 +346,11 @@ func (m *Manager) unstage(ctx context.Context, e *entry) error {
 	if used {
 		return nil
 	}
+	began, operation := time.Now(), "unmount_device"
+	if block != "" {
+		operation = "unmap_device"
+	}
+	defer func() { m.opts.Done(e.driver, operation, began, err) }()
 	d, err := m.driver(e.driver)
 	if err != nil {
 		return fmt.Errorf("%s: attacher.UnmountDevice failed to create newCsiDriverClient: %w", pluginName, err)

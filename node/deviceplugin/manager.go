@@ -40,7 +40,11 @@ type Options struct {
 	State string
 	// Changed is called when capacities have changed. It must not block.
 	Changed func()
-	Log     *slog.Logger
+	// Registered and Allocated are called when a plug-in of a resource has registered, and when it has answered a request for devices;
+	// nil means that they are not counted. They must not block.
+	Registered func(resource string)
+	Allocated  func(resource string, took time.Duration)
+	Log        *slog.Logger
 }
 
 // The limits of what plug-ins may do.
@@ -88,6 +92,12 @@ type grant struct {
 
 // New returns a manager that has not started.
 func New(opts Options) *Manager {
+	if opts.Registered == nil {
+		opts.Registered = func(string) {}
+	}
+	if opts.Allocated == nil {
+		opts.Allocated = func(string, time.Duration) {}
+	}
 	return &Manager{opts: opts, resources: map[string]*supply{}, grants: map[owner]grant{}}
 }
 
@@ -168,6 +178,7 @@ func (g registrar) Register(ctx context.Context, r *api.RegisterRequest) (*api.E
 	case r.GetEndpoint() == "" || r.GetEndpoint() != filepath.Base(r.GetEndpoint()) || r.GetEndpoint() == "..":
 		return nil, fmt.Errorf("endpoint %q is not the name of a socket in %s", r.GetEndpoint(), g.dir)
 	}
+	m.opts.Registered(r.GetResourceName())
 	conn, err := grpc.NewClient("unix://"+filepath.Join(g.dir, r.GetEndpoint()), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
@@ -405,7 +416,9 @@ func (m *Manager) allocate(ctx context.Context, o owner, n int) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	r, err := p.client.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
+	m.opts.Allocated(o.Resource, time.Since(began))
 	if err == nil && len(r.GetContainerResponses()) != 1 {
 		err = fmt.Errorf("the plug-in answered for %d containers, want 1", len(r.GetContainerResponses()))
 	}

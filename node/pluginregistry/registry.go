@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/sampan-io/sampan/internal/filewatch"
@@ -59,10 +60,26 @@ type Options struct {
 }
 
 // A Registry registers plug-ins.
-type Registry struct{ opts Options }
+type Registry struct {
+	opts    Options
+	plugins *prometheus.GaugeVec
+}
 
 // New returns a registry that has not started.
-func New(opts Options) *Registry { return &Registry{opts: opts} }
+func New(opts Options) *Registry {
+	return &Registry{opts: opts, plugins: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "plugin_manager_total_plugins", Help: "Plug-ins with a socket for their registration, and those that are registered.",
+	}, []string{"socket_path", "state"})}
+}
+
+// Metrics returns the metrics of the registry, under the names of upstream's kubelet.
+func (r *Registry) Metrics() prometheus.Collector { return r.plugins }
+
+// The states of a plug-in, as metrics name them.
+const (
+	desired = "desired_state_of_world"
+	actual  = "actual_state_of_world"
+)
 
 // Open makes the directories of sockets.
 func (r *Registry) Open() error {
@@ -152,9 +169,13 @@ func (r *Registry) scan(ctx context.Context, group *run.Group, dir string, known
 // keep registers a plug-in, and removes it when its socket is removed, which cancels ctx. It stays if the agent ends, which
 // cancels parent.
 func (r *Registry) keep(parent, ctx context.Context, socket string) {
+	path := filepath.Join(string(r.opts.Sockets), directory, socket)
+	r.plugins.WithLabelValues(path, desired).Set(1)
+	defer r.plugins.DeletePartialMatch(prometheus.Labels{"socket_path": path})
 	for failures := 1; ctx.Err() == nil; failures++ {
 		p, err := r.register(ctx, socket)
 		if err == nil {
+			r.plugins.WithLabelValues(path, actual).Set(1)
 			<-ctx.Done()
 			r.remove(parent, p)
 			return
