@@ -167,7 +167,7 @@ func (m *member) run(ctx context.Context) error {
 	if c.names, err = c.listenDNS(ctx); err != nil { // before the node, whose pods get the address
 		return err
 	}
-	agent, err := c.realNode(m.access(), m.measured...)
+	agent, err := c.realNode(m.access(), append(m.measured, m.certificates.Metrics()...)...)
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,9 @@ type Certificates struct {
 	dir  string
 	node string
 
+	clientRenewals, servingRenewals renewals
+	requests                        *requests
+
 	ca      atomic.Pointer[authority]
 	client  atomic.Pointer[tls.Certificate]
 	serving atomic.Pointer[tls.Certificate] // nil before the first was issued
@@ -48,6 +51,12 @@ type Certificates struct {
 	mu      sync.Mutex
 	changed chan struct{}          // guarded by mu; closed when the authority changes
 	dialers []*connrotation.Dialer // guarded by mu; with connections that the client certificate was shown on
+}
+
+func newCertificates(dir, node string) *Certificates {
+	c := &Certificates{dir: dir, node: node, changed: make(chan struct{}), requests: newRequests()}
+	c.clientRenewals, c.servingRenewals = newRenewals()
+	return c
 }
 
 // An authority is one in PEM and as a pool. The first certificate is the one that signs.
@@ -59,7 +68,7 @@ type authority struct {
 
 // Open reads the certificates of a node from a directory. If there are none, the error is [fs.ErrNotExist].
 func Open(dir, node string) (*Certificates, error) {
-	c := &Certificates{dir: dir, node: node, changed: make(chan struct{})}
+	c := newCertificates(dir, node)
 	ca, err := os.ReadFile(filepath.Join(dir, caFile))
 	if err == nil {
 		err = c.trust(ca)
@@ -91,7 +100,7 @@ func Request(ctx context.Context, api client.Interface, dir, node string, ca []b
 	if err != nil {
 		return nil, err
 	}
-	c := &Certificates{dir: dir, node: node, changed: make(chan struct{})}
+	c := newCertificates(dir, node)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -190,9 +199,9 @@ func (c *Certificates) Client(server, agent string, wait <-chan struct{}) (*clie
 			NextProtos: []string{"h2", "http/1.1"},
 		},
 	})
-	config := &rest.Config{Host: server, Transport: transport}
+	config := &rest.Config{Host: server, Transport: measured{transport, c.requests}}
 	if wait != nil {
-		config.Transport = waiting{transport, wait}
+		config.Transport = waiting{config.Transport, wait}
 	}
 	return client.NewREST(config, client.RESTOptions{UserAgent: agent})
 }
@@ -235,10 +244,10 @@ func (c *Certificates) Run(ctx context.Context, api client.Interface, addresses 
 	g := run.NewGroup(ctx, 0)
 	defer g.Wait()
 	g.Go(func(ctx context.Context) {
-		c.renew(ctx, api, asClient(), clientFile, &c.client, log, c.Disconnect)
+		c.renew(ctx, api, asClient(), clientFile, &c.client, &c.clientRenewals, log, c.Disconnect)
 	})
 	g.Go(func(ctx context.Context) {
-		c.renew(ctx, api, asServer(c.node, addresses), serverFile, &c.serving, log, func() {})
+		c.renew(ctx, api, asServer(c.node, addresses), serverFile, &c.serving, &c.servingRenewals, log, func() {})
 	})
 	return nil
 }
@@ -253,7 +262,7 @@ func (c *Certificates) Disconnect() {
 }
 
 // renew gets a new certificate whenever the one that there is is due, until ctx is cancelled.
-func (c *Certificates) renew(ctx context.Context, api client.Interface, p purpose, file string, to *atomic.Pointer[tls.Certificate], log *slog.Logger, renewed func()) {
+func (c *Certificates) renew(ctx context.Context, api client.Interface, p purpose, file string, to *atomic.Pointer[tls.Certificate], measured *renewals, log *slog.Logger, renewed func()) {
 	for failures := 0; ; {
 		c.mu.Lock()
 		changed := c.changed
@@ -267,6 +276,7 @@ func (c *Certificates) renew(ctx context.Context, api client.Interface, p purpos
 				continue
 			}
 		}
+		old := to.Load()
 		cert, err := request(ctx, api, c.node, p)
 		if err == nil {
 			err = c.keep(file, cert, to)
@@ -275,6 +285,7 @@ func (c *Certificates) renew(ctx context.Context, api client.Interface, p purpos
 			return
 		}
 		if err == nil {
+			measured.renewed(old, time.Now())
 			if !due(cert, p, c.ca.Load().signer).Before(time.Now()) {
 				failures = 0
 			} else {
@@ -286,6 +297,7 @@ func (c *Certificates) renew(ctx context.Context, api client.Interface, p purpos
 			}
 		} else {
 			failures++
+			measured.errors.Inc()
 			log.WarnContext(ctx, "the node gets no new certificate, will try again", "signer", p.signer, "err", err)
 		}
 		if !run.Pause(ctx, retries().Pause(failures)) {
