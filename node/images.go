@@ -184,7 +184,7 @@ func (w *worker) mustPull(image, id string, secrets func() ([]credentials.Creden
 	if w.n.pulls.records == nil {
 		return false, nil
 	}
-	return w.n.pulls.records.MustPull(image, id, func() ([]pullrecord.Secret, error) {
+	verdict, err := w.n.pulls.records.Check(image, id, func() ([]pullrecord.Secret, error) {
 		found, err := secrets()
 		var list []pullrecord.Secret
 		for _, c := range found {
@@ -194,6 +194,7 @@ func (w *worker) mustPull(image, id string, secrets func() ([]credentials.Creden
 		}
 		return list, err
 	})
+	return verdict == pullrecord.MustAuthenticate, err
 }
 
 func recordOf(c credentials.Credential) pullrecord.Secret {

@@ -161,7 +161,7 @@ func (n *Node) under() []corev1.NodeConditionType {
 func (n *Node) evictExceeding(ctx context.Context) bool {
 	found := false
 	for _, p := range n.usage(ctx, true, eviction.Limited) {
-		if message := eviction.Exceeded(&p); message != "" && !eviction.Critical(p.Pod) {
+		if _, message := eviction.Exceeded(&p); message != "" && !eviction.Critical(p.Pod) {
 			n.evict(ctx, p.Pod, message, hardGrace, false)
 			found = true
 		}

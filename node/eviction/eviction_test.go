@@ -108,18 +108,19 @@ func TestExceeded(t *testing.T) {
 		name         string
 		pod          *corev1.Pod
 		volume, disk int64
+		limit        eviction.StorageLimit
 		want         string
 	}{
-		{"nothing limited", limited("", ""), 1 << 40, 1 << 40, ""},
-		{"within the limits", limited("5Mi", "20Mi"), 5 << 20, 10 << 20, ""},
-		{"a volume", limited("5Mi", ""), 6 << 20, 0, `Usage of EmptyDir volume "data" exceeds the limit "5Mi". `},
-		{"the pod", limited("", "10Mi"), 6 << 20, 6 << 20, "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "},
+		{"nothing limited", limited("", ""), 1 << 40, 1 << 40, "", ""},
+		{"within the limits", limited("5Mi", "20Mi"), 5 << 20, 10 << 20, "", ""},
+		{"a volume", limited("5Mi", ""), 6 << 20, 0, eviction.VolumeLimit, `Usage of EmptyDir volume "data" exceeds the limit "5Mi". `},
+		{"the pod", limited("", "10Mi"), 6 << 20, 6 << 20, eviction.PodLimit, "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := eviction.Pod{Pod: tt.pod, Volumes: map[string]int64{"data": tt.volume}, Containers: map[string]eviction.Use{"main": {Disk: tt.disk}}}
-			if got := eviction.Exceeded(&p); got != tt.want {
-				t.Errorf("Exceeded = %q, want %q", got, tt.want)
+			if limit, got := eviction.Exceeded(&p); limit != tt.limit || got != tt.want {
+				t.Errorf("Exceeded = %q, %q, want %q, %q", limit, got, tt.limit, tt.want)
 			}
 			if got, want := eviction.Limited(tt.pod), tt.name != "nothing limited"; got != want {
 				t.Errorf("Limited = %t, want %t", got, want)

@@ -192,16 +192,26 @@ func storageLimit(p *corev1.Pod) (sum resource.Quantity, limited bool) {
 	return sum, limited
 }
 
-// Exceeded returns the message for a pod that uses more local storage than one of its limits allows; "" if it does not.
-func Exceeded(p *Pod) string {
+// A StorageLimit is a limit of local storage that a pod can exceed, by its name in the metrics of upstream's kubelet.
+type StorageLimit string
+
+// The limits of local storage.
+const (
+	VolumeLimit    StorageLimit = "emptydirfs.limit"           // of an emptyDir volume
+	PodLimit       StorageLimit = "ephemeralpodfs.limit"       // of all containers together
+	ContainerLimit StorageLimit = "ephemeralcontainerfs.limit" // of a container
+)
+
+// Exceeded returns the limit of local storage that a pod exceeds, and the message about it; "" if it exceeds none.
+func Exceeded(p *Pod) (exceeded StorageLimit, message string) {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if limit := sizeLimit(v); limit != nil && p.Volumes[v.Name] > limit.Value() {
-			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String())
+			return VolumeLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit.String())
 		}
 	}
 	if limit, limited := storageLimit(p.Pod); limited && p.disk() > limit.Value() {
-		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+		return PodLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Containers)) {
 		c := container(p.Pod, name)
@@ -209,8 +219,8 @@ func Exceeded(p *Pod) string {
 			continue
 		}
 		if limit, has := c.Resources.Limits[corev1.ResourceEphemeralStorage]; has && !limit.IsZero() && p.Containers[name].Disk > limit.Value() {
-			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", name, limit.String())
+			return ContainerLimit, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", name, limit.String())
 		}
 	}
-	return ""
+	return "", ""
 }

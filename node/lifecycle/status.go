@@ -292,18 +292,22 @@ const maxMessages = 12 << 10
 func (r Runtime) terminated(v *View, c Container) *corev1.ContainerStateTerminated {
 	spec := &v.Pod.Spec
 	share := maxMessages / max(len(spec.Containers)+len(spec.InitContainers)+len(spec.EphemeralContainers), 1)
-	t := &corev1.ContainerStateTerminated{
-		ExitCode: c.ExitCode, Reason: c.Reason, Message: strings.ToValidUTF8(c.Message[:min(len(c.Message), share)], ""), ContainerID: r.ID(c.ID),
+	return &corev1.ContainerStateTerminated{
+		ExitCode: c.ExitCode, Reason: c.TerminationReason(), Message: strings.ToValidUTF8(c.Message[:min(len(c.Message), share)], ""), ContainerID: r.ID(c.ID),
 		StartedAt: seconds(c.StartedAt), FinishedAt: seconds(c.FinishedAt),
 	}
+}
+
+// TerminationReason returns the reason that the status of a container that has ended has: that of the runtime, or one for the exit
+// code.
+func (c *Container) TerminationReason() string {
 	switch {
-	case t.Reason != "":
-	case t.ExitCode == 0:
-		t.Reason = "Completed"
-	default:
-		t.Reason = "Error"
+	case c.Reason != "":
+		return c.Reason
+	case c.ExitCode == 0:
+		return "Completed"
 	}
-	return t
+	return "Error"
 }
 
 // running fills in the resources of a running container and its mounts.

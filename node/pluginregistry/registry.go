@@ -68,7 +68,7 @@ type Registry struct {
 // New returns a registry that has not started.
 func New(opts Options) *Registry {
 	return &Registry{opts: opts, plugins: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "plugin_manager_total_plugins", Help: "Plug-ins with a socket for their registration, and those that are registered.",
+		Name: "plugin_manager_total_plugins", Help: "Plug-ins with a socket for their registration, and registered ones.",
 	}, []string{"socket_path", "state"})}
 }
 

@@ -271,10 +271,19 @@ func bare(image string) string {
 	return image
 }
 
-// MustPull reports whether an image that is on the node has to be pulled all the same, because only the registry can say
-// whether the pod may use it. image is its name in the pod, ref its id, and secrets returns those of the pod that match the
+// A Verdict is whether a pod may use an image that is on the node, by its name in the metrics of upstream's kubelet.
+type Verdict string
+
+// The verdicts.
+const (
+	PolicyAllows     Verdict = "credentialPolicyAllowed"
+	RecordFound      Verdict = "credentialRecordFound" // a pod with the same access has pulled it
+	MustAuthenticate Verdict = "mustAuthenticate"      // it has to be pulled: only the registry can say whether the pod may use it
+)
+
+// Check decides whether a pod may use an image that is on the node. image is its name in the pod, ref its id, and secrets returns those of the pod that match the
 // image; it is called only if they matter, and its error is returned.
-func (r *Records) MustPull(image, ref string, secrets func() ([]Secret, error)) (bool, error) {
+func (r *Records) Check(image, ref string, secrets func() ([]Secret, error)) (Verdict, error) {
 	r.mu.Lock()
 	p, readErr := r.read(ref)
 	own := p != nil || readErr != nil || r.pulling[image] > 0
@@ -284,23 +293,23 @@ func (r *Records) MustPull(image, ref string, secrets func() ([]Secret, error)) 
 	}
 	r.mu.Unlock()
 	if !r.verifies(image, own) {
-		return false, nil
+		return PolicyAllows, nil
 	}
 	if p == nil {
-		return true, nil // P2
+		return MustAuthenticate, nil // P2
 	}
 	access, ok := p.CredentialMapping[bare(image)]
 	switch {
 	case !ok:
-		return true, nil
+		return MustAuthenticate, nil
 	case access.NodePodsAccessible:
-		return false, nil
+		return RecordFound, nil
 	case len(access.KubernetesSecrets) == 0:
-		return true, nil
+		return MustAuthenticate, nil
 	}
 	given, err := secrets()
 	if err != nil {
-		return true, err
+		return MustAuthenticate, err
 	}
 	for _, s := range given {
 		for _, known := range access.KubernetesSecrets {
@@ -314,13 +323,20 @@ func (r *Records) MustPull(image, ref string, secrets func() ([]Secret, error)) 
 				err := r.write(image, ref, &Access{KubernetesSecrets: []Secret{s}})
 				r.mu.Unlock()
 				if err != nil {
-					return true, nil //nolint:nilerr // P2
+					return MustAuthenticate, nil //nolint:nilerr // P2
 				}
 			}
-			return false, nil
+			return RecordFound, nil
 		}
 	}
-	return true, nil
+	return MustAuthenticate, nil
+}
+
+// Count returns how many records there are of pulls that have begun, and of images that were pulled.
+func (r *Records) Count() (pulling, done int) {
+	begun, _ := r.files("pulling") // what can't be read has no records
+	ended, _ := r.files("pulled")
+	return len(begun), len(ended)
 }
 
 // verifies applies the policy.

@@ -26,8 +26,8 @@ func own(list ...Secret) func() ([]Secret, error) {
 
 func must(t *testing.T, r *Records, image string, want bool, list ...Secret) {
 	t.Helper()
-	if got, err := r.MustPull(image, "id", own(list...)); err != nil || got != want {
-		t.Errorf("%s with %v: must pull is %v, %v", image, list, got, err)
+	if got, err := r.Check(image, "id", own(list...)); err != nil || (got == MustAuthenticate) != want {
+		t.Errorf("%s with %v: verdict %q, %v", image, list, got, err)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestPrivateImageNeedsTheSameCredential(t *testing.T) {
 func TestErrorOfTheSecretsIsReturned(t *testing.T) {
 	r := open(t, Options{}, nil)
 	pull(t, r, "r/x:1", Access{KubernetesSecrets: []Secret{first}})
-	if _, err := r.MustPull("r/x:1", "id", func() ([]Secret, error) { return nil, os.ErrInvalid }); !errors.Is(err, os.ErrInvalid) {
+	if _, err := r.Check("r/x:1", "id", func() ([]Secret, error) { return nil, os.ErrInvalid }); !errors.Is(err, os.ErrInvalid) {
 		t.Errorf("got %v", err)
 	}
 }
