@@ -120,6 +120,7 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 	}
 	if rejection == nil {
 		n.taken.Place(counted, n.opts.Name)
+		n.metrics.pods.admitted(pod)
 	}
 	return rejection
 }
@@ -128,7 +129,7 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 func (n *Node) free(uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.freed(uid)
+	n.freed(uid, podTerminated)
 }
 
 // object returns the last version of the Node object, with the resources that the agent computes. It must not be
@@ -162,6 +163,7 @@ func (w *worker) decide(ctx context.Context, rejection *lifecycle.Rejection) {
 	if rejection == nil || ctx.Err() != nil {
 		return
 	}
+	w.n.metrics.pods.rejected(rejection.Reason)
 	w.view.Memory.Failed = rejection.Verdict()
 	w.event(corev1.EventTypeWarning, rejection.Reason, "%s", rejection.Message)
 }

@@ -53,8 +53,9 @@ func mountError(what, name string, err error) error {
 }
 
 // mountDrivers mounts the volumes of a pod whose mount may take long, because a driver does it or a file system is made, and
-// returns when to look at them again (zero: never). If again is true the pod runs already. Errors are for users.
-func (n *Node) mountDrivers(ctx context.Context, pod *corev1.Pod, again bool) (next time.Time, err error) {
+// returns when to look at them again (zero: never). Needed is when the pod first needed them. If again is true the pod runs already.
+// Errors are for users.
+func (n *Node) mountDrivers(ctx context.Context, pod *corev1.Pod, needed time.Time, again bool) (next time.Time, err error) {
 	if n.files.root == "" {
 		return next, nil
 	}
@@ -63,6 +64,9 @@ func (n *Node) mountDrivers(ctx context.Context, pod *corev1.Pod, again bool) (n
 		claim, pv, err := n.claimAt(ctx, pod, at)
 		if err != nil {
 			return next, mountError("MountVolume.SetUp", at.Name, err)
+		}
+		if pv != nil {
+			n.metrics.volumes.claim(pod.UID, at.Name, pv)
 		}
 		if isDisk(pv) {
 			if err := n.mountDisk(ctx, pod, at, claim, pv); err != nil {
@@ -81,7 +85,7 @@ func (n *Node) mountDrivers(ctx context.Context, pod *corev1.Pod, again bool) (n
 		if v == nil {
 			continue
 		}
-		if err := n.mountDriver(ctx, pod, v, again); err != nil {
+		if err := n.mountMeasured(ctx, pod, v, needed, again); err != nil {
 			return next, err
 		}
 		if v.republished() || v.expandable() {
@@ -231,8 +235,25 @@ func usedAs(pod *corev1.Pod, name string, block bool) error {
 	return nil
 }
 
-// mountDriver mounts one volume.
-func (n *Node) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume, again bool) error {
+// mountMeasured is mountDriver, and records how long it took after the volume was attached.
+func (n *Node) mountMeasured(ctx context.Context, pod *corev1.Pod, v *driverVolume, needed time.Time, again bool) error {
+	plugin, began := csiPlugin(v.Driver), time.Now()
+	attached := func(err error) {
+		n.metrics.volumes.operation(plugin, verifyAttached, began, err)
+		began = time.Now()
+	}
+	err := n.mountDriver(ctx, pod, v, again, attached)
+	switch {
+	case v.Block:
+		n.metrics.volumes.operation(plugin, mapVolume, began, err)
+	default:
+		n.metrics.volumes.mounted(plugin, needed, began, err)
+	}
+	return err
+}
+
+// mountDriver mounts one volume. It calls attached when it knows whether the volume is attached, if that is necessary.
+func (n *Node) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume, again bool, attached func(error)) error {
 	setUp, device := "MountVolume.SetUp", "MountVolume.MountDevice"
 	if v.Block {
 		setUp, device = "MapVolume.MapPodDevice", "MapVolume.SetUpDevice"
@@ -244,7 +265,8 @@ func (n *Node) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume
 		return mountError(setUp, v.Name, err)
 	}
 	if v.Attached {
-		if err := n.awaitAttached(ctx, v); err != nil {
+		err := n.awaitAttached(ctx, v)
+		if attached(err); err != nil {
 			return err
 		}
 	}

@@ -207,7 +207,7 @@ func (n *Node) collectOnce(ctx context.Context, store imageStore, c *collector, 
 	}
 	c.observe(images, used, now)
 	for _, s := range c.old(now) {
-		if err := n.removeImage(ctx, store, c, s); err != nil {
+		if err := n.removeImage(ctx, store, c, s, becauseOfAge); err != nil {
 			return fmt.Errorf("wanted to free images older than %v, encountered errors in image deletion: %w", c.opts.MaxAge, err)
 		}
 	}
@@ -244,7 +244,7 @@ func (n *Node) freeSpace(ctx context.Context, store imageStore, c *collector, sp
 		if now.Sub(s.detected) < c.opts.MinAge {
 			continue // it may have been pulled for a container that is about to start
 		}
-		if err := n.removeImage(ctx, store, c, s); err != nil {
+		if err := n.removeImage(ctx, store, c, s, becauseOfSpace); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -278,12 +278,13 @@ func (n *Node) pruneRecords(c *collector, now time.Time) {
 	}
 }
 
-func (n *Node) removeImage(ctx context.Context, store imageStore, c *collector, s *seenImage) error {
+func (n *Node) removeImage(ctx context.Context, store imageStore, c *collector, s *seenImage, reason string) error {
 	n.log.Info("removing an unused image", "image", s.id, "bytes", s.size)
 	if err := store.RemoveImage(ctx, s.id); err != nil {
 		return err
 	}
 	delete(c.images, s.id)
+	n.metrics.images.collected.WithLabelValues(reason).Inc()
 	return nil
 }
 

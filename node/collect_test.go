@@ -78,7 +78,7 @@ func (f *fakeImages) ImageDir(context.Context) (string, error) { return "/", nil
 
 func TestCollectionKeepsYoungImages(t *testing.T) {
 	t0 := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	n := &Node{opts: Options{Name: "n"}, log: slog.New(slog.DiscardHandler), recorder: client.NewRecorder(nil, "kubelet", "n", slog.New(slog.DiscardHandler)), pulls: &pulls{}}
+	n := &Node{opts: Options{Name: "n"}, log: slog.New(slog.DiscardHandler), recorder: client.NewRecorder(nil, "kubelet", "n", slog.New(slog.DiscardHandler)), pulls: &pulls{}, metrics: newMetrics()}
 	f := &fakeImages{}
 	c := collectorAt(t, CollectOptions{}, t0)
 	c.observe([]*cri.Image{{Id: "a", Size: 3 * gigabyte}, {Id: "b", Size: 3 * gigabyte}, {Id: "c", Size: 3 * gigabyte}}, nil, t0)

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -41,15 +42,20 @@ func (n *Node) openDrivers() error {
 	n.csi = csi.New(csi.Options{
 		Root: n.files.root, Node: n.opts.Name, Install: n.installDriver, Uninstall: n.uninstallDriver,
 		Changed: func() { n.health.notify(true) }, Registered: n.driverRegistered, Log: n.log,
+		Done: func(driver, operation string, began time.Time, err error) {
+			n.metrics.volumes.operation(csiPlugin(driver), operation, began, err)
+		},
 	})
 	n.claims = dra.New(dra.Options{
 		Root: n.files.root, Claim: n.resourceClaim, Wipe: n.wipeSlices, Registered: n.driverRegistered, Changed: n.nudge, Log: n.log,
 	})
-	n.metrics.registry.MustRegister(n.claims.Metrics())
 	n.registry = pluginregistry.New(pluginregistry.Options{
 		Sockets: pluginregistry.Sockets(n.files.root), Log: n.log,
 		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.csi, registration.DRAPlugin: n.claims},
 	})
+	add(n.metrics, n.csi.Metrics())
+	add(n.metrics, n.claims.Metrics())
+	add(n.metrics, n.registry.Metrics())
 	return errors.Join(n.registry.Open(), n.csi.Open(), n.claims.Open())
 }
 

@@ -41,6 +41,8 @@ func (n *Node) readRoutes(mux *http.ServeMux) {
 		http.Error(w, "only /stats/summary is served", http.StatusNotFound)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics/slis", n.metrics.checks)
+	mux.Handle("DELETE /metrics/slis", n.metrics.checks)
 	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(n.metrics.probes, promhttp.HandlerOpts{}))
 	c := n.config()
 	if *c.EnableSystemLogHandler && n.opts.SystemLogs != "" {
@@ -62,8 +64,8 @@ func (n *Node) readRoutes(mux *http.ServeMux) {
 // Paths returns the paths of the node's API, for /statusz.
 func Paths() []string {
 	return []string{
-		"/attach", "/configz", "/containerLogs", "/debug/pprof", "/exec", "/flagz", "/healthz", "/logs", "/metrics", "/metrics/cadvisor",
-		"/metrics/probes", "/metrics/resource", "/pods", "/portForward", "/run", "/runningpods", "/stats/summary", "/statusz",
+		"/attach", "/checkpoint", "/configz", "/containerLogs", "/debug/pprof", "/exec", "/flagz", "/healthz", "/logs", "/metrics", "/metrics/cadvisor",
+		"/metrics/probes", "/metrics/resource", "/metrics/slis", "/pods", "/portForward", "/run", "/runningpods", "/stats/summary", "/statusz",
 	}
 }
 
@@ -87,13 +89,38 @@ const maxSilence = 2 * time.Minute
 
 // syncloop answers whether the goroutines of the node's pods get their turns: each has to end one within a limit.
 func (n *Node) syncloop(w http.ResponseWriter, _ *http.Request) {
-	for _, worker := range n.allWorkers() {
-		if began := worker.turning.Load(); began != 0 && time.Since(time.Unix(0, began)) > maxSilence {
-			http.Error(w, "sync Loop took longer than expected", http.StatusInternalServerError)
-			return
-		}
+	if n.silent() {
+		http.Error(w, syncLoopFault, http.StatusInternalServerError)
+		return
 	}
 	_, _ = w.Write([]byte("ok"))
+}
+
+const syncLoopFault = "sync Loop took longer than expected"
+
+// silent reports whether the worker of a pod has not ended its turn within the limit.
+func (n *Node) silent() bool {
+	return slices.ContainsFunc(n.allWorkers(), func(w *worker) bool {
+		began := w.turning.Load()
+		return began != 0 && time.Since(time.Unix(0, began)) > maxSilence
+	})
+}
+
+// healthz answers whether all health checks succeed.
+func (n *Node) healthz(w http.ResponseWriter, _ *http.Request) {
+	_, fault := n.health.get()
+	silent := n.silent()
+	for name, healthy := range map[string]bool{"ping": true, "log": true, "syncloop": !silent, "runtime": fault == ""} {
+		n.metrics.checks.observe(name, healthy)
+	}
+	switch {
+	case fault != "":
+		http.Error(w, fault, http.StatusInternalServerError)
+	case silent:
+		http.Error(w, syncLoopFault, http.StatusInternalServerError)
+	default:
+		_, _ = w.Write([]byte("ok"))
+	}
 }
 
 // listRunningPods answers with the pods that have containers that run in the runtime, with names and images only.
@@ -240,7 +267,7 @@ func bucketOf(path string) string {
 	}
 	first, _, _ := strings.Cut(path, "/")
 	known := []string{
-		"attach", "configz", "containerLogs", "debug", "exec", "flagz", "healthz", "logs", "metrics", "pods", "portForward", "run",
+		"attach", "checkpoint", "configz", "containerLogs", "debug", "exec", "flagz", "healthz", "logs", "metrics", "pods", "portForward", "run",
 		"runningpods", "stats", "statusz",
 	}
 	if slices.Contains(known, first) {

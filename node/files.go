@@ -119,12 +119,18 @@ func readOnly(v *corev1.Volume) bool {
 }
 
 // setUp creates or updates the pod's volumes, and returns
-// when a token in them has to be replaced (zero: never). Errors are for users.
-func (f *files) setUp(ctx context.Context, pod *corev1.Pod, facts crispec.Facts) (time.Time, error) {
+// when a token in them has to be replaced (zero: never). Needed is when the pod first needed them; zero if they are only updated. Errors
+// are for users.
+func (f *files) setUp(ctx context.Context, pod *corev1.Pod, facts crispec.Facts, needed time.Time) (time.Time, error) {
 	var next time.Time
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
+		began := time.Now()
 		refresh, err := f.volume(ctx, pod, v, facts)
+		// Volumes that are images are mounted by the runtime, and those of drivers by mountDrivers.
+		if plugin := f.n.metrics.volumes.plugin(pod.UID, v); v.Image == nil && plugin != noPlugin && !strings.HasPrefix(plugin, csiPlugin("")) {
+			f.n.metrics.volumes.mounted(plugin, needed, began, err)
+		}
 		if err != nil {
 			return next, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err) // Kubernetes' words
 		}

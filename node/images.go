@@ -110,6 +110,8 @@ func (w *worker) image(ctx context.Context, o order) (*cri.Image, *startError) {
 
 // ensureImage makes sure that the runtime has an image, and that the pod may use it.
 func (w *worker) ensureImage(ctx context.Context, o order, want wantedImage) (*cri.Image, *startError) {
+	known := ensured{notKnown, notKnown}
+	defer func() { w.n.metrics.images.needed(want.policy, known) }()
 	ref, err := name.ParseReference(want.name, name.WeakValidation)
 	if err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format", want.name, want.name)
@@ -122,11 +124,12 @@ func (w *worker) ensureImage(ctx context.Context, o order, want wantedImage) (*c
 		return w.credentials(ctx, o.pod, want.name, repositoryOf(ref))
 	})
 	if want.policy != corev1.PullAlways {
-		image, fail := w.presentImage(ctx, want, secrets)
+		image, fail := w.presentImage(ctx, want, &known, secrets)
 		if image != nil || fail != nil {
 			return image, fail
 		}
 	}
+	known.must(true)
 	found, err := secrets()
 	if err != nil {
 		message := err.Error()
@@ -149,12 +152,13 @@ func repositoryOf(ref name.Reference) string {
 
 // presentImage returns the image if the runtime has it and the pod may use it. Neither an image nor an error means that it
 // has to be pulled.
-func (w *worker) presentImage(ctx context.Context, want wantedImage, secrets func() ([]credentials.Credential, error)) (*cri.Image, *startError) {
+func (w *worker) presentImage(ctx context.Context, want wantedImage, known *ensured, secrets func() ([]credentials.Credential, error)) (*cri.Image, *startError) {
 	image, err := w.n.opts.Runtime.ImageStatus(ctx, want.name)
 	if err != nil {
 		message := fmt.Sprintf("Failed to inspect image %q: %s", want.name, sentence(err))
 		return nil, &startError{reason: "ImageInspectError", message: message, events: []warning{{"InspectFailed", message}}}
 	}
+	known.found(image != nil)
 	if image != nil {
 		must, err := w.mustPull(want.name, image.GetId(), secrets)
 		if err != nil {
@@ -163,6 +167,7 @@ func (w *worker) presentImage(ctx context.Context, want wantedImage, secrets fun
 				laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v", want.name, err),
 			}
 		}
+		known.must(must)
 		if !must {
 			want.event(corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", want.name)
 			return image, nil
@@ -194,6 +199,11 @@ func (w *worker) mustPull(image, id string, secrets func() ([]credentials.Creden
 		}
 		return list, err
 	})
+	result := string(verdict)
+	if err != nil {
+		result = "error"
+	}
+	w.n.metrics.images.checks.WithLabelValues(result).Inc()
 	return verdict == pullrecord.MustAuthenticate, err
 }
 
@@ -250,6 +260,7 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 	want.event(corev1.EventTypeNormal, "Pulling", "Pulling image %q", want.name)
 	asked := time.Now()
 	image, used, took, err := w.pullInTurn(ctx, o, want.name, found)
+	waited := time.Since(asked)
 	w.n.pulls.ended()
 	if err != nil {
 		message := sentence(err)
@@ -270,7 +281,9 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 	default:
 	}
 	want.event(corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
-		want.name, took.Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), image.GetSize())
+		want.name, took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), image.GetSize())
+	w.n.metrics.images.pulled(image.GetSize(), waited)
+	w.post(func() { w.starting.pulls = append(w.starting.pulls, span{asked, asked.Add(waited)}) })
 	return image, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -107,7 +108,7 @@ func (n *Node) isolate(ctx context.Context, pod *corev1.Pod) (handler string, er
 			return "", &unexpected{lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}}
 		}
 	}
-	return handler, n.limit(pod, qosOf(pod))
+	return handler, n.setCgroup(pod, qosOf(pod), n.metrics.cgroupCreate)
 }
 
 // unexpected is the error of a pod that this node will never run.
@@ -208,6 +209,8 @@ func (n *Node) unisolate(pod *corev1.Pod) error {
 	if n.cgroups == nil {
 		return nil
 	}
+	began := time.Now()
+	defer func() { n.metrics.cgroupEnd.Observe(time.Since(began).Seconds()) }()
 	return n.cgroups.Remove(pod.UID)
 }
 

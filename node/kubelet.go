@@ -120,14 +120,6 @@ func (n *Node) routes() http.Handler {
 	return mux
 }
 
-func (n *Node) healthz(w http.ResponseWriter, _ *http.Request) {
-	if _, fault := n.health.get(); fault != "" {
-		http.Error(w, fault, http.StatusInternalServerError)
-		return
-	}
-	_, _ = w.Write([]byte("ok"))
-}
-
 // listPods answers with the pods of this node as their workers see them.
 func (n *Node) listPods(w http.ResponseWriter, _ *http.Request) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}

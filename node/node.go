@@ -294,7 +294,7 @@ func New(opts Options) (*Node, error) {
 		streams: newStreamTransport(),
 		statics: statics{
 			running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: make(chan struct{}, 1),
-			ran: map[types.NamespacedName]bool{}, outdated: map[types.NamespacedName]types.UID{},
+			ran: map[types.NamespacedName]bool{}, again: map[types.NamespacedName]bool{}, outdated: map[types.NamespacedName]types.UID{},
 		},
 		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction}},
 		workers:  map[types.UID]*worker{}, rooms: map[types.UID][]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]*deferral{},
@@ -328,6 +328,7 @@ func New(opts Options) (*Node, error) {
 	if opts.RootDir != "" && opts.DevicePluginDir != "" {
 		n.devices = deviceplugin.New(deviceplugin.Options{
 			Dir: opts.DevicePluginDir, Also: opts.KubeletPluginDir, State: filepath.Join(opts.RootDir, "devices.json"), Changed: n.devicesChanged, Log: n.log,
+			Registered: func(resource string) { n.metrics.devices.registered.WithLabelValues(resource).Inc() }, Allocated: n.metrics.devices.gave,
 		})
 	}
 	return n, nil

@@ -142,7 +142,7 @@ func (w *worker) attempt(ctx context.Context, bounded bool, f func(ctx context.C
 // setUp makes the volumes and the sandbox. It waits for drivers of volumes before it waits for its turn among the pods that
 // start: a driver may hang.
 func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action) func() {
-	again, err := w.n.mountDrivers(ctx, pod, false)
+	again, err := w.n.mountDrivers(ctx, pod, w.seen, false)
 	if refused := (*unexpected)(nil); errors.As(err, &refused) {
 		return w.refuse(refused.Rejection)
 	}
@@ -160,11 +160,15 @@ func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action)
 	if err != nil {
 		return w.setUpFailed(ctx, failedMount, err)
 	}
+	w.mounted.Store(true)
 	refresh = earliest(refresh, again)
 	var id string
 	handler, err := w.n.isolate(ctx, pod)
 	if err == nil {
 		id, err = w.n.opts.Runtime.RunPodSandbox(ctx, w.n.sandboxConfig(pod, a.Attempt), handler)
+	}
+	if ctx.Err() == nil {
+		w.n.metrics.pods.sandboxed(pod, err)
 	}
 	if refused := (*unexpected)(nil); errors.As(err, &refused) {
 		return w.refuse(refused.Rejection)
@@ -257,13 +261,13 @@ func (w *worker) renew(now time.Time) time.Time {
 		close(started)
 		var next time.Time
 		err := run.Catch(func() error {
-			again, err := w.n.mountDrivers(ctx, pod, true)
+			again, err := w.n.mountDrivers(ctx, pod, time.Time{}, true)
 			if err != nil {
 				return err
 			}
 			limited, cancel := context.WithTimeout(ctx, lookup)
 			defer cancel()
-			next, err = w.n.files.setUp(limited, pod, w.n.facts(limited, pod, ips))
+			next, err = w.n.files.setUp(limited, pod, w.n.facts(limited, pod, ips), time.Time{})
 			next = earliest(next, again)
 			return err
 		})
@@ -411,9 +415,9 @@ func (w *worker) start(ctx context.Context, o order) func() {
 	id, fail := w.launch(ctx, o)
 	if fail == nil {
 		w.n.linkLog(o, id)
-		w.n.metrics.containerStarted(o, "")
+		w.n.metrics.pods.containerStarted(o, "")
 	} else if ctx.Err() == nil {
-		w.n.metrics.containerStarted(o, fail.reason)
+		w.n.metrics.pods.containerStarted(o, fail.reason)
 	}
 	if fail != nil && ctx.Err() == nil {
 		for _, e := range fail.events {
@@ -468,7 +472,6 @@ func (w *worker) start(ctx context.Context, o order) func() {
 
 // launch does the work of start, and returns the ID of the container or why it could not be started.
 func (w *worker) launch(ctx context.Context, o order) (string, *startError) {
-	name := o.container.Name
 	volumes, fail := w.imageVolumes(ctx, o)
 	if fail != nil {
 		return "", fail
@@ -477,6 +480,14 @@ func (w *worker) launch(ctx context.Context, o order) (string, *startError) {
 	if fail != nil {
 		return "", fail
 	}
+	id, fail := w.create(ctx, o, image, volumes)
+	w.n.metrics.images.mounted(o.container, volumes, fail)
+	return id, fail
+}
+
+// create makes a container whose images are there, and starts it.
+func (w *worker) create(ctx context.Context, o order, image *cri.Image, volumes map[string]string) (string, *startError) {
+	name := o.container.Name
 	config, err := w.n.containerConfig(ctx, o, image, volumes)
 	if err == nil {
 		err = o.share(config)
@@ -550,8 +561,23 @@ func (w *worker) unmounted(ctx context.Context, err error) {
 	case err == nil:
 		w.view.Memory.Mounted = false
 	case ctx.Err() == nil:
+		w.cleaning(true)
 		w.log.Warn("volumes of the pod not unmounted, will try again", "err", err)
 		w.postpone("unmount")
+	}
+}
+
+// cleaning counts the pod among those whose files could not be removed, or not any more, if the API server did not have it when the
+// agent started.
+func (w *worker) cleaning(failed bool) {
+	if len(w.view.Pod.Spec.Containers) > 0 || failed == w.stuck {
+		return
+	}
+	w.stuck = failed
+	if failed {
+		w.n.metrics.pods.cleanErrors.Inc()
+	} else {
+		w.n.metrics.pods.cleanErrors.Dec()
 	}
 }
 
@@ -582,7 +608,9 @@ func (w *worker) removed(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		w.over = true
+		w.cleaning(false)
 	case ctx.Err() == nil:
+		w.cleaning(true)
 		w.log.Warn("pod not removed, will try again", "err", err)
 		w.postpone("remove")
 	}

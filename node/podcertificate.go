@@ -56,7 +56,51 @@ type credential struct {
 
 	Refused string // why there will be no certificate; empty if no signer has refused one
 
-	refusedBy string // the condition of the request with that
+	RefusedBy string // the condition of the request with that
+}
+
+// state returns the name that metrics have for the state of a credential.
+func (c *credential) state(now time.Time) string {
+	switch {
+	case c.Refused != "" && c.RefusedBy == certificatesv1.PodCertificateRequestConditionTypeDenied:
+		return "denied"
+	case c.Refused != "":
+		return "failed"
+	case len(c.Chain) == 0:
+		return "not_yet_issued"
+	case !c.End.IsZero() && now.After(c.End):
+		return "expired"
+	case now.After(c.Refresh.Add(overdue)):
+		return "overdue_for_refresh"
+	}
+	return "fresh"
+}
+
+// certificateStates counts the certificates in the volumes of a pod by signer and state.
+func (f *files) certificateStates(pod *corev1.Pod, now time.Time, count func(signer, state string)) {
+	if f.root == "" || !certified(pod) {
+		return
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Projected == nil {
+			continue
+		}
+		for j := range v.Projected.Sources {
+			s := v.Projected.Sources[j].PodCertificate
+			if s == nil {
+				continue
+			}
+			if c, err := readCredential(f.credentialFile(pod, v, j)); err == nil {
+				count(s.SignerName, c.state(now))
+			}
+		}
+	}
+}
+
+// credentialFile returns the file with the state of a source of a volume. No volume has a name with a dot.
+func (f *files) credentialFile(pod *corev1.Pod, v *corev1.Volume, index int) string {
+	return filepath.Join(f.memory(pod.UID), ".certificates", fmt.Sprintf("%s-%d", v.Name, index))
 }
 
 // certified reports whether a volume of the pod has a certificate in it.
@@ -89,8 +133,7 @@ func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 		return time.Time{}, nil // no process would read it
 	}
 	s := v.Projected.Sources[index].PodCertificate
-	// No volume has a name with a dot.
-	file := filepath.Join(f.memory(pod.UID), ".certificates", fmt.Sprintf("%s-%d", v.Name, index))
+	file := f.credentialFile(pod, v, index)
 	c, err := readCredential(file)
 	if err != nil {
 		return time.Time{}, err
@@ -98,7 +141,7 @@ func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 	before := c
 	err = f.renew(ctx, pod, s, &c, time.Now())
 	if c.Refused != "" && before.Refused == "" {
-		f.n.recorder.Event(pod, corev1.EventTypeWarning, c.refusedBy, "%s", c.Refused)
+		f.n.recorder.Event(pod, corev1.EventTypeWarning, c.RefusedBy, "%s", c.Refused)
 	}
 	due := f.reportAge(pod, &c, time.Now())
 	if c.Request != before.Request || c.Refused != before.Refused || c.Told != before.Told {
@@ -190,7 +233,7 @@ func (f *files) renew(ctx context.Context, pod *corev1.Pod, s *corev1.PodCertifi
 // answer takes the answer of the signer, if there is one. A certificate that is refused is not requested again.
 func (c *credential) answer(r *certificatesv1.PodCertificateRequest) {
 	refuse := func(verb string, condition *metav1.Condition) {
-		c.refusedBy = condition.Type
+		c.RefusedBy = condition.Type
 		c.Refused = fmt.Sprintf("PodCertificateRequest %s/%s %s, reason=%q, message=%q", r.Namespace, r.Name, verb, condition.Reason, condition.Message)
 		c.Request, c.RequestKey = "", nil
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -118,6 +119,14 @@ func (n *Node) adoptOrphans() {
 		n.log.Info("pod was deleted while no agent ran, stopping it", "pod", pod.Namespace+"/"+pod.Name)
 		n.startWorker(pod, f, nil).leave()
 	}
+	files, left := n.files.pods(), 0
+	for _, uid := range files {
+		if n.workers[uid] == nil {
+			left++
+		}
+	}
+	n.metrics.pods.cleaned.Set(float64(left))
+	n.metrics.pods.orphans.Add(float64(len(n.found)))
 	for uid, f := range n.found {
 		pod := &corev1.Pod{}
 		pod.Name, pod.Namespace, pod.UID = f.meta.GetName(), f.meta.GetNamespace(), uid
@@ -134,7 +143,7 @@ func (n *Node) adoptOrphans() {
 			}
 		}
 	}
-	for _, uid := range n.files.pods() {
+	for _, uid := range files {
 		if n.workers[uid] == nil {
 			pod := &corev1.Pod{}
 			pod.UID = uid
@@ -159,7 +168,7 @@ func (n *Node) podChanged(old, pod *corev1.Pod) {
 	if old != nil && (pod == nil || pod.UID != old.UID) {
 		if w := n.workers[old.UID]; w != nil {
 			w.leave()
-			n.freed(old.UID)
+			n.freed(old.UID, podsRemoved)
 		}
 	}
 	if pod == nil {
@@ -184,9 +193,14 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 	w.view.Memory.Mounted = n.files.mounted(pod.UID) // by an earlier agent
 	if f != nil {
 		w.sandboxes, w.stale, w.volumesDue = f.ids, true, true
+		w.mounted.Store(true)
+	}
+	if len(pod.Spec.Containers) > 0 {
+		n.metrics.pods.containers.Observe(float64(len(pod.Spec.Containers)))
 	}
 	n.workers[pod.UID] = w
 	n.group.Go(func(ctx context.Context) {
+		n.metrics.pods.workerStart.Observe(time.Since(w.seen).Seconds())
 		run.Shield(w.log, func() {
 			n.objects.hold(pod)
 			if f != nil {
@@ -199,7 +213,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 			n.objects.release(pod.UID)
 			n.mu.Lock()
 			delete(n.workers, pod.UID)
-			n.freed(pod.UID)
+			n.freed(pod.UID, podsRemoved)
 			if isStatic(pod) {
 				n.syncStatic()
 			}
@@ -258,9 +272,11 @@ func (n *Node) listen(ctx context.Context) error {
 			case ctx.Err() != nil:
 				return nil
 			case err != nil:
+				n.metrics.eventStreamErrors.Inc()
 				n.health.runtimeDown(sentence(err))
 				n.log.Warn("event stream of the container runtime broke, will try again", "err", err)
 			case e == nil:
+				n.metrics.eventStreams.Inc()
 				failures = 0
 				n.health.set(ctx, n.opts.Runtime)
 				if !heard {
@@ -284,6 +300,9 @@ func (n *Node) listen(ctx context.Context) error {
 
 // handle passes an event of the runtime to the worker of the pod.
 func (n *Node) handle(e *cri.ContainerEventResponse) {
+	if at := e.GetCreatedAt(); at > 0 {
+		n.metrics.eventLatency.Observe(max(0, time.Since(time.Unix(0, at))).Seconds())
+	}
 	uid := types.UID(e.GetPodSandboxStatus().GetMetadata().GetUid())
 	if uid == "" {
 		if e.GetContainerEventType() == cri.ContainerEventType_CONTAINER_DELETED_EVENT {

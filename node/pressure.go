@@ -87,7 +87,10 @@ func (n *Node) relieve(ctx context.Context, now time.Time) {
 		n.log.Warn("the node lacks a resource, and no pod can be evicted", "resource", s.Resource)
 		return
 	}
-	n.evict(ctx, victim.Pod, message, n.graceOf(s, victim.Pod), true)
+	for _, s := range short {
+		n.metrics.pods.statsAge.WithLabelValues(string(s.Signal)).Observe(time.Since(now).Seconds())
+	}
+	n.evict(ctx, victim.Pod, shortfall{signal: string(s.Signal), message: message, grace: n.graceOf(s, victim.Pod), disrupted: true})
 }
 
 // hardGrace is how long a pod may take to end that is evicted for a hard threshold, or for its own limits.
@@ -161,32 +164,41 @@ func (n *Node) under() []corev1.NodeConditionType {
 func (n *Node) evictExceeding(ctx context.Context) bool {
 	found := false
 	for _, p := range n.usage(ctx, true, eviction.Limited) {
-		if _, message := eviction.Exceeded(&p); message != "" && !eviction.Critical(p.Pod) {
-			n.evict(ctx, p.Pod, message, hardGrace, false)
+		if limit, message := eviction.Exceeded(&p); message != "" && !eviction.Critical(p.Pod) {
+			n.evict(ctx, p.Pod, shortfall{signal: string(limit), message: message, grace: hardGrace})
 			found = true
 		}
 	}
 	return found
 }
 
+// A shortfall is why a pod is evicted.
+type shortfall struct {
+	signal    string // of the threshold, or the name of the pod's own limit
+	message   string // for users
+	grace     time.Duration
+	disrupted bool // the node lacks something: the pod did not exceed a limit of its own
+}
+
 // evict ends a pod, and waits until it has ended and its volumes are removed, or for a limited time: its volumes may be what fills
 // the disk.
-func (n *Node) evict(ctx context.Context, pod *corev1.Pod, message string, grace time.Duration, disrupted bool) {
+func (n *Node) evict(ctx context.Context, pod *corev1.Pod, because shortfall) {
 	n.mu.Lock()
 	w := n.workers[pod.UID]
 	n.mu.Unlock()
 	if w == nil {
 		return
 	}
-	n.log.Info("evicting a pod", "pod", pod.Namespace+"/"+pod.Name, "message", message)
+	n.log.Info("evicting a pod", "pod", pod.Namespace+"/"+pod.Name, "message", because.message)
 	w.post(func() {
 		if w.view.Finished() {
 			return
 		}
-		w.event(corev1.EventTypeWarning, eviction.Reason, "%s", message)
-		w.fail(lifecycle.Verdict{Reason: eviction.Reason, Message: message, Grace: &grace, Disrupted: disrupted}, time.Now())
+		n.metrics.pods.evictions.WithLabelValues(because.signal).Inc()
+		w.event(corev1.EventTypeWarning, eviction.Reason, "%s", because.message)
+		w.fail(lifecycle.Verdict{Reason: eviction.Reason, Message: because.message, Grace: &because.grace, Disrupted: because.disrupted}, time.Now())
 	})
-	limited, cancel := context.WithTimeout(ctx, grace+evictionWait)
+	limited, cancel := context.WithTimeout(ctx, because.grace+evictionWait)
 	defer cancel()
 	for {
 		state, changed := w.status()

@@ -28,6 +28,7 @@ type probing struct {
 	counter   *probe.Counter
 	probe     *corev1.Probe
 	container *corev1.Container
+	metrics   probeMetrics
 	asking    bool
 	done      bool // the result is final for this attempt
 }
@@ -115,12 +116,8 @@ func (w *worker) ask(p *probing, now time.Time) time.Time {
 		err := run.Catch(func() error { return w.n.opts.Prober.Probe(limited, spec, container, id, ip) })
 		cancel()
 		<-w.n.probeSlots
-		result := probeSuccessful
-		if err != nil {
-			result = probeFailed
-		}
 		if ctx.Err() == nil {
-			w.n.metrics.probe(pod, container.Name, string(kind), result, time.Since(began))
+			w.n.metrics.probe(&p.metrics, pod, container.Name, string(kind), resultOf(err), time.Since(began))
 		}
 		w.post(func() { w.answered(ctx, p, err) })
 	})
@@ -144,6 +141,19 @@ func (w *worker) forgetProbes() {
 			delete(w.view.Memory.Started, id)
 		}
 	}
+}
+
+// resultOf returns the name that metrics have for the result of a probe.
+func resultOf(err error) string {
+	var warning *probe.Warning
+	var unknown *probe.Unknown
+	switch {
+	case err == nil, errors.As(err, &warning):
+		return probeSuccessful
+	case errors.As(err, &unknown):
+		return probeUnknown
+	}
+	return probeFailed
 }
 
 // answered handles the result of a probe.

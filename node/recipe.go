@@ -53,7 +53,7 @@ func (n *Node) prepare(ctx context.Context, w *worker, pod *corev1.Pod) (time.Ti
 	})
 	ctx, cancel := context.WithTimeout(ctx, lookup)
 	defer cancel()
-	return n.files.setUp(ctx, pod, n.facts(ctx, pod, nil))
+	return n.files.setUp(ctx, pod, n.facts(ctx, pod, nil), w.seen)
 }
 
 func (n *Node) dns(pod *corev1.Pod) (c *cri.DNSConfig, missing bool, omitted []string) {

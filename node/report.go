@@ -130,6 +130,7 @@ func (w *worker) report(now time.Time) time.Time {
 		w.log.Error("status can't be encoded", "err", err)
 		return time.Time{}
 	}
+	changed := w.rep.since
 	w.rep.writing, w.rep.since = true, time.Time{}
 	w.ops.Go(func(ctx context.Context) {
 		var pod *corev1.Pod
@@ -137,7 +138,13 @@ func (w *worker) report(now time.Time) time.Time {
 			pod, err = client.Pods.Patch(ctx, w.n.opts.Client, w.key.Namespace, w.key.Name, types.StrategicMergePatchType, patch, "status")
 			return err
 		})
-		w.post(func() { w.reported(ctx, pod, s, err) })
+		w.post(func() {
+			if now := time.Now(); err == nil {
+				w.n.metrics.pods.statusSync.Observe(now.Sub(changed).Seconds())
+				w.n.metrics.pods.reported(&w.starting, pod, &s, now)
+			}
+			w.reported(ctx, pod, s, err)
+		})
 	})
 	return time.Time{}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resources "k8s.io/component-helpers/resource"
@@ -198,13 +199,17 @@ func (n *Node) regrant(uid types.UID, pod, granted *corev1.Pod) *lifecycle.Rejec
 	n.taken.SetNode(object)
 	d := &deferral{bySpec(pod), bySpec(granted), deferredSince(&pod.Status, time.Now())}
 	refusal := n.exchange(uid, d)
-	if refusal == nil {
-		delete(n.deferred, uid)
-		n.retryDeferred()
-		return nil
-	}
-	if earlier := n.deferred[uid]; earlier != nil {
+	earlier := n.deferred[uid]
+	if earlier != nil {
 		d.since = earlier.since
+	}
+	if refusal == nil {
+		if earlier != nil {
+			n.granted(d, podUpdated)
+		}
+		delete(n.deferred, uid)
+		n.retryDeferred(podResized)
+		return nil
 	}
 	n.deferred[uid] = d
 	return refusal
@@ -223,11 +228,18 @@ func bySpec(pod *corev1.Pod) *corev1.Pod {
 func (n *Node) withdraw(uid types.UID, granted *corev1.Pod, ends bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.deferred, uid)
+	if d := n.deferred[uid]; d != nil {
+		resolution := waitReverted
+		if ends {
+			resolution = waitTerminated
+		}
+		n.metrics.resizes.waited(d, resolution)
+		delete(n.deferred, uid)
+	}
 	if !ends {
 		n.taken.Unplace(uid)
 		n.taken.Place(plugin.NewPod(bySpec(granted)), n.opts.Name)
-		n.retryDeferred()
+		n.retryDeferred(podUpdated)
 	}
 }
 
@@ -244,15 +256,24 @@ func (n *Node) exchange(uid types.UID, d *deferral) *lifecycle.Rejection {
 }
 
 // freed ends the count of a pod, and grants resizes that have waited for that. The caller holds mu.
-func (n *Node) freed(uid types.UID) {
+func (n *Node) freed(uid types.UID, by freedBy) {
 	n.taken.Unplace(uid)
-	delete(n.deferred, uid)
-	n.retryDeferred()
+	if d := n.deferred[uid]; d != nil {
+		n.metrics.resizes.waited(d, waitTerminated)
+		delete(n.deferred, uid)
+	}
+	n.retryDeferred(by)
+}
+
+// granted counts a resize that was granted after it had waited.
+func (n *Node) granted(d *deferral, by freedBy) {
+	n.metrics.resizes.accepted.WithLabelValues(string(by)).Inc()
+	n.metrics.resizes.waited(d, waitAccepted)
 }
 
 // retryDeferred counts pods whose resize was deferred with the resources that they want, in order, as far as the node has them now,
 // and has their workers go on. The caller holds mu.
-func (n *Node) retryDeferred() {
+func (n *Node) retryDeferred(by freedBy) {
 	order := slices.SortedFunc(maps.Keys(n.deferred), func(a, b types.UID) int {
 		return cmp.Or(n.deferred[a].before(n.deferred[b]), cmp.Compare(a, b))
 	})
@@ -261,6 +282,7 @@ func (n *Node) retryDeferred() {
 		if w == nil || n.exchange(uid, n.deferred[uid]) != nil {
 			continue
 		}
+		n.granted(n.deferred[uid], by)
 		delete(n.deferred, uid)
 		w.post(w.allocate)
 	}
@@ -277,6 +299,7 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 	before, limit := w.view.Memory.Resize.Applied[a.ID], asked.GetMemoryLimitInBytes()
 	w.begin(a, now, false, func(ctx context.Context) func() {
 		var err error
+		began := time.Now()
 		if shrinks(before.Limits.Memory().Value(), limit) {
 			err = w.n.checkContainerUsage(ctx, a, limit)
 		}
@@ -288,6 +311,9 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 		}
 		if err == nil {
 			err = w.n.limit(after, qos)
+		}
+		if ctx.Err() == nil {
+			w.n.metrics.resizes.applied(began, err)
 		}
 		return func() {
 			r := &w.view.Memory.Resize
@@ -309,11 +335,15 @@ func (w *worker) enforce(a lifecycle.Action, now time.Time) {
 	limit := crispec.PodResources(pod, qosOf(pod)).GetMemoryLimitInBytes()
 	w.begin(a, now, false, func(ctx context.Context) func() {
 		var err error
+		began := time.Now()
 		if shrinks(before, limit) {
 			err = w.n.checkPodUsage(ctx, pod, limit)
 		}
 		if err == nil {
 			err = w.n.limit(pod, qosOf(pod))
+		}
+		if ctx.Err() == nil {
+			w.n.metrics.resizes.applied(began, err)
 		}
 		return func() {
 			r := &w.view.Memory.Resize
@@ -415,6 +445,11 @@ func larger(a, b corev1.ResourceRequirements) corev1.ResourceRequirements {
 
 // limit sets the limits of a pod's cgroup, if the node has such.
 func (n *Node) limit(pod *corev1.Pod, qos corev1.PodQOSClass) error {
+	return n.setCgroup(pod, qos, n.metrics.cgroupUpdate)
+}
+
+// setCgroup sets the limits of a pod's cgroup, which is made if necessary. The operation is measured as one that took says.
+func (n *Node) setCgroup(pod *corev1.Pod, qos corev1.PodQOSClass, took prometheus.Observer) error {
 	if n.cgroups == nil {
 		return nil
 	}
@@ -423,5 +458,7 @@ func (n *Node) limit(pod *corev1.Pod, qos corev1.PodQOSClass) error {
 	if n.machine.noQuota {
 		limits.CpuPeriod, limits.CpuQuota = 0, 0
 	}
+	began := time.Now()
+	defer func() { took.Observe(time.Since(began).Seconds()) }()
 	return n.cgroups.Set(pod.UID, qos, limits, n.machine.qos.Protected(pod, qos))
 }

@@ -52,6 +52,7 @@ type statics struct {
 	running map[types.NamespacedName]*worker
 	mirrors map[types.NamespacedName]*corev1.Pod // the mirror pods that there are
 	ran     map[types.NamespacedName]bool        // the agent has run a pod of this name
+	again   map[types.NamespacedName]bool        // the pod that runs is ending, and is wanted again with the same UID
 	// outdated are the mirror pods of earlier runs, by UID. They are deleted, and show no status.
 	outdated map[types.NamespacedName]types.UID
 	wake     chan struct{} // holds one: mirror pods may have to be created or deleted
@@ -265,9 +266,14 @@ func (n *Node) syncStatic() {
 		}
 	}
 	for key, pod := range s.wanted {
-		if s.running[key] != nil {
+		if w := s.running[key]; w != nil {
+			s.again[key] = w.uid == pod.UID && w.leaving()
 			continue
 		}
+		if s.again[key] {
+			n.metrics.pods.restarted.Inc()
+		}
+		delete(s.again, key)
 		if m := s.mirrors[key]; m != nil && s.ran[key] {
 			s.outdated[key] = m.UID
 		}

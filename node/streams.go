@@ -188,6 +188,9 @@ func (n *Node) stream(w http.ResponseWriter, r *http.Request, open func(context.
 		answer(w, refuse(http.StatusBadRequest, "Upgrade request required"))
 		return
 	}
+	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		n.metrics.websockets.WithLabelValues(strings.ToLower(bucketOf(r.URL.Path))).Inc()
+	}
 	text, err := open(r.Context())
 	if err != nil {
 		answerCRI(w, err)

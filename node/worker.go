@@ -69,6 +69,10 @@ type worker struct {
 	freed        bool        // the pod uses none of the node's resources any more
 	over         bool
 	panics       int // in a row
+	starting     starting
+	stuck        bool // its files could not be removed
+
+	mounted atomic.Bool // its volumes have been mounted
 
 	seen    time.Time    // when the agent first saw the pod
 	turning atomic.Int64 // when the current turn began, in nanoseconds since 1970; 0: there is none
@@ -111,7 +115,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 		busy: map[string]*operation{}, probing: map[probeKey]*probing{}, probed: map[string]bool{},
 		adoptedReady: map[string]bool{}, adoptedStarted: map[string]bool{}, held: map[string]time.Time{},
 		pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{},
-		rep: reporter{sent: pod.Status}, seen: time.Now(),
+		rep: reporter{sent: pod.Status}, seen: time.Now(), starting: newStarting(pod),
 	}
 	w.adoptResources(pod)
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
@@ -230,11 +234,11 @@ func (w *worker) turn(ctx context.Context) (next time.Time) {
 // turned records the end of a turn that began at a time.
 func (w *worker) turned(began time.Time) {
 	w.turning.Store(0)
-	kind := "sync"
+	turns := w.n.metrics.pods.sync
 	if w.view.Deleting() {
-		kind = "kill"
+		turns = w.n.metrics.pods.kill
 	}
-	w.n.metrics.work.WithLabelValues(kind).Observe(time.Since(began).Seconds())
+	turns.Observe(time.Since(began).Seconds())
 }
 
 // panicPause is the pause before something that panicked is tried again. It grows with each panic in a row.
@@ -266,6 +270,7 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 		}
 		w.volumesDue = w.volumesDue || shownChanged(w.view.Pod, pod)
 		w.claimsChanged(pod)
+		w.n.metrics.resizes.asked(w.view.Pod, pod)
 		w.view.Pod = pod
 		w.judged = false
 	}
@@ -315,6 +320,11 @@ func (w *worker) look(ctx context.Context) {
 			}
 		}
 	}
+	var ran map[string]bool
+	if w.looks == 0 {
+		ran = runningIn(w.n.scheme, &w.view.Last, s.containers)
+	}
+	w.n.metrics.pods.ended(w.view.Pod, w.view.Containers, s.containers, ran)
 	w.view.Sandboxes, w.view.Containers = s.sandboxes, s.containers
 	w.forgetContainers()
 	w.looks++
@@ -376,7 +386,7 @@ func (w *worker) step(now time.Time) time.Time {
 	last := w.n.scheme.Status(w.view)
 	aged := w.describeDevices(&last, now)
 	w.publish(&last)
-	w.n.metrics.ran(w.view.Pod, w.seen, &w.view.Last, &last, now)
+	w.n.metrics.pods.ran(w.seen, &w.view.Last, &last, now)
 	if podstate.ReadyIn(&w.view.Last) && !podstate.ReadyIn(&last) {
 		w.unready = now
 	}

@@ -1,0 +1,274 @@
+package node
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	resources "k8s.io/component-helpers/resource"
+
+	"github.com/sampan-io/sampan/node/lifecycle"
+)
+
+// podMetrics count what happens to pods and their containers.
+type podMetrics struct {
+	start, startTotal, startSLI prometheus.Histogram
+	firstSLI                    prometheus.Gauge // of the first pod with a network of its own
+	first                       sync.Once        // sets it
+	workerStart, statusSync     prometheus.Histogram
+	containers                  prometheus.Histogram
+	sync, kill                  prometheus.Observer // turns of workers
+
+	started, startErrors         prometheus.Counter // sandboxes
+	userStarted, userStartErrors prometheus.Counter // those with users of their own
+	containersStarted            *prometheus.CounterVec
+	containerErrors              *prometheus.CounterVec
+	terminated                   *prometheus.CounterVec
+
+	admissions, rejections *prometheus.CounterVec
+	evictions, preemptions *prometheus.CounterVec
+	statsAge               *prometheus.HistogramVec
+	restarted              prometheus.Counter // static pods
+	orphans                prometheus.Counter
+	cleaned, cleanErrors   prometheus.Gauge // orphans with files
+
+	sleepsEnded, hookFallbacks prometheus.Counter
+}
+
+// startBuckets are upstream's, in seconds, with smaller ones: pods start faster here.
+func startBuckets() []float64 {
+	return []float64{0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+}
+
+func newPodMetrics(m *metrics) *podMetrics {
+	work := add(m, histogramVec("pod_worker_duration_seconds", "Time that the worker of a pod took to look at it and to decide.", prometheus.DefBuckets, "operation_type"))
+	static := add(m, counterVec("restarted_pods_total", "Pods that were started again with the UID of a pod that was ending: static pods.", "static"))
+	return &podMetrics{
+		start:       add(m, histogram("pod_start_duration_seconds", "Time from when the agent first saw a pod until it ran.", startBuckets())),
+		startTotal:  add(m, histogram("pod_start_total_duration_seconds", "Time from the creation of a pod until the API server knew that all its containers ran.", startBuckets())),
+		startSLI:    add(m, histogram("pod_start_sli_duration_seconds", "The same without the time of pulls and init containers, of pods without persistent volumes.", startBuckets())),
+		firstSLI:    add(m, gauge("first_network_pod_start_sli_duration_seconds", "The same for the first pod that had a network of its own.")),
+		workerStart: add(m, histogram("pod_worker_start_duration_seconds", "Time from when the agent first saw a pod until its worker began.", prometheus.DefBuckets)),
+		statusSync: add(m, histogram("pod_status_sync_duration_seconds", "Time from a change of the status of a pod until the API server had it.",
+			[]float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60})),
+		containers: add(m, histogram("containers_per_pod_count", "Containers of pods, without init containers.", prometheus.ExponentialBuckets(1, 2, 5))),
+		sync:       work.WithLabelValues("sync"), kill: work.WithLabelValues("kill"),
+
+		started:           add(m, counter("started_pods_total", "Attempts at making the sandbox of a pod.")),
+		startErrors:       add(m, counter("started_pods_errors_total", "Attempts at making the sandbox of a pod that failed.")),
+		userStarted:       add(m, counter("started_user_namespaced_pods_total", "Attempts at making the sandbox of a pod with users of its own.")),
+		userStartErrors:   add(m, counter("started_user_namespaced_pods_errors_total", "Attempts at making the sandbox of a pod with users of its own that failed.")),
+		containersStarted: add(m, counterVec("started_containers_total", "Attempts at starting a container.", "container_type")),
+		containerErrors:   add(m, counterVec("started_containers_errors_total", "Attempts at starting a container that failed, by reason.", "container_type", "code")),
+		terminated:        add(m, counterVec("terminated_containers_total", "Containers that ended.", "container_type", "exit_code", "reason")),
+
+		admissions:  add(m, counterVec("pod_level_resources_admission_total", "Admitted pods, by whether the pod or its containers have resources.", "config_mode", "qos_class")),
+		rejections:  add(m, counterVec("admission_rejections_total", "Pods that the node rejected, by reason.", "reason")),
+		evictions:   add(m, counterVec("evictions", "Evicted pods, by the signal that fell below its threshold or by the limit of the pod.", "eviction_signal")),
+		preemptions: add(m, counterVec("preemptions", "Pods that ended to make room for a critical pod, by the resource that it lacked.", "preemption_signal")),
+		statsAge:    add(m, histogramVec("eviction_stats_age_seconds", "Age of the measurement for which a pod was evicted.", prometheus.DefBuckets, "eviction_signal")),
+		restarted:   static.WithLabelValues("true"),
+		orphans:     add(m, counter("orphaned_runtime_pods_total", "Pods of the runtime that the API server did not have when the agent started.")),
+		cleaned:     add(m, gauge("orphan_pod_cleaned_volumes", "Pods with files that the API server did not have when the agent started.")),
+		cleanErrors: add(m, gauge("orphan_pod_cleaned_volumes_errors", "Those of them whose files could not be removed yet.")),
+
+		sleepsEnded:   add(m, counter("sleep_action_terminated_early_total", "Hooks of the kind sleep that ended before their time.")),
+		hookFallbacks: add(m, counter("lifecycle_handler_http_fallbacks_total", "Hooks over HTTPS that a server without TLS answered.")),
+	}
+}
+
+// containerType returns the name that metrics have for the kind of a container.
+func containerType(pod *corev1.Pod, name string) string {
+	switch c, isInit := lifecycle.Spec(pod, name); {
+	case isInit:
+		return "init_container"
+	case c != nil && !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == name }):
+		return "ephemeral_container"
+	}
+	return "container"
+}
+
+// containerStarted counts an attempt at starting a container; code is empty if it succeeded.
+func (m *podMetrics) containerStarted(o order, code string) {
+	kind := containerType(o.pod, o.container.Name)
+	m.containersStarted.WithLabelValues(kind).Inc()
+	if code != "" {
+		m.containerErrors.WithLabelValues(kind, code).Inc()
+	}
+}
+
+// sandboxed counts an attempt at making the sandbox of a pod.
+func (m *podMetrics) sandboxed(pod *corev1.Pod, err error) {
+	m.started.Inc()
+	if err != nil {
+		m.startErrors.Inc()
+	}
+	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+		return
+	}
+	m.userStarted.Inc()
+	if err != nil {
+		m.userStartErrors.Inc()
+	}
+}
+
+// ended counts the containers that ended between two looks at the runtime. At the first look the earlier state is the one in the
+// status of the pod, so that a container is counted that ended while no agent ran.
+func (m *podMetrics) ended(pod *corev1.Pod, before, now []lifecycle.Container, first map[string]bool) {
+	for i := range now {
+		c := &now[i]
+		if c.State != lifecycle.Exited {
+			continue
+		}
+		j := slices.IndexFunc(before, func(b lifecycle.Container) bool { return b.ID == c.ID })
+		if j >= 0 && before[j].State == lifecycle.Exited || first != nil && !first[c.ID] {
+			continue
+		}
+		m.terminated.WithLabelValues(containerType(pod, c.Name), strconv.Itoa(int(c.ExitCode)), c.TerminationReason()).Inc()
+	}
+}
+
+// runningIn returns the IDs of the containers that run as a status has it.
+func runningIn(scheme lifecycle.Runtime, s *corev1.PodStatus, containers []lifecycle.Container) map[string]bool {
+	all := map[string]bool{}
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].State.Running != nil {
+				all[list[i].ContainerID] = true
+			}
+		}
+	}
+	ids := map[string]bool{}
+	for i := range containers {
+		if all[scheme.ID(containers[i].ID)] {
+			ids[containers[i].ID] = true
+		}
+	}
+	return ids
+}
+
+// ran records that a pod began to run, if it did between two statuses.
+func (m *podMetrics) ran(seen time.Time, old, now *corev1.PodStatus, at time.Time) {
+	if old.Phase == now.Phase || old.Phase != corev1.PodPending && old.Phase != "" || now.Phase != corev1.PodRunning {
+		return
+	}
+	m.start.Observe(max(0, at.Sub(seen)).Seconds())
+}
+
+// rejected counts a pod that the node rejected. Upstream's kubelet counts the same reasons one by one, and others together.
+func (m *podMetrics) rejected(reason string) {
+	known := []string{
+		"AppArmor", "Evicted", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "NodeShutdown", "OutOfcpu", "OutOfephemeral-storage", "OutOfmemory", "OutOfpods",
+		"PodFeatureUnsupported", "PodLevelResourcesNotSupported", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch", "SupplementalGroupsPolicyNotSupported",
+		"SysctlForbidden", "TopologyAffinityError", "UnexpectedAdmissionError", "UnexpectedPredicateFailureType", "UnknownReason", "VolumeAttachmentLimitExceeded",
+		"node(s) had taints that the pod didn't tolerate",
+	}
+	switch {
+	case slices.Contains(known, reason):
+	case strings.HasPrefix(reason, "OutOf"):
+		reason = "OutOfExtendedResources"
+	default:
+		reason = "Other"
+	}
+	m.rejections.WithLabelValues(reason).Inc()
+}
+
+// admitted counts a pod that the node admitted.
+func (m *podMetrics) admitted(pod *corev1.Pod) {
+	has := func(c corev1.Container) bool { return len(c.Resources.Requests) > 0 || len(c.Resources.Limits) > 0 }
+	whole := resources.IsPodLevelResourcesSet(pod)
+	parts := slices.ContainsFunc(pod.Spec.Containers, has) || slices.ContainsFunc(pod.Spec.InitContainers, has)
+	mode := ""
+	switch {
+	case whole && parts:
+		mode = "pod_and_container_level"
+	case whole:
+		mode = "pod_level"
+	case parts:
+		mode = "container_level"
+	}
+	m.admissions.WithLabelValues(mode, strings.ToLower(string(qosOf(pod)))).Inc()
+}
+
+// A starting is what the duration of a pod's start does not count of it. It is empty for a pod that had begun before the agent saw it.
+type starting struct {
+	counts bool // its start is measured: it began under this agent, and was schedulable when it was created
+	pulls  []span
+	done   bool // its start has been measured
+}
+
+// A span is a time from one moment to another.
+type span struct{ from, to time.Time }
+
+// newStarting returns the state of a pod that the agent sees for the first time.
+func newStarting(pod *corev1.Pod) starting {
+	return starting{counts: pod.Status.StartTime.IsZero() && schedulable(pod) && len(pod.Spec.Containers) > 0}
+}
+
+// schedulable reports whether no scheduler has found a pod unschedulable, as far as its status shows.
+func schedulable(pod *corev1.Pod) bool {
+	return !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+	})
+}
+
+// reported measures the start of a pod when the API server has the status in which all its containers run.
+func (m *podMetrics) reported(s *starting, pod *corev1.Pod, status *corev1.PodStatus, now time.Time) {
+	if !s.counts || s.done || len(status.ContainerStatuses) < len(pod.Spec.Containers) {
+		return
+	}
+	if slices.ContainsFunc(status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running == nil }) {
+		return
+	}
+	s.done = true
+	took := max(0, now.Sub(pod.CreationTimestamp.Time))
+	m.startTotal.Observe(took.Seconds())
+	if stateful(pod) {
+		return
+	}
+	took = max(0, took-covered(s.pulls)-initTime(pod, status))
+	m.startSLI.Observe(took.Seconds())
+	if !pod.Spec.HostNetwork {
+		m.first.Do(func() { m.firstSLI.Set(took.Seconds()) })
+	}
+}
+
+// stateful reports whether a pod has a volume that outlives it, or is not made by the node, as the objective for the start of pods
+// defines it.
+func stateful(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Secret == nil && v.ConfigMap == nil && v.DownwardAPI == nil && v.EmptyDir == nil && v.Projected == nil
+	})
+}
+
+// covered returns how much time is in at least one of the spans.
+func covered(spans []span) (sum time.Duration) {
+	spans = slices.SortedFunc(slices.Values(spans), func(a, b span) int { return a.from.Compare(b.from) })
+	var end time.Time
+	for _, s := range spans {
+		if s.from.Before(end) {
+			s.from = end
+		}
+		if s.to.After(s.from) {
+			sum += s.to.Sub(s.from)
+			end = s.to
+		}
+	}
+	return sum
+}
+
+// initTime returns how long the init containers of a pod ran that have ended.
+func initTime(pod *corev1.Pod, s *corev1.PodStatus) (sum time.Duration) {
+	for i := range s.InitContainerStatuses {
+		c := &s.InitContainerStatuses[i]
+		spec, _ := lifecycle.Spec(pod, c.Name)
+		if t := c.State.Terminated; t != nil && spec != nil && !lifecycle.IsSidecar(spec) {
+			sum += max(0, t.FinishedAt.Sub(t.StartedAt.Time))
+		}
+	}
+	return sum
+}
