@@ -93,4 +93,7 @@ func TestCollectionKeepsYoungImages(t *testing.T) {
 	if err == nil || err.Error() != want || !slices.Equal(f.removed, []string{"a", "b", "c"}) {
 		t.Errorf("removed %v: %v", f.removed, err)
 	}
+	if got := valueOf(t, n.metrics, "kubelet_image_garbage_collected_total", map[string]string{"reason": "space"}); got != 3 {
+		t.Errorf("images removed for space by the metrics: %v, want 3", got)
+	}
 }

@@ -86,7 +86,21 @@ func TestReadOnlyEndpoints(t *testing.T) {
 			}
 		}
 	}
-	_, body, _ := server.do("GET", "/configz")
+	code, body, _ := server.do("GET", "/metrics/slis") // the checks of /healthz, which was read once
+	for _, check := range []string{"ping", "log", "syncloop", "runtime"} {
+		for _, want := range []string{`kubernetes_healthcheck{name="` + check + `",type="healthz"} 1`, `kubernetes_healthchecks_total{name="` + check + `",status="success",type="healthz"} 1`} {
+			if code != 200 || !strings.Contains(body, want) {
+				t.Errorf("/metrics/slis: no %q in %d %s", want, code, body)
+			}
+		}
+	}
+	if code, body, _ = server.do("DELETE", "/metrics/slis"); codeAnd(code, body) != "200 metrics reset" {
+		t.Errorf("DELETE /metrics/slis is answered with %d %q", code, body)
+	}
+	if _, body, _ = server.do("GET", "/metrics/slis"); strings.Contains(body, "kubernetes_health") {
+		t.Errorf("after DELETE /metrics/slis has %s", body)
+	}
+	_, body, _ = server.do("GET", "/configz")
 	var z struct {
 		Kubeletconfig kubeletv1beta1.KubeletConfiguration
 	}

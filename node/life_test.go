@@ -307,6 +307,14 @@ func TestDeferredResizesWaitForOtherPods(t *testing.T) {
 		}
 		resize("large", 10)
 		r.await("early", "resized", has(40))
+		r.wantMetrics(map[string]float64{
+			`kubelet_container_requested_resizes_total{resource="memory",requirement="limits",operation="increase"}`:   2,
+			`kubelet_container_requested_resizes_total{resource="memory",requirement="requests",operation="decrease"}`: 2,
+			`kubelet_pod_deferred_accepted_resizes_total{retry_trigger="pod_resized"}`:                                 2,
+			`kubelet_pod_deferred_resize_duration_seconds{resolution="accepted",priority_bucket="medium"}`:             1,
+			`kubelet_pod_deferred_resize_duration_seconds{resolution="accepted",priority_bucket="normal"}`:             1,
+			`kubelet_pod_pending_resizes`: 0,
+		})
 	})
 }
 
@@ -507,6 +515,10 @@ func TestStaticPodPutBackRunsAgain(t *testing.T) {
 	if was, is := first.Status.ContainerStatuses[0].ContainerID, second.Status.ContainerStatuses[0].ContainerID; was == is {
 		t.Errorf("container %s was not started again", is)
 	}
+	r.wantMetrics(map[string]float64{
+		`kubelet_restarted_pods_total{static="true"}`: 1, `kubelet_mirror_pods`: 2, `kubelet_desired_pods{static="true"}`: 2, `kubelet_active_pods{static="true"}`: 2,
+		`kubelet_working_pods{lifecycle="sync",config="desired",static="true"}`: 2, `kubelet_working_pods`: 2,
+	})
 }
 
 // A slowStop is a runtime that stops containers when it is allowed to.

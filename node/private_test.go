@@ -29,3 +29,9 @@ func TestTokensBelongToTheOnlyUser(t *testing.T) {
 		}
 	}
 }
+
+// Metric returns the sum of the samples of a metric of the agent with the given labels; see valueOf.
+func (n *Node) Metric(t *testing.T, name string, labels map[string]string) float64 {
+	t.Helper()
+	return valueOf(t, n.metrics, name, labels)
+}
