@@ -113,6 +113,7 @@ func (n *Node) routes() http.Handler {
 	n.readRoutes(mux)
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", n.containerLogs)
 	n.streamRoutes(mux)
+	mux.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", n.checkpoint)
 	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", n.runCommand)
 	for pattern, h := range n.opts.Handlers {
 		mux.Handle(pattern, h)

@@ -1,0 +1,84 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/node/lifecycle"
+)
+
+// A checkpointer is a [Runtime] that can write the state of a running container to a file.
+type checkpointer interface {
+	CheckpointContainer(ctx context.Context, req *cri.CheckpointContainerRequest) error
+}
+
+// CheckpointContainer has the runtime write the state of a container to a file.
+func (c *CRI) CheckpointContainer(ctx context.Context, req *cri.CheckpointContainerRequest) error {
+	_, err := c.runtime.CheckpointContainer(ctx, req)
+	return err
+}
+
+// checkpoint has the runtime write the state of a container to a file below RootDir, and answers with its path. Answers are those of
+// upstream's kubelet, also for a runtime that can't do that: Sampan's can't.
+func (n *Node) checkpoint(w http.ResponseWriter, r *http.Request) {
+	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
+	state, err := n.podOf(r)
+	if err != nil {
+		answer(w, err)
+		return
+	}
+	if spec, _ := lifecycle.Spec(state.pod, container); spec == nil {
+		answer(w, refuse(http.StatusNotFound, "container %v does not exist", container))
+		return
+	}
+	req := &cri.CheckpointContainerRequest{}
+	if list := r.URL.Query()["timeout"]; len(list) > 0 {
+		if req.Timeout, err = strconv.ParseInt(list[len(list)-1], 10, 64); err != nil {
+			answer(w, refuse(http.StatusNotFound, "cannot parse value of timeout parameter"))
+			return
+		}
+	}
+	if err := n.writeCheckpoint(r.Context(), &state, container, req); err != nil {
+		answer(w, fmt.Errorf("checkpointing of %v/%v/%v failed (%w)", namespace, name, container, err))
+		return
+	}
+	writeJSON(w, map[string][]string{"items": {req.GetLocation()}})
+}
+
+// writeCheckpoint sets the file in the request, and passes it to the runtime. A timeout, in seconds, lengthens the one of calls of the
+// runtime.
+func (n *Node) writeCheckpoint(ctx context.Context, state *observed, container string, req *cri.CheckpointContainerRequest) error {
+	c, ok := state.running(container)
+	if !ok {
+		return fmt.Errorf("container %v not found", container)
+	}
+	rt, can := n.opts.Runtime.(checkpointer)
+	if !can || n.opts.RootDir == "" {
+		return status.Error(codes.Unimplemented, "method CheckpointContainer not implemented")
+	}
+	if req.GetTimeout() < 0 {
+		return fmt.Errorf("CheckpointContainer requires the timeout value to be > 0") //nolint:perfsprint,revive // kubelet's words
+	}
+	dir := filepath.Join(n.opts.RootDir, "checkpoints")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	limit := n.config().RuntimeRequestTimeout.Duration
+	if asked := time.Duration(req.GetTimeout()) * time.Second; asked > limit {
+		limit = asked
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	req.ContainerId, req.Timeout = c.ID, int64(limit/time.Second)
+	req.Location = filepath.Join(dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", state.pod.Name, state.pod.Namespace, container, time.Now().Format(time.RFC3339)))
+	return rt.CheckpointContainer(ctx, req)
+}
