@@ -14,8 +14,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -135,16 +137,43 @@ type rig struct {
 	group     *run.Group
 	installed chan Info
 	changed   chan struct{}
-	refuse    error // what Install returns
+	done      chan string // operations that have ended
+	refuse    error       // what Install returns
+}
+
+// calls returns how many calls of a method have succeeded by the metrics.
+func (r *rig) calls(method string) (n uint64) {
+	r.t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r.manager.Metrics())
+	families, err := registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["method_name"] == method && labels["driver_name"] == "disks.example.com" && labels["grpc_status_code"] == "OK" && labels["migrated"] == "false" {
+				n += m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	return n
 }
 
 func newRig(t *testing.T, root string) *rig {
 	t.Helper()
-	r := &rig{t: t, root: root, installed: make(chan Info, 100), changed: make(chan struct{}, 1)}
+	r := &rig{t: t, root: root, installed: make(chan Info, 100), changed: make(chan struct{}, 1), done: make(chan string, 100)}
 	r.manager = New(Options{
 		Root: root, Node: "n1", Log: slog.New(slog.DiscardHandler), Registered: func() {},
 		Install:   func(_ context.Context, i Info) error { r.installed <- i; return r.refuse },
 		Uninstall: func(_ context.Context, name string) error { r.installed <- Info{Driver: "-" + name}; return nil },
+		Done: func(driver, operation string, _ time.Time, err error) {
+			r.done <- fmt.Sprintf("%s of %s: %v", operation, driver, err)
+		},
 		Changed: func() {
 			select {
 			case r.changed <- struct{}{}:
@@ -285,6 +314,16 @@ func TestVolumeIsStagedOnceAndPublishedToEachPod(t *testing.T) {
 	}
 	if left := r.leftovers(); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+	for _, want := range []string{"volume_unmount", "volume_unmount", "unmount_device"} {
+		if got := <-r.done; got != want+" of disks.example.com: <nil>" {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for method, want := range map[string]uint64{"NodeGetInfo": 1, "NodeStageVolume": 1, "NodePublishVolume": 2, "NodeUnpublishVolume": 2, "NodeUnstageVolume": 1} {
+		if got := r.calls("/csi.v1.Node/" + method); got != want {
+			t.Errorf("%d calls of %s are counted, want %d", got, method, want)
+		}
 	}
 	// A driver that goes is removed from the objects of the node.
 	if err := os.Remove(filepath.Join(r.root, "plugins_registry", "disks.sock")); err != nil {
