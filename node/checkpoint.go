@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -66,7 +67,7 @@ func (n *Node) writeCheckpoint(ctx context.Context, state *observed, container s
 		return status.Error(codes.Unimplemented, "method CheckpointContainer not implemented")
 	}
 	if req.GetTimeout() < 0 {
-		return fmt.Errorf("CheckpointContainer requires the timeout value to be > 0") //nolint:perfsprint,revive // kubelet's words
+		return errors.New("CheckpointContainer requires the timeout value to be > 0") // kubelet's words
 	}
 	dir := filepath.Join(n.opts.RootDir, "checkpoints")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
