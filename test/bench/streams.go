@@ -42,13 +42,15 @@ func (b *bench) streams(ctx context.Context) error {
 	if err := b.streamPod(ctx); err != nil {
 		return err
 	}
-	var source, plug, socket streamGreeting
+	var source, plug, socket, hop, behind streamGreeting
 	for _, p := range []struct {
 		greeting *streamGreeting
 		args     func() []string
 	}{
 		{&source, func() []string { return []string{bareSourceVerb} }},
 		{&plug, func() []string { return []string{barePlugVerb, source.Plain} }},
+		{&hop, func() []string { return []string{bareRelayVerb, source.Plain} }},
+		{&behind, func() []string { return []string{barePlugVerb, hop.Plain} }},
 		{&socket, func() []string {
 			return []string{bareSocketVerb, plug.TLS, base64.StdEncoding.EncodeToString(plug.Certificate)}
 		}},
@@ -67,7 +69,7 @@ func (b *bench) streams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const bare, ends = "TLS copy, %s", "TLS copy, %s, with kubectl's ends"
+	const bare, ends, hops = "TLS copy, %s", "TLS copy, %s, with kubectl's ends", "TLS copy, %s, with two processes before it"
 	var all []*stream
 	add := func(name, floor string, move func(context.Context) (time.Duration, error)) {
 		all = append(all, &stream{name: name, floor: floor, move: move})
@@ -90,6 +92,9 @@ func (b *bench) streams(ctx context.Context) error {
 			return dialBare(source.TLS, base64.StdEncoding.EncodeToString(source.Certificate))
 		}))
 		add(alike, strict, over(dialPlain(socket.Plain)))
+		add(fmt.Sprintf(hops, way.name), strict, over(func(context.Context) (halfCloser, error) {
+			return dialBare(behind.TLS, base64.StdEncoding.EncodeToString(behind.Certificate))
+		}))
 		for _, protocol := range protocols {
 			address, stop, err := b.kubectlForward(ctx, protocol)
 			if err != nil {

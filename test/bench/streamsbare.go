@@ -25,6 +25,7 @@ const (
 	bareSourceVerb = "bare-source" // [LISTEN]: a server whose clients want bytes or send them; over TCP and TLS
 	bareZerosVerb  = "bare-zeros"  // N: prints N bytes
 	barePlugVerb   = "bare-plug"   // TO: the TLS side in front of a source, and of a command that prints
+	bareRelayVerb  = "bare-relay"  // TO: accepts TCP connections and opens others for them; the kernel moves the bytes
 	bareSocketVerb = "bare-socket" // TO CERTIFICATE: accepts TCP connections and opens TLS connections for them
 	barePipeVerb   = "bare-pipe"   // FROM CERTIFICATE N: prints N bytes of a TLS connection
 )
@@ -51,8 +52,10 @@ func serveStreams(verb string, args []string) error {
 		return serveSource(arg(0))
 	case barePlugVerb:
 		return servePlug(arg(0))
+	case bareRelayVerb:
+		return serveRelay(func() (halfCloser, error) { return dialPlain(arg(0))(context.Background()) })
 	case bareSocketVerb:
-		return serveSocket(arg(0), arg(1))
+		return serveRelay(func() (halfCloser, error) { return dialBare(arg(0), arg(1)) })
 	}
 	n, err := strconv.ParseInt(args[len(args)-1], 10, 64)
 	if err != nil {
@@ -240,13 +243,13 @@ func servePlug(to string) error {
 	return greetUntilEnd(streamGreeting{TLS: conns.Addr().String(), Command: commands.Addr().String(), Certificate: cert})
 }
 
-func serveSocket(to, cert string) error {
+func serveRelay(dial func() (halfCloser, error)) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	go accept(l, func(c halfCloser) error {
-		back, err := dialBare(to, cert)
+		back, err := dial()
 		if err != nil {
 			return err
 		}
