@@ -133,7 +133,9 @@ type spdyConn struct {
 	out  []byte // for the frame that is written
 }
 
-func newSPDYConn(conn io.ReadWriteCloser, in *bufio.Reader) *spdyConn { return &spdyConn{conn: conn, in: in} }
+func newSPDYConn(conn io.ReadWriteCloser, in *bufio.Reader) *spdyConn {
+	return &spdyConn{conn: conn, in: in}
+}
 
 const (
 	spdyHead = 8    // bytes before the content of a frame
