@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/version"
 
@@ -207,18 +206,9 @@ func (m *Manager) call(ctx context.Context, d *driver, f func(ctx context.Contex
 	}
 	defer conn.Close()
 	if err := f(ctx, csi.NewNodeClient(conn)); err != nil {
-		return brief(err)
+		return pluginregistry.Brief(err, maxText)
 	}
 	return nil
-}
-
-// brief bounds the message of an error that a driver has returned; it goes into events.
-func brief(err error) error {
-	s, ok := status.FromError(err)
-	if !ok || len(s.Message()) <= maxText {
-		return err
-	}
-	return status.Error(s.Code(), s.Message()[:maxText]+"…")
 }
 
 // maxText bounds, in bytes, what drivers say in events, which have 1,024.

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/validation"
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	oldhealthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
@@ -60,17 +58,6 @@ func (p *plugin) unprepare(ctx context.Context, r *api.NodeUnprepareResourcesReq
 		return api.NewDRAPluginClient(p.conn).NodeUnprepareResources(ctx, r)
 	}
 	return oldapi.V1Beta1ClientWrapper{DRAPluginClient: oldapi.NewDRAPluginClient(p.conn)}.NodeUnprepareResources(ctx, r)
-}
-
-// brief bounds the message of an error that a driver has returned; it goes into events.
-func brief(err error) error {
-	if len(err.Error()) <= maxText {
-		return err
-	}
-	if s, ok := status.FromError(err); ok {
-		return status.Error(s.Code(), strings.ToValidUTF8(s.Message()[:min(len(s.Message()), maxText)], "")+"…")
-	}
-	return errors.New(strings.ToValidUTF8(err.Error()[:maxText], "") + "…")
 }
 
 // driver returns the newest connected instance of a driver, or the newest one.

@@ -18,6 +18,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/pluginregistry"
 )
 
 // Options configures a [Manager]. All fields are required.
@@ -154,7 +155,7 @@ func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod) error {
 		request := &api.NodePrepareResourcesRequest{Claims: calls[name]}
 		response, err := p.prepare(ctx, request)
 		if err != nil {
-			return fmt.Errorf("NodePrepareResources: %w", brief(err))
+			return fmt.Errorf("NodePrepareResources: %w", pluginregistry.Brief(err, maxText))
 		}
 		if err := m.take(name, found, request, response); err != nil {
 			return err
@@ -257,7 +258,7 @@ func (m *Manager) take(driver string, found []*claim, request *api.NodePrepareRe
 			return fmt.Errorf("NodePrepareResources returned result for unknown claim UID %s", uid)
 		}
 		if fault := result.GetError(); fault != "" {
-			return fmt.Errorf("NodePrepareResources failed for ResourceClaim %s: %w", request.GetClaims()[i].GetName(), brief(errors.New(fault)))
+			return fmt.Errorf("NodePrepareResources failed for ResourceClaim %s: %w", request.GetClaims()[i].GetName(), pluginregistry.Brief(errors.New(fault), maxText))
 		}
 		var devices []device
 		for _, d := range result.GetDevices() {
@@ -301,7 +302,7 @@ func (m *Manager) unprepare(ctx context.Context, pod types.UID) error {
 		}
 		response, err := p.unprepare(ctx, &api.NodeUnprepareResourcesRequest{Claims: calls[name]})
 		if err != nil {
-			return fmt.Errorf("NodeUnprepareResources: %w", brief(err))
+			return fmt.Errorf("NodeUnprepareResources: %w", pluginregistry.Brief(err, maxText))
 		}
 		for uid, result := range response.GetClaims() {
 			i := slices.IndexFunc(calls[name], func(c *api.Claim) bool { return c.GetUid() == uid })
@@ -309,7 +310,7 @@ func (m *Manager) unprepare(ctx context.Context, pod types.UID) error {
 				return fmt.Errorf("NodeUnprepareResources returned result for unknown claim UID %s", uid)
 			}
 			if fault := result.GetError(); fault != "" {
-				return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %w", calls[name][i].GetName(), brief(errors.New(fault)))
+				return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %w", calls[name][i].GetName(), pluginregistry.Brief(errors.New(fault), maxText))
 			}
 		}
 		if rest := len(calls[name]) - len(response.GetClaims()); rest != 0 {

@@ -2,6 +2,7 @@ package pluginregistry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -10,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/sampan-io/sampan/node/volume"
 )
@@ -63,9 +65,23 @@ func (s Sockets) dial(ctx context.Context, path string) (net.Conn, error) {
 }
 
 // Shorten returns text from a plug-in for a message.
-func Shorten(text string) string {
-	if len(text) > maxText {
-		return text[:maxText] + "…"
+func Shorten(text string) string { return cut(text, maxText) }
+
+// Brief bounds the message of an error, which has what a plug-in says, to a number of bytes. The code of a failed call stays.
+func Brief(err error, size int) error {
+	if len(err.Error()) <= size {
+		return err
+	}
+	if s, ok := status.FromError(err); ok {
+		return status.Error(s.Code(), cut(s.Message(), size))
+	}
+	return errors.New(cut(err.Error(), size))
+}
+
+// cut shortens text, but not within a character.
+func cut(text string, size int) string {
+	if len(text) > size {
+		return strings.ToValidUTF8(text[:size], "") + "…"
 	}
 	return text
 }
