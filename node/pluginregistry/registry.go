@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,6 +29,10 @@ const (
 	notifyLimit = 5 * time.Second
 	removeLimit = 2 * time.Minute
 )
+
+// interval is the least time between the beginnings of two registrations at sockets of the same name. A socket that is removed and made all the
+// time costs no more writes to the API server then than with kubelet, which looks for changes at this interval.
+const interval = time.Second
 
 // maxPlugins bounds how many plug-ins are followed.
 const maxPlugins = 256
@@ -97,11 +104,17 @@ type identity struct {
 	time  syscall.Timespec
 }
 
-// A socket is one by which a plug-in registers.
-type socket struct {
-	identity
-	cancel context.CancelFunc
-	ended  chan struct{} // closed when its plug-in has been removed
+// A place is a name in the directory, which sockets may have one after another. One goroutine registers and removes their plug-ins, so a
+// plug-in is registered after the removal of the one before it has ended: both write the same objects.
+type place struct {
+	socket *identity          // the present socket; nil if there is none
+	cancel context.CancelFunc // ends the registration of the socket before, or of this one once it has begun
+}
+
+// places are those of sockets that are there, or were there a moment ago.
+type places struct {
+	mu    sync.Mutex
+	names map[string]*place // guarded by mu, with what it points to
 }
 
 // Run registers the plug-ins whose sockets are in the directory, and removes those whose sockets are not there any more, until
@@ -110,17 +123,30 @@ func (r *Registry) Run(ctx context.Context) error {
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
 	dir := filepath.Join(string(r.opts.Sockets), directory)
-	known := map[string]*socket{}
-	return filewatch.Follow(ctx, []string{dir + "/"}, func() { r.scan(ctx, group, dir, known) })
+	all := &places{names: map[string]*place{}}
+	return filewatch.Follow(ctx, []string{dir + "/"}, func() {
+		found, err := list(dir)
+		if err != nil {
+			r.opts.Log.Warn("plug-ins not listed", "dir", dir, "err", err)
+			return
+		}
+		added, ignored := all.update(found)
+		if len(ignored) > 0 {
+			r.opts.Log.Warn("plug-ins ignored: there are too many", "sockets", len(ignored), "one", ignored[0], "limit", maxPlugins)
+		}
+		for _, name := range added {
+			group.Go(func(ctx context.Context) { r.follow(ctx, all, name) })
+		}
+	})
 }
 
-func (r *Registry) scan(ctx context.Context, group *run.Group, dir string, known map[string]*socket) {
-	found := map[string]identity{}
+// list returns the sockets in a directory.
+func list(dir string) (map[string]identity, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		r.opts.Log.Warn("plug-ins not listed", "dir", dir, "err", err)
-		return
+		return nil, err
 	}
+	found := map[string]identity{}
 	for _, e := range entries {
 		if e.Type()&os.ModeSocket == 0 || strings.HasPrefix(e.Name(), ".") {
 			continue
@@ -133,35 +159,69 @@ func (r *Registry) scan(ctx context.Context, group *run.Group, dir string, known
 			found[e.Name()] = identity{s.Ino, s.Mtim}
 		}
 	}
-	for name, s := range known {
-		if id, there := found[name]; !there || id != s.identity {
-			s.cancel()
-			if !there {
-				delete(known, name)
-			}
+	return found, nil
+}
+
+// update records which sockets there are, and ends the registrations of others. It returns the names that need a goroutine ([Registry.follow]),
+// and those that have no place.
+func (s *places) update(found map[string]identity) (added, ignored []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	present := 0
+	for name, p := range s.names {
+		id, there := found[name]
+		if p.socket != nil && (!there || id != *p.socket) {
+			p.cancel()
+			p.socket = nil
+		}
+		if there {
+			p.socket = &id
+			present++
 		}
 	}
-	for name, id := range found {
-		old := known[name]
-		if old != nil && old.identity == id {
-			continue
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		switch {
+		case s.names[name] != nil:
+		case present >= maxPlugins:
+			ignored = append(ignored, name)
+		default:
+			present++
+			s.names[name] = &place{socket: new(found[name]), cancel: func() {}}
+			added = append(added, name)
 		}
-		if old == nil && len(known) >= maxPlugins {
-			r.opts.Log.Warn("plug-in ignored: there are too many", "socket", name, "limit", maxPlugins)
-			continue
+	}
+	return added, ignored
+}
+
+// begin returns a context that is cancelled when the present socket of a name is removed or replaced. If there is none, the name loses its
+// place, and begin returns nil.
+func (s *places) begin(ctx context.Context, name string) (context.Context, context.CancelFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.names[name]
+	if p.socket == nil {
+		delete(s.names, name)
+		return nil, nil
+	}
+	limited, cancel := context.WithCancel(ctx)
+	p.cancel = cancel
+	return limited, cancel
+}
+
+// follow registers and removes the plug-ins of the sockets of a name, until there is none.
+func (r *Registry) follow(ctx context.Context, all *places, name string) {
+	for {
+		limited, cancel := all.begin(ctx, name)
+		if limited == nil {
+			return
 		}
-		limited, cancel := context.WithCancel(ctx)
-		s := &socket{identity: id, cancel: cancel, ended: make(chan struct{})}
-		known[name] = s
-		if !group.Go(func(context.Context) {
-			defer close(s.ended)
-			defer cancel()
-			if old != nil {
-				<-old.ended
-			}
-			run.Shield(r.opts.Log, func() { r.keep(ctx, limited, name) }, "socket", name)
-		}) {
-			cancel()
+		next := time.Now().Add(interval)
+		if !run.Shield(r.opts.Log, func() { r.keep(ctx, limited, name) }, "socket", name) {
+			<-limited.Done() // another socket may do better
+		}
+		cancel()
+		if !run.Pause(ctx, time.Until(next)) {
+			return
 		}
 	}
 }
@@ -211,7 +271,7 @@ func (r *Registry) register(ctx context.Context, socket string) (Plugin, error) 
 	info, err := client.GetInfo(limited, &registration.InfoRequest{})
 	cancel()
 	if err != nil {
-		return p, fmt.Errorf("failed to get plugin info using RPC GetInfo at socket %s, err: %w", socket, err)
+		return p, fmt.Errorf("failed to get plugin info using RPC GetInfo at socket %s, err: %w", socket, Brief(err, maxText))
 	}
 	p.Type, p.Name, p.Endpoint, p.Versions = info.GetType(), info.GetName(), info.GetEndpoint(), info.GetSupportedVersions()
 	if p.Endpoint == "" {
@@ -235,7 +295,7 @@ func (r *Registry) register(ctx context.Context, socket string) (Plugin, error) 
 		return p, failure
 	case err != nil:
 		r.remove(context.WithoutCancel(ctx), p)
-		return p, fmt.Errorf("failed to send registration status: %w", err)
+		return p, fmt.Errorf("failed to send registration status: %w", Brief(err, maxText))
 	}
 	r.opts.Log.InfoContext(ctx, "plug-in registered", "type", p.Type, "plugin", Shorten(p.Name), "socket", p.Endpoint)
 	r.opts.Handlers[p.Type].Registered(p)
