@@ -431,13 +431,13 @@ func (n *Node) driverVolumeAt(pod *corev1.Pod, v *corev1.Volume) string {
 }
 
 // driverStats returns what the driver of a volume says about its use; nil if it says nothing.
-func (n *Node) driverStats(ctx context.Context, pod *corev1.Pod, pv string, now time.Time) *statsapi.FsStats {
-	usage, err := n.csi.Stats(ctx, pod.UID, pv)
+func (n *Node) driverStats(ctx context.Context, pod *corev1.Pod, pv string) *statsapi.FsStats {
+	usage, at, err := n.csi.Stats(ctx, pod.UID, pv, n.config().VolumeStatsAggPeriod.Duration)
 	if err != nil || len(usage) == 0 {
 		return nil
 	}
 	number := func(v int64) *uint64 { return new(uint64(max(0, v))) }
-	s := &statsapi.FsStats{Time: metav1.NewTime(now)}
+	s := &statsapi.FsStats{Time: metav1.NewTime(at)}
 	for _, u := range usage {
 		switch u.GetUnit() {
 		case spec.VolumeUsage_BYTES:

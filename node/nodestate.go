@@ -256,12 +256,14 @@ func stateName(s lifecycle.State) string {
 // volumes collects the volumes of claims.
 func (s nodeState) volumes(gauge gaugeFunc) {
 	seen := map[string]bool{}
+	ctx, cancel := context.WithTimeout(context.Background(), measureLimit) //nolint:forbidigo // a collector gets no context
+	defer cancel()
 	for _, w := range s.n.allWorkers() {
 		state, _ := w.status()
 		if state.over {
 			continue
 		}
-		for _, v := range s.n.claimedVolumes(context.Background(), state.pod) { //nolint:forbidigo // it blocks for nothing but the kernel
+		for _, v := range s.n.claimedVolumes(ctx, state.pod) {
 			if v.PVCRef == nil || seen[v.PVCRef.Namespace+"/"+v.PVCRef.Name] {
 				continue
 			}

@@ -112,7 +112,7 @@ func (n *Node) claimedVolumes(ctx context.Context, pod *corev1.Pod) []statsapi.V
 		fs := stats.OfFileSystem(n.files.path(pod, v), began)
 		if pv := n.driverVolumeAt(pod, v); pv != "" {
 			source = n.metrics.volumes.driver(pod.UID, v)
-			fs = n.driverStats(ctx, pod, pv, time.Now())
+			fs = n.driverStats(ctx, pod, pv)
 		}
 		n.metrics.volumes.measured.WithLabelValues(source).Observe(time.Since(began).Seconds())
 		if fs != nil {

@@ -117,6 +117,10 @@ func (d *fakeDriver) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolu
 	return &csi.NodeExpandVolumeResponse{}, d.called(ctx, "expand", r.GetVolumeId(), r)
 }
 
+func (d *fakeDriver) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Used: 7}}}, d.called(ctx, "stats", r.GetVolumeId(), r)
+}
+
 func (d *fakeDriver) history() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -542,6 +546,47 @@ func TestVolumeInUseThatIsNotExpanded(t *testing.T) {
 	r.unused()
 	if err := r.mount(disk("b")); err != nil || r.manager.Fixed(disk("b")) {
 		t.Errorf("after the volume had left the node: fixed %t, %v", r.manager.Fixed(disk("b")), err)
+	}
+}
+
+// TestUsageIsReadWhileTheDriverHangs has a driver that hangs when it is asked about the use of a volume: one reader waits for it.
+func TestUsageIsReadWhileTheDriverHangs(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	d := r.driver("disks.sock", func(d *fakeDriver) { d.caps = append(d.caps, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS) })
+	d.registered(t, "")
+	if err := r.mount(disk("a")); err != nil {
+		t.Fatal(err)
+	}
+	read := func(ctx context.Context, age time.Duration) (used int64) {
+		t.Helper()
+		parts, _, err := r.manager.Stats(ctx, disk("a").Pod, "pv-1", age)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, p := range parts {
+			used += p.GetUsed()
+		}
+		return used
+	}
+	for _, age := range []time.Duration{0, time.Hour} {
+		if used := read(t.Context(), age); used != 7 {
+			t.Errorf("%d bytes used, want 7", used)
+		}
+	}
+	if n := strings.Count(d.history(), "stats"); n != 1 {
+		t.Errorf("the driver was asked %d times, want once for two readers", n)
+	}
+	begun := make(chan struct{})
+	d.set(func() { d.hang["stats"] = begun })
+	ctx, cancel := context.WithCancel(t.Context())
+	r.group.Go(func(context.Context) { <-begun; cancel() })
+	for _, ctx := range []context.Context{ctx, t.Context(), t.Context()} { // only the first one may be cancelled
+		if used := read(ctx, 0); used != 7 {
+			t.Errorf("%d bytes used while the driver hangs, want 7 as before", used)
+		}
+	}
+	if n := strings.Count(d.history(), "stats"); n != 2 {
+		t.Errorf("the driver was asked %d times, want twice", n)
 	}
 }
 

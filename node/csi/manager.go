@@ -85,6 +85,7 @@ type entry struct {
 	block     string             // name of the volume if it is a block device
 	fixed     bool               // its driver does not expand it while it is on the node
 	sweeping  bool               // there is a goroutine that unstages it
+	usage     usage
 }
 
 // New returns a manager without drivers; call [Manager.Open], and then [Manager.Run].

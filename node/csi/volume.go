@@ -419,24 +419,3 @@ func (m *Manager) Expand(ctx context.Context, v *Volume, size int64, secrets map
 	}
 	return size, err
 }
-
-// Stats returns what the driver says about the use of a pod's volume; nil if it says nothing.
-func (m *Manager) Stats(ctx context.Context, pod types.UID, name string) ([]*csi.VolumeUsage, error) {
-	r, err := load(filepath.Join(m.published(pod), name))
-	if err != nil {
-		return nil, err
-	}
-	d, err := m.driver(r.Driver)
-	if err != nil || !d.can(csi.NodeServiceCapability_RPC_GET_VOLUME_STATS) {
-		return nil, err
-	}
-	var usage []*csi.VolumeUsage
-	err = m.call(ctx, d, func(ctx context.Context, node csi.NodeClient) error {
-		answer, err := node.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{
-			VolumeId: r.Handle, VolumePath: m.shown(d.endpoint, m.target(pod, name, r.Mode == blockMode)),
-		})
-		usage = answer.GetUsage()
-		return err
-	})
-	return usage, err
-}
