@@ -708,29 +708,6 @@ func (f *files) unmount(uid types.UID) error {
 	return errors.Join(errs...)
 }
 
-// Clean removes what agents have left in the file system under Options.RootDir:
-// mounts, volumes, secrets. No pod of the node may be running any more. It may be
-// called again.
-func Clean(rootDir string) error {
-	if !filepath.IsAbs(rootDir) {
-		return fmt.Errorf("node: directory %q is not absolute", rootDir)
-	}
-	// Drivers may keep files of their own in plugins: those stay.
-	if err := mounts.UnmountBelow(filepath.Join(rootDir, "plugins")); err != nil {
-		return err
-	}
-	for _, dir := range []string{"pods", "memory", "plugins/kubernetes.io", "plugins_registry"} {
-		dir = filepath.Join(rootDir, dir)
-		if err := mounts.UnmountBelow(dir); err != nil {
-			return err
-		}
-		if err := removal.Tree(dir); err != nil {
-			return err
-		}
-	}
-	return mounts.UnmountBelow(rootDir) // it may be a shared mount: see shareMounts
-}
-
 // remove removes the pod's files. Everything is unmounted.
 func (f *files) remove(uid types.UID) error {
 	if f.root == "" || !isDirectory(uid) {

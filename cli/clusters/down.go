@@ -47,6 +47,7 @@ func downCommand(o Options) *cobra.Command {
 				}
 			}
 			out := cmd.OutOrStdout()
+			drivers := p.DriverSockets()
 			if purge {
 				had, err := p.Remove(cmd.Context())
 				if err != nil {
@@ -54,6 +55,9 @@ func downCommand(o Options) *cobra.Command {
 				}
 				if had || stopped {
 					_, _ = fmt.Fprintf(out, "cluster %s is stopped, its data is removed\n", p.Name)
+					for _, socket := range drivers {
+						_, _ = fmt.Fprintf(out, "removed %s of a program on this machine: stop that, or start it again after the next `sampan up`\n", socket)
+					}
 				} else {
 					_, _ = fmt.Fprintf(out, "cluster %s is not running and has no data in %s\n", p.Name, p.DataDir)
 				}
@@ -64,6 +68,9 @@ func downCommand(o Options) *cobra.Command {
 				return nil
 			}
 			_, _ = fmt.Fprintf(out, "cluster %s is stopped\n", p.Name)
+			for _, socket := range drivers {
+				_, _ = fmt.Fprintf(out, "left %s of a program on this machine\n", socket)
+			}
 			return nil
 		},
 	}

@@ -110,6 +110,20 @@ func (p Profile) RuntimeRoot() string { return filepath.Join(p.DataDir, "runtime
 // AgentRoot returns where the node agent keeps the files of pods and drivers: its own /var/lib/kubelet.
 func (p Profile) AgentRoot() string { return filepath.Join(p.DataDir, "pods") }
 
+// DriverSockets returns the sockets by which programs on this machine, such as drivers of volumes, have registered with the cluster's node,
+// if it does not run. Those of programs that have ended are not left then.
+func (p Profile) DriverSockets() []string {
+	dir := filepath.Join(p.AgentRoot(), "plugins_registry")
+	entries, _ := os.ReadDir(dir) // not there: none
+	var all []string
+	for _, e := range entries {
+		if e.Type() == os.ModeSocket {
+			all = append(all, filepath.Join(dir, e.Name()))
+		}
+	}
+	return all
+}
+
 // EncryptionKeys returns the file with the keys that records are encrypted with on disk.
 func (p Profile) EncryptionKeys() string { return filepath.Join(p.DataDir, "pki", "encryption.yaml") }
 

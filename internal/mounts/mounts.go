@@ -18,12 +18,16 @@ import (
 
 // UnmountBelow unmounts everything that is mounted at dir or below it, the newest first. A directory that does not exist
 // has no mounts. It returns an error for each mount that is in use.
-func UnmountBelow(dir string) error { return unmountBelow(dir, 0) }
+func UnmountBelow(dir string) error { return unmountBelow(dir, 0, 0) }
 
 // DetachBelow is UnmountBelow, except that a mount in use is only removed from the directory tree: its users keep it.
-func DetachBelow(dir string) error { return unmountBelow(dir, unix.MNT_DETACH) }
+func DetachBelow(dir string) error { return unmountBelow(dir, unix.MNT_DETACH, unix.MNT_DETACH) }
 
-func unmountBelow(dir string, flags int) error {
+// DetachTop is UnmountBelow, except that a mount at dir itself that is in use is only removed from the directory tree. It stays if there is an
+// error for a mount below it.
+func DetachTop(dir string) error { return unmountBelow(dir, unix.MNT_DETACH, 0) }
+
+func unmountBelow(dir string, top, below int) error {
 	real, err := filepath.EvalSymlinks(dir) // as the kernel names mounts
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -36,6 +40,10 @@ func unmountBelow(dir string, flags int) error {
 	}
 	var errs []error
 	for _, m := range slices.Backward(mounts) {
+		flags := below
+		if m.Mountpoint == real && len(errs) == 0 {
+			flags = top
+		}
 		err := unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW|flags)
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) { // it is unmounted already
 			errs = append(errs, fmt.Errorf("unmount %s: %w", m.Mountpoint, err))

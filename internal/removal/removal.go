@@ -36,6 +36,22 @@ func Tree(path string) error {
 	return os.Remove(path)
 }
 
+// List returns what is in a directory. There is nothing in one that does not exist. Something else at path, such as a symbolic link, is
+// removed.
+func List(path string) ([]os.DirEntry, error) {
+	dir, err := os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case errors.Is(err, unix.ENOTDIR):
+		return nil, os.Remove(path)
+	case err != nil:
+		return nil, err
+	}
+	defer dir.Close()
+	return dir.ReadDir(-1)
+}
+
 // A tree is a directory that is being removed.
 type tree struct {
 	top   int // descriptor

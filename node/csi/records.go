@@ -17,6 +17,12 @@ const (
 	maxRecord  = 64 << 10 // a driver may have written it
 )
 
+// PodRecords returns the names that lead from the directory of pods to the records of their volumes; * is any.
+func PodRecords() []string { return []string{"*", "volumes", "kubernetes.io~csi", "*", recordFile} }
+
+// StagingRecords returns the names that lead from plugins/kubernetes.io to the records of staged volumes; * is any.
+func StagingRecords() []string { return []string{"csi", "*", "*", recordFile} }
+
 // A record is what is known on disk of a volume, in the fields of kubelet (csi-C2).
 type record struct {
 	Handle       string `json:"volumeHandle"`

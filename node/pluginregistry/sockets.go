@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -62,6 +64,42 @@ func (s Sockets) dial(ctx context.Context, path string) (net.Conn, error) {
 		return nil, err
 	}
 	return (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+}
+
+// Clean removes the sockets by which plug-ins have registered, except those of programs that still run. It needs no [Registry], and follows no
+// symbolic link.
+func Clean(root string) error {
+	dir := filepath.Join(root, directory)
+	entries, err := removal.List(dir)
+	if err != nil {
+		return err
+	}
+	left := false
+	for _, e := range entries {
+		if e.Type() == fs.ModeSocket && Sockets(root).listened(filepath.Join(directory, e.Name())) {
+			left = true
+			continue
+		}
+		if err := removal.Tree(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if left {
+		return nil
+	}
+	return removal.Tree(dir)
+}
+
+// listened reports whether a program listens at a socket.
+func (s Sockets) listened(path string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), notifyLimit) //nolint:forbidigo // a program that accepts no connection delays it that long
+	defer cancel()
+	conn, err := s.dial(ctx, path)
+	if err != nil {
+		return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, unix.EAGAIN) // its queue is full
+	}
+	_ = conn.Close() // nothing was sent
+	return true
 }
 
 // Shorten returns text from a plug-in for a message.
