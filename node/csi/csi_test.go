@@ -669,6 +669,104 @@ func TestDriverMayNotLeadOutside(t *testing.T) {
 	}
 }
 
+// TestLinksOfDriversAreNotFollowed replaces directories that the agent works in by links to one outside of the agent's.
+func TestLinksOfDriversAreNotFollowed(t *testing.T) {
+	var outside string
+	replace := func(t *testing.T, dir string) {
+		t.Helper()
+		if err := errors.Join(os.Rename(dir, dir+".old"), os.Symlink(outside, dir)); err != nil {
+			t.Error(err)
+		}
+	}
+	check := func(t *testing.T) {
+		t.Helper()
+		entries, err := os.ReadDir(outside)
+		if len(entries) != 1 || err != nil {
+			t.Errorf("the directory outside has %v, %v, want the file", entries, err)
+		}
+	}
+	setUp := func(t *testing.T, edit func(d *fakeDriver)) *rig {
+		t.Helper()
+		outside = t.TempDir()
+		if err := os.WriteFile(filepath.Join(outside, "pv-1"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, t.TempDir())
+		r.driver("disks.sock", edit).registered(t, "")
+		return r
+	}
+	block := func() *Volume { v := disk("a"); v.Block = true; return v }
+
+	t.Run("of staged block devices", func(t *testing.T) {
+		r := setUp(t, func(d *fakeDriver) { d.mount = func(target string) error { return os.WriteFile(target, nil, 0o600) } })
+		if err := r.mount(block()); err != nil {
+			t.Fatal(err)
+		}
+		replace(t, filepath.Join(r.root, "plugins/kubernetes.io/csi/volumeDevices/staging"))
+		if err := r.manager.Release(t.Context(), block().Pod); err != nil {
+			t.Error(err)
+		}
+		r.manager.mu.Lock()
+		e := r.manager.volumes[key{block().Driver, block().Handle}]
+		r.manager.mu.Unlock()
+		if err := r.manager.unstage(t.Context(), e); err == nil || !strings.Contains(err.Error(), "staging is L---------, want a directory") {
+			t.Errorf("unstage: %v", err)
+		}
+		check(t)
+	})
+	t.Run("of a pod's volume", func(t *testing.T) {
+		r := setUp(t, func(d *fakeDriver) {
+			d.mount = func(target string) error {
+				replace(t, filepath.Dir(target))
+				return nil
+			}
+		})
+		for range 2 {
+			if err := r.mount(disk("a")); err == nil || !strings.Contains(err.Error(), "pv-1 is L---------, want a directory") {
+				t.Errorf("publish: %v", err)
+			}
+		}
+		if err := r.manager.Release(t.Context(), disk("a").Pod); err != nil {
+			t.Error(err)
+		}
+		check(t)
+	})
+	t.Run("of a pod's volumes", func(t *testing.T) {
+		r := setUp(t, nil)
+		if err := r.mount(disk("a")); err != nil {
+			t.Fatal(err)
+		}
+		replace(t, r.manager.published(disk("a").Pod))
+		if err := r.manager.Release(t.Context(), disk("a").Pod); err != nil {
+			t.Error(err)
+		}
+		check(t)
+	})
+	t.Run("of files that get a group", func(t *testing.T) {
+		r := setUp(t, nil)
+		v := disk("a")
+		v.Group = new(int64(os.Getgid()))
+		if err := r.mount(v); err != nil {
+			t.Fatal(err)
+		}
+		target := r.manager.Path(v.Pod, v.Name)
+		mounted, err := r.manager.checkTarget(target, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mounted.Close()
+		replace(t, target)
+		if err := v.give(mounted); err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]bool{outside: false, target + ".old": true} {
+			if info, err := os.Stat(path); err != nil || (info.Mode()&fs.ModeSetgid != 0) != want {
+				t.Errorf("%s was given to the group: %t, %v, want %t", path, !want, err, want)
+			}
+		}
+	})
+}
+
 func TestRegistrationIsChecked(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -128,33 +127,60 @@ func (e *entry) give() { e.turn <- struct{}{} }
 func (m *Manager) Open() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	stages, err := filepath.Glob(filepath.Join(m.opts.Root, "plugins", pluginName, "*", "*", recordFile))
+	if err := m.openStages(); err != nil {
+		return err
+	}
+	pods, err := m.listed(filepath.Join(m.opts.Root, "pods"))
 	if err != nil {
 		return err
 	}
-	for _, path := range stages {
-		r, err := load(filepath.Dir(path))
-		if err != nil || filepath.Dir(path) != m.staged(r.Driver, r.Handle) {
-			m.opts.Log.Warn("record of a staged volume ignored", "file", path, "err", err)
-			continue
-		}
-		e := m.at(key{r.Driver, r.Handle})
-		e.recorded, e.attached, e.block = true, r.AttachmentID != "", blockName(r)
-	}
-	uses, err := filepath.Glob(filepath.Join(m.opts.Root, "pods", "*", "volumes", "kubernetes.io~csi", "*", recordFile))
-	if err != nil {
-		return err
-	}
-	for _, path := range uses {
-		dir := filepath.Dir(path)
-		r, err := load(dir)
+	for _, pod := range pods {
+		dir := m.published(types.UID(pod))
+		names, err := m.listed(dir)
 		if err != nil {
-			m.opts.Log.Warn("record of a pod's volume ignored", "file", path, "err", err)
-			continue
+			return err
 		}
-		e := m.at(key{r.Driver, r.Handle})
-		e.users[types.UID(filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(dir)))))] = true
-		e.attached = e.attached || r.AttachmentID != ""
+		for _, name := range names {
+			r, err := m.load(filepath.Join(dir, name))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // nothing was published
+			} else if err != nil {
+				m.opts.Log.Warn("record of a pod's volume ignored", "pod", pod, "err", err)
+				continue
+			}
+			e := m.at(key{r.Driver, r.Handle})
+			e.users[types.UID(pod)] = true
+			e.attached = e.attached || r.AttachmentID != ""
+		}
+	}
+	return nil
+}
+
+// openStages reads the records of volumes that were staged. The caller holds mu.
+func (m *Manager) openStages() error {
+	top := filepath.Join(m.opts.Root, "plugins", pluginName)
+	drivers, err := m.listed(top)
+	if err != nil {
+		return err
+	}
+	for _, driver := range drivers {
+		volumes, err := m.listed(filepath.Join(top, driver))
+		if err != nil {
+			return err
+		}
+		for _, name := range volumes {
+			dir := filepath.Join(top, driver, name)
+			r, err := m.load(dir)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // it is not a volume
+			}
+			if err != nil || dir != m.staged(r.Driver, r.Handle) {
+				m.opts.Log.Warn("record of a staged volume ignored", "dir", dir, "err", err)
+				continue
+			}
+			e := m.at(key{r.Driver, r.Handle})
+			e.recorded, e.attached, e.block = true, r.AttachmentID != "", blockName(r)
+		}
 	}
 	return nil
 }
@@ -245,23 +271,20 @@ func (m *Manager) Hold(v *Volume) error {
 // to be called again after an error.
 func (m *Manager) Release(ctx context.Context, pod types.UID) error {
 	dir := m.published(pod)
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	names, err := m.listed(dir)
+	if err != nil {
 		return err
 	}
-	for _, d := range entries {
-		if !d.IsDir() {
-			continue
-		}
-		r, err := load(filepath.Join(dir, d.Name()))
+	for _, name := range names {
+		r, err := m.load(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // nothing was published
 		} else if err != nil {
 			m.opts.Log.Warn("volume of a pod is unmounted without its driver", "pod", pod, "err", err)
 			continue
 		}
-		if err := m.unpublish(ctx, pod, d.Name(), r); err != nil {
-			return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", d.Name(), err)
+		if err := m.unpublish(ctx, pod, name, r); err != nil {
+			return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", name, err)
 		}
 	}
 	changed := false

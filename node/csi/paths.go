@@ -55,24 +55,29 @@ func (m *Manager) shown(endpoint, path string) string {
 
 func (m *Manager) sockets() pluginregistry.Sockets { return pluginregistry.Sockets(m.opts.Root) }
 
-// checkTarget reports what is wrong with a directory in which a driver has published a volume (csi-C5).
-func (m *Manager) checkTarget(target string, block bool) error {
-	rest, in := strings.CutPrefix(target, m.opts.Root+"/")
-	if !in {
-		return fmt.Errorf("%s is not in %s", target, m.opts.Root)
+// checkTarget returns the directory or device that a driver has published as a volume, opened as a handle, or what is wrong with it (csi-C5).
+func (m *Manager) checkTarget(target string, block bool) (*os.File, error) {
+	parent, err := m.below(filepath.Dir(target), false)
+	if err != nil {
+		return nil, fmt.Errorf("the target path: %w", err)
 	}
-	info, err := os.Lstat(target)
+	defer parent.Close()
+	info, err := parent.Lstat(filepath.Base(target))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return errors.New("the driver has not made the target path")
+		return nil, errors.New("the driver has not made the target path")
 	case err != nil:
-		return err
+		return nil, err
 	case !block && !info.IsDir():
-		return fmt.Errorf("the target path is %s, want a directory", info.Mode().Type())
+		return nil, fmt.Errorf("the target path is %s, want a directory", info.Mode().Type())
 	}
-	f, err := volume.Subpath(m.opts.Root, rest, false)
+	f, err := volume.Subpath(m.opts.Root, strings.TrimPrefix(target, m.opts.Root+"/"), false)
 	if err != nil {
-		return fmt.Errorf("the target path: %w", err)
+		return nil, fmt.Errorf("the target path: %w", err)
 	}
-	return f.Close()
+	if found, err := f.Stat(); !block && (err != nil || !os.SameFile(info, found)) {
+		_ = f.Close()
+		return nil, errors.New("the driver changes the target path after it has published the volume")
+	}
+	return f, nil
 }

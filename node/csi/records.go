@@ -33,32 +33,39 @@ type record struct {
 	AttachmentID string `json:"attachmentID,omitempty"`
 }
 
-// save writes a record into dir, which it makes.
-func (r record) save(dir string) error {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return err
-	}
+// save writes the record of a volume into dir, which it makes.
+func (m *Manager) save(dir string, r record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	fresh := filepath.Join(dir, recordFile+".new")
-	if err := os.WriteFile(fresh, b, 0o600); err != nil {
-		return fmt.Errorf("failed to save volume data file %s: %w", fresh, err)
+	at, err := m.below(dir, true)
+	if err != nil {
+		return err
 	}
-	return os.Rename(fresh, filepath.Join(dir, recordFile))
+	defer at.Close()
+	const fresh = recordFile + ".new"
+	if err := at.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := at.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // not through a link
+	if err != nil {
+		return fmt.Errorf("failed to save volume data file %s: %w", filepath.Join(dir, fresh), err)
+	}
+	_, err = f.Write(b)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("failed to save volume data file %s: %w", filepath.Join(dir, fresh), err)
+	}
+	return at.Rename(fresh, recordFile)
 }
 
-// load reads a record.
-func load(dir string) (record, error) {
+// load reads the record in dir.
+func (m *Manager) load(dir string) (record, error) {
 	var r record
-	path := filepath.Join(dir, recordFile)
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
+	b, err := m.read(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxRecord))
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
@@ -66,16 +73,38 @@ func load(dir string) (record, error) {
 		err = errors.New("it names no volume")
 	}
 	if err != nil {
-		return r, fmt.Errorf("failed to parse volume data file [%s]: %w", path, err)
+		return r, fmt.Errorf("failed to parse volume data file [%s]: %w", filepath.Join(dir, recordFile), err)
 	}
 	return r, nil
 }
 
+// read returns what is in the file of a record.
+func (m *Manager) read(dir string) ([]byte, error) {
+	at, err := m.below(dir, false)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	info, err := at.Lstat(recordFile)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("it is %s, want a file", info.Mode().Type())
+	}
+	f, err := at.OpenFile(recordFile, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO may have taken its place
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxRecord))
+}
+
 // discard removes a record with its directory and the empty directory or file in it where the volume was mounted. It
 // removes nothing that is in use: a directory with something in it is an error.
-func discard(dir, target string) error {
+func (m *Manager) discard(dir, target string) error {
 	for _, path := range []string{target, filepath.Join(dir, recordFile+".new"), filepath.Join(dir, recordFile), dir} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := m.remove(path); err != nil {
 			return err
 		}
 	}

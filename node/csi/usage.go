@@ -24,7 +24,7 @@ type usage struct {
 // than age is used again. When ctx is cancelled, Stats returns the last answer, and the driver goes on with the next one. No other
 // reader waits for it then.
 func (m *Manager) Stats(ctx context.Context, pod types.UID, name string, age time.Duration) ([]*csi.VolumeUsage, time.Time, error) {
-	r, err := load(filepath.Join(m.published(pod), name))
+	r, err := m.load(filepath.Join(m.published(pod), name))
 	if err != nil {
 		return nil, time.Time{}, err
 	}

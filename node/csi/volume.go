@@ -203,7 +203,7 @@ func (m *Manager) Stage(ctx context.Context, v *Volume) error {
 		block = v.Name
 	}
 	target := m.stagingPath(e.key, block)
-	if err := errors.Join(v.record(m.opts.Node).save(dir), os.MkdirAll(target, 0o750)); err != nil {
+	if err := errors.Join(m.save(dir, v.record(m.opts.Node)), m.makeDir(target)); err != nil {
 		return fmt.Errorf("%s: attacher.MountDevice failed to create dir %q:  %w", pluginName, target, err)
 	}
 	err = m.call(ctx, d, func(ctx context.Context, node csi.NodeClient) error {
@@ -213,7 +213,7 @@ func (m *Manager) Stage(ctx context.Context, v *Volume) error {
 		})
 		return err
 	})
-	if err != nil && ended(err) && !before && !others && discard(dir, target) == nil {
+	if err != nil && ended(err) && !before && !others && m.discard(dir, target) == nil {
 		m.mu.Lock()
 		e.recorded = false
 		m.mu.Unlock()
@@ -247,9 +247,9 @@ func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
 		return nil
 	}
 	dir, target := filepath.Dir(m.Path(v.Pod, v.Name)), m.target(v.Pod, v.Name, v.Block)
-	_, err = load(dir)
+	_, err = m.load(dir)
 	before := err == nil
-	if err := errors.Join(v.record(m.opts.Node).save(dir), os.MkdirAll(filepath.Dir(target), 0o750)); err != nil {
+	if err := errors.Join(m.save(dir, v.record(m.opts.Node)), m.makeDir(filepath.Dir(target))); err != nil {
 		return fmt.Errorf("%s: mounter.SetUpAt failed to create dir %q:  %w", pluginName, dir, err)
 	}
 	request := &csi.NodePublishVolumeRequest{
@@ -269,16 +269,17 @@ func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
 	})
 	if err != nil {
 		if ended(err) && !before {
-			_ = discard(dir, target) // otherwise the driver is asked to unpublish it
+			_ = m.discard(dir, target) // otherwise the driver is asked to unpublish it
 		}
 		return err
 	}
-	if err := m.checkTarget(target, v.Block); err != nil {
+	mounted, err := m.checkTarget(target, v.Block)
+	if err != nil {
 		return err
 	}
-	if !done && v.Own && v.Group != nil && !v.Block && !d.can(csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) &&
-		!(v.OwnOnMismatch && volume.Owned(target, int(*v.Group))) {
-		if err := volume.Own(target, int(*v.Group)); err != nil {
+	defer mounted.Close()
+	if !done && v.Own && v.Group != nil && !v.Block && !d.can(csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) {
+		if err := v.give(mounted); err != nil {
 			return fmt.Errorf("applyFSGroup failed for vol %s: %w", v.Handle, err)
 		}
 	}
@@ -286,6 +287,15 @@ func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
 	e.published[v.Pod] = true
 	m.mu.Unlock()
 	return nil
+}
+
+// give gives the files of a volume, of which mounted is the root directory, to its group.
+func (v *Volume) give(mounted *os.File) error {
+	path := fmt.Sprintf("/proc/self/fd/%d", mounted.Fd()) // the driver may have put a link in the place of the directory since
+	if v.OwnOnMismatch && volume.Owned(path, int(*v.Group)) {
+		return nil
+	}
+	return volume.Own(path, int(*v.Group))
 }
 
 func merged(a, b map[string]string) map[string]string {
@@ -322,7 +332,7 @@ func (m *Manager) unpublish(ctx context.Context, pod types.UID, name string, r r
 	if err != nil {
 		return fmt.Errorf("%s: Unmounter.TearDownAt failed: %w", pluginName, err)
 	}
-	if err := discard(filepath.Join(m.published(pod), name), target); err != nil {
+	if err := m.discard(filepath.Join(m.published(pod), name), target); err != nil {
 		return fmt.Errorf("%s: Unmounter.TearDownAt failed to clean mount dir [%s]: %w", pluginName, target, err)
 	}
 	m.mu.Lock()
@@ -365,7 +375,7 @@ func (m *Manager) unstage(ctx context.Context, e *entry) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: attacher.UnmountDevice failed: %w", pluginName, err)
 	}
-	if err := discard(m.staged(e.driver, e.handle), target); err != nil {
+	if err := m.discard(m.staged(e.driver, e.handle), target); err != nil {
 		return fmt.Errorf("failed to clean up global mount %s: %w", target, err)
 	}
 	m.mu.Lock()
