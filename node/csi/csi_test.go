@@ -821,6 +821,32 @@ func TestRegistrationIsChecked(t *testing.T) {
 	})
 }
 
+// TestLongHandlesHaveRecords restarts the agent, in a directory whose name is a pattern, with a volume whose handle is as long as possible.
+func TestLongHandlesHaveRecords(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "[a")
+	if err := os.Mkdir(root, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, root)
+	d := r.driver("disks.sock", nil)
+	d.registered(t, "")
+	v := disk("a")
+	v.Handle = strings.Repeat("<", maxHandle) // six bytes each in JSON
+	if err := r.mount(v); err != nil {
+		t.Fatal(err)
+	}
+	d.server.Stop()
+	r.group.Stop()
+	r = newRig(t, root)
+	if n := len(r.manager.InUse()); n != 1 {
+		t.Errorf("%d volumes in use after a restart, want 1", n)
+	}
+	v.Handle += "<"
+	if err := r.manager.Hold(v); err == nil || err.Error() != "the volumeHandle has 65537 bytes, want at most 65536" {
+		t.Errorf("a longer handle: %v", err)
+	}
+}
+
 func TestBadRecordsAreIgnored(t *testing.T) {
 	root := t.TempDir()
 	for path, text := range map[string]string{

@@ -14,7 +14,8 @@ import (
 
 const (
 	recordFile = "vol_data.json"
-	maxRecord  = 64 << 10 // a driver may have written it
+	maxHandle  = 64 << 10             // bytes; CSI allows 128
+	maxRecord  = 6*maxHandle + 16<<10 // bytes; JSON has up to six for one of a handle. A driver may have written the file
 )
 
 // PodRecords returns the names that lead from the directory of pods to the records of their volumes; * is any.

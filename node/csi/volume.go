@@ -52,6 +52,8 @@ func (v *Volume) check() error {
 		return fmt.Errorf("%q is not the name of a CSI driver", v.Driver)
 	case v.Handle == "":
 		return errors.New("missing volume id")
+	case len(v.Handle) > maxHandle:
+		return fmt.Errorf("the volumeHandle has %d bytes, want at most %d", len(v.Handle), maxHandle)
 	case v.Name == "" || v.Name == "." || v.Name == ".." || strings.ContainsAny(v.Name, "/\x00"):
 		return fmt.Errorf("%q is not the name of a volume", v.Name)
 	case v.Pod == "" || v.Pod == "." || v.Pod == ".." || strings.ContainsAny(string(v.Pod), "/\x00"):
