@@ -821,6 +821,30 @@ func TestRegistrationIsChecked(t *testing.T) {
 	})
 }
 
+func TestDirectoryOfBlockDeviceGoesWithItsLastPod(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	r.driver("disks.sock", func(d *fakeDriver) { d.mount = func(target string) error { return os.WriteFile(target, nil, 0o600) } }).registered(t, "")
+	dir := filepath.Dir(r.manager.Device("u", "pv-1"))
+	for _, pod := range []string{"a", "b"} {
+		v := disk(pod)
+		v.Block = true
+		if err := r.mount(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		pod  string
+		left bool
+	}{{"a", true}, {"b", false}} {
+		if err := r.manager.Release(t.Context(), disk(tt.pod).Pod); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(dir); (err == nil) != tt.left {
+			t.Errorf("after pod %s: %v, want it left: %t", tt.pod, err, tt.left)
+		}
+	}
+}
+
 // TestLongHandlesHaveRecords restarts the agent, in a directory whose name is a pattern, with a volume whose handle is as long as possible.
 func TestLongHandlesHaveRecords(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "[a")

@@ -337,6 +337,9 @@ func (m *Manager) unpublish(ctx context.Context, pod types.UID, name string, r r
 	if err := m.discard(filepath.Join(m.published(pod), name), target); err != nil {
 		return fmt.Errorf("%s: Unmounter.TearDownAt failed to clean mount dir [%s]: %w", pluginName, target, err)
 	}
+	if r.Mode == blockMode {
+		_ = m.remove(filepath.Dir(target)) // other pods may have the device
+	}
 	m.mu.Lock()
 	delete(e.published, pod)
 	m.mu.Unlock()
