@@ -163,7 +163,7 @@ func list(dir string) (map[string]identity, error) {
 }
 
 // update records which sockets there are, and ends the registrations of others. It returns the names that need a goroutine ([Registry.follow]),
-// and those that have no place.
+// and the names without a place.
 func (s *places) update(found map[string]identity) (added, ignored []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
