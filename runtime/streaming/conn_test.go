@@ -13,8 +13,6 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/moby/spdystream/spdy"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/sampan-io/sampan/internal/run"
 )
 
 const (
@@ -41,26 +39,7 @@ func TestClientThatPingsGetsEverything(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &printer{done: make(chan struct{})}
-			s := New(Options{Handler: p, Gone: errors.New("gone")})
-			ctx, cancel := context.WithCancel(t.Context())
-			g := run.NewGroup(ctx, 0)
-			defer g.Wait()
-			defer cancel()
-			g.Go(func(ctx context.Context) { _ = s.Run(ctx) })
-			<-s.Ready()
-			res, err := s.Exec(&cri.ExecRequest{ContainerId: "c", Cmd: []string{"x"}, Stdout: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			u, err := url.Parse(res.GetUrl())
-			if err != nil {
-				t.Fatal(err)
-			}
-			conn, err := net.Dial("tcp", u.Host)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
+			conn, u := serving(t, p, errors.New("gone"))
 			if err := conn.(*net.TCPConn).SetReadBuffer(smallBuffer); err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +58,8 @@ func TestClientThatPingsGetsEverything(t *testing.T) {
 	}
 }
 
-func spdyClient(t *testing.T, conn net.Conn, u *url.URL) (ping func() error, read func() (int, error)) {
+// upgradeSPDY upgrades a connection.
+func upgradeSPDY(t *testing.T, conn net.Conn, u *url.URL) *bufio.Reader {
 	t.Helper()
 	req := &http.Request{Method: http.MethodPost, URL: u, Header: http.Header{
 		"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}, "X-Stream-Protocol-Version": {"v4.channel.k8s.io"},
@@ -92,7 +72,12 @@ func spdyClient(t *testing.T, conn net.Conn, u *url.URL) (ping func() error, rea
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(res, err)
 	}
-	framer, err := spdy.NewFramer(conn, in)
+	return in
+}
+
+func spdyClient(t *testing.T, conn net.Conn, u *url.URL) (ping func() error, read func() (int, error)) {
+	t.Helper()
+	framer, err := spdy.NewFramer(conn, upgradeSPDY(t, conn, u))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -215,7 +215,9 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodPost:
 		http.Error(w, "the method must be GET or POST", http.StatusMethodNotAllowed)
 	default:
-		t.serve(taking(w, r), r)
+		out := taking(w, r)
+		defer out.close()
+		t.serve(out, r)
 	}
 }
 

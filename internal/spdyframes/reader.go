@@ -1,0 +1,141 @@
+package spdyframes
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/moby/spdystream/spdy"
+)
+
+// Limits of control frames. Those of clients of Kubernetes have four headers at most, and less than 1 KiB. Headers are compressed: without
+// limits of their own, those of one frame could become a thousand times as large.
+const (
+	mostControl     = 64 << 10
+	mostHeaders     = 64
+	mostHeaderField = 4 << 10 // bytes of a name or a value
+)
+
+// controlBit marks the first half of the head of a control frame.
+const controlBit = 1 << 31
+
+var errStreamZero = errors.New("a data frame of stream 0")
+
+// A Reader reads frames for a connection of moby/spdystream. That allocates what the head of a frame announces, which is up to 16 MiB,
+// and holds up to 250 frames that nobody reads. When it meets a frame that is wrong it stops to read, but leaves the connection open, so
+// that its end is not noticed. The reader therefore divides data frames, and ends with an error before a frame that is wrong.
+//
+// It must be called by one goroutine at a time.
+type Reader struct {
+	from  io.Reader
+	piece int // bytes of content that a data frame has at most
+
+	ready   []byte // to be returned before anything is read
+	left    int    // bytes of the piece that have not been returned
+	next    int    // bytes of the frame after the piece
+	stream  uint32 // of the frame
+	flags   byte   // of the frame; those of its last piece
+	control *spdy.Framer
+	content bytes.Buffer // what control reads
+	err     error        // the end
+}
+
+// NewReader returns a reader of frames, the data of each of which has at most piece bytes. It reads from with small and large buffers, so
+// that should be buffered.
+func NewReader(from io.Reader, piece int) (*Reader, error) {
+	r := &Reader{from: from, piece: piece}
+	var err error
+	r.control, err = spdy.NewFramerWithOptions(io.Discard, &r.content,
+		spdy.WithMaxHeaderCount(mostHeaders), spdy.WithMaxHeaderFieldSize(mostHeaderField))
+	return r, err
+}
+
+// Read implements [io.Reader].
+func (r *Reader) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if r.err == nil && len(r.ready) == 0 && r.left == 0 {
+		r.begin()
+	}
+	if len(r.ready) > 0 {
+		n := copy(p, r.ready)
+		r.ready = r.ready[n:]
+		return n, nil
+	}
+	if r.err != nil {
+		return 0, r.err
+	}
+	n, err := r.from.Read(p[:min(len(p), r.left)])
+	r.left -= n
+	if err != nil {
+		r.end(err)
+	}
+	return n, err
+}
+
+// end drops what the reader holds: the library may refer to it until a time limit.
+func (r *Reader) end(err error) {
+	*r = Reader{err: err}
+}
+
+// begin reads the beginning of a frame, or begins the next piece of one.
+func (r *Reader) begin() {
+	if r.next > 0 {
+		r.ready = r.pieceHead()
+		return
+	}
+	head := make([]byte, headSize)
+	if _, err := io.ReadFull(r.from, head); err != nil {
+		r.end(err)
+		return
+	}
+	first, second := binary.BigEndian.Uint32(head), binary.BigEndian.Uint32(head[headSize/2:])
+	length := int(second & lengthMask)
+	switch {
+	case first&controlBit != 0:
+		r.beginControl(head, length)
+	case first == 0:
+		r.end(errStreamZero)
+	default:
+		r.stream, r.flags, r.next = first, head[headSize/2], length
+		r.ready = r.pieceHead()
+	}
+}
+
+// pieceHead returns the head of the next piece.
+func (r *Reader) pieceHead() []byte {
+	r.left = min(r.next, r.piece)
+	r.next -= r.left
+	second := uint32(r.left)
+	if r.next == 0 {
+		second |= uint32(r.flags) << 24
+	}
+	head := binary.BigEndian.AppendUint32(nil, r.stream)
+	return binary.BigEndian.AppendUint32(head, second)
+}
+
+// beginControl reads a control frame as the library will do. The library does not compare the length of each with what it has read.
+func (r *Reader) beginControl(head []byte, length int) {
+	if length > mostControl {
+		r.end(fmt.Errorf("a control frame of %d bytes, want at most %d", length, mostControl))
+		return
+	}
+	frame := append(head, make([]byte, length)...)
+	if _, err := io.ReadFull(r.from, frame[headSize:]); err != nil {
+		r.end(err)
+		return
+	}
+	r.content.Write(frame)
+	_, err := r.control.ReadFrame()
+	if err == nil && r.content.Len() > 0 {
+		err = fmt.Errorf("a control frame of %d bytes, want %d", length, length-r.content.Len())
+	}
+	if err != nil {
+		r.end(err)
+		return
+	}
+	r.ready = frame
+}
