@@ -24,8 +24,9 @@ const controlBit = 1 << 31
 var errStreamZero = errors.New("a data frame of stream 0")
 
 // A Reader reads frames for a connection of moby/spdystream. That allocates what the head of a frame announces, which is up to 16 MiB,
-// and holds up to 250 frames that nobody reads. When it meets a frame that is wrong it stops to read, but leaves the connection open, so
-// that its end is not noticed. The reader therefore divides data frames, and ends with an error before a frame that is wrong.
+// and holds up to 250 frames that its user has not read. When it meets a frame that is wrong it stops to read, but leaves the
+// connection open, so that its end is not noticed. The reader therefore divides data frames, and ends with an error before a frame that
+// is wrong.
 //
 // It must be called by one goroutine at a time.
 type Reader struct {

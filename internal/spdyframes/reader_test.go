@@ -17,7 +17,7 @@ import (
 	"github.com/sampan-io/sampan/internal/spdyframes"
 )
 
-// TestReaderDividesData reads frames, and compares them with those that were written.
+// TestReaderDividesData reads frames, and compares them with the frames that were written.
 func TestReaderDividesData(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const piece = 10
