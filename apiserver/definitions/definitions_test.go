@@ -155,14 +155,19 @@ func (s *server) gone(name string) {
 func (s *server) change(name string, change func(*apiextensionsv1.CustomResourceDefinition)) {
 	s.t.Helper()
 	now := s.kinds.Snapshot()
-	obj, err := s.Get(s.t.Context(), crds, "", name, "")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	d := obj.(*apiextensionsv1.CustomResourceDefinition).DeepCopy()
-	change(d)
-	if _, err := s.Update(s.t.Context(), crds, "", name, d, metav1.UpdateOptions{}, ""); err != nil {
-		s.t.Fatal(err)
+	for { // the server writes conditions meanwhile
+		obj, err := s.Get(s.t.Context(), crds, "", name, "")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		d := obj.(*apiextensionsv1.CustomResourceDefinition).DeepCopy()
+		change(d)
+		if _, err = s.Update(s.t.Context(), crds, "", name, d, metav1.UpdateOptions{}, ""); err == nil {
+			break
+		}
+		if !apierrors.IsConflict(err) {
+			s.t.Fatal(err)
+		}
 	}
 	<-now.Replaced()
 }
