@@ -111,9 +111,6 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := c.saveFiles(ctx, control.url()); err != nil {
-		return err
-	}
 	caches := cache.NewShared(control.as(controllerManager), o.Log)
 	proxy, err := c.proxy(c.local(control), caches)
 	if err != nil {
@@ -125,6 +122,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	names, err := c.nameServer(caches)
 	if err != nil {
+		return err
+	}
+	if err := c.saveFiles(ctx, control.url()); err != nil { // after all that can be wrong with the settings
 		return err
 	}
 	stages := c.controlStages(control)
