@@ -354,7 +354,7 @@ func (d Degree) Infinitive() string {
 	case "serving":
 		return "serve"
 	case "old-gone":
-		return "be ready and its old pods gone"
+		return "be ready and have no old pods"
 	case "settled":
 		return "be ready for " + d.settle.String()
 	case "all":

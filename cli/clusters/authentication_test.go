@@ -94,6 +94,7 @@ func TestCerts(t *testing.T) {
 	step("signs; the former one stays trusted", "rotate", "ca", "--activate")
 	step("trusted", "check")
 	step("not trusted any more", "rotate", "ca", "--drop-former")
-	step(`error: invalid argument "x"`, "rotate", "x")
+	step(`error: want one of token-key, ca, front-proxy-ca, got ["x"]`, "rotate", "x")
+	step(`error: want one of token-key, ca, front-proxy-ca, got []`, "rotate")
 	step("must not be used together", "rotate", "ca", "--activate", "--drop-former")
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -114,7 +116,12 @@ func certsRotateCommand() *cobra.Command {
 			"sign. The former one stays trusted until it expires, or until --drop-former.\n\n" +
 			"All this also happens on its own: an authority is prepared two years before it expires and activated one year before,\n" +
 			"and the token key is replaced every five years.",
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || !slices.Contains(cmd.ValidArgs, args[0]) {
+				return fmt.Errorf("want one of %s, got %q", strings.Join(cmd.ValidArgs, ", "), args)
+			}
+			return nil
+		},
 		ValidArgs: []string{tokenKey, clusterCA, frontProxyCA},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if activate && drop {

@@ -160,6 +160,9 @@ func (j *joining) join(cmd *cobra.Command, p local.Profile, text string) (m loca
 	if err != nil {
 		return m, fmt.Errorf("HOST:PORT: %w", err)
 	}
+	if j.token == "" {
+		return m, errors.New("--token is required, one of `sampan token create` on the machine of the cluster")
+	}
 	token, err := join.ParseToken(j.token)
 	if err != nil {
 		return m, fmt.Errorf("--token: %w", err)

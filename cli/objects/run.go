@@ -28,7 +28,7 @@ func Run(g *session.Globals, foreground Foreground) *cobra.Command {
 		Long: "Create a pod with one container. With -i or --attach, wait until it runs, attach to it, and exit with its exit code if\n" +
 			"it is not restarted (--restart=Never).",
 		Example: "  sampan run web --image=nginx --port=80\n  sampan run try --image=busybox --restart=Never -- date\n" +
-			"  sampan run try --image=busybox --restart=Never --command -- sh -c 'echo $A' --env=A=b\n" +
+			"  sampan run try --image=busybox --restart=Never --env=A=b --command -- sh -c 'echo $A'\n" +
 			"  sampan run try --image=busybox --restart=Never -it --rm -- sh",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || cmd.ArgsLenAtDash() == 0 {

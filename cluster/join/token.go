@@ -21,7 +21,7 @@ const tokenFormat = `\A([a-z0-9]{6})\.([a-z0-9]{16})\z`
 func ParseToken(text string) (Token, error) {
 	m := regexp.MustCompile(tokenFormat).FindStringSubmatch(text)
 	if m == nil { // the text is a secret, or close to one
-		return Token{}, fmt.Errorf("the bootstrap token is not of the form %q", tokenFormat)
+		return Token{}, errors.New("the bootstrap token is not of the form ID.SECRET, with 6 and 16 lower-case letters or digits")
 	}
 	return Token{m[1], m[2]}, nil
 }

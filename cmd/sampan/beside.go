@@ -17,7 +17,7 @@ func runtimeProgram(string) (string, error) {
 	}
 	path := filepath.Join(filepath.Dir(self), "sampan-runtime")
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("this sampan was built without the container runtime, and %s does not exist; `make build` builds both", path)
+		return "", fmt.Errorf("this sampan was built without the container runtime, and %s does not exist; `make build` builds both, simulated nodes need none: `sampan down --purge`, then `sampan up --simulated-nodes=N`", path)
 	}
 	return path, nil
 }
