@@ -3,6 +3,7 @@ package progress
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,6 +99,12 @@ func More(p await.Status, hint Hint) string {
 	worst, verdict := worstOf(p)
 	if verdict.Logged {
 		return fmt.Sprintf("%s pod/%s --all-containers", hint.command("logs", worst.Namespace), worst.Name)
+	}
+	unschedulable := func(e *corev1.Event) bool {
+		return e.Reason == "FailedScheduling" && e.InvolvedObject.Name == worst.Name
+	}
+	if worst.Kind == "Pod" && slices.ContainsFunc(p.Events, unschedulable) {
+		return fmt.Sprintf("%s pod/%s", hint.command("scheduler explain", worst.Namespace), worst.Name)
 	}
 	if len(p.Events) > 0 {
 		return fmt.Sprintf("%s --field-selector involvedObject.name=%s", hint.command("get events", worst.Namespace), worst.Name)
