@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
@@ -220,17 +221,41 @@ func TestPodRunsAndReportsItsStatus(t *testing.T) {
 		if c.State.Running == nil || !c.Ready || !*c.Started || c.RestartCount != 0 || !strings.HasPrefix(c.ContainerID, "simulated://") || c.Image != "demo:v1" || c.ImageID == "" {
 			t.Errorf("container status is %+v", c)
 		}
-		patches := 0
-		for _, w := range r.api.Writes() {
-			if w.Verb == "patch" && w.Resource == "pods" {
-				patches++
-			}
-		}
-		if patches != 1 {
-			t.Errorf("a quick start took %d status patches, want 1", patches)
+		if n := r.statusPatches(); n != 1 {
+			t.Errorf("a quick start took %d status patches, want 1", n)
 		}
 		synctest.Wait()
 		r.wantEvents("Pulled", "Created", "Started")
+	})
+}
+
+// statusPatches returns how many patches of pods the agent has sent since the writes were read last.
+func (r *rig) statusPatches() (n int) {
+	for _, w := range r.api.Writes() {
+		if w.Verb == "patch" && w.Resource == "pods" && w.Subresource == "status" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestReplacedContainerIsReportedOnce checks that a pod whose container has to be replaced is not reported as unready, and does not
+// get a status of its new generation, before the new container runs.
+func TestReplacedContainerIsReportedOnce(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.create(webPod("web"))
+		r.await("web", "ready", isReady)
+		r.api.Writes()
+		if _, err := client.Pods.Patch(r.Context(), r.api, "default", "web", types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"web","image":"demo:v2"}]}}`), ""); err != nil {
+			t.Fatal(err)
+		}
+		p := r.await("web", "restarted", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].RestartCount == 1 })
+		if c := p.Status.ContainerStatuses[0]; !isReady(p) || c.State.Running == nil || c.Image != "demo:v2" || p.Status.ObservedGeneration != p.Generation {
+			t.Errorf("status is %+v of generation %d", p.Status, p.Generation)
+		}
+		if n := r.statusPatches(); n != 1 {
+			t.Errorf("a quick replacement took %d status patches, want 1", n)
+		}
 	})
 }
 

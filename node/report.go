@@ -108,9 +108,9 @@ func beginning(s *corev1.PodStatus) bool {
 // report writes the status if it is due, and returns when to look again.
 func (w *worker) report(now time.Time) time.Time {
 	s := w.reportable()
-	// A pod that is being created or stopped has a better status in a moment: when it
-	// runs, or when all its containers have stopped.
-	patient := w.rep.sent.StartTime == nil && beginning(&s) || w.view.Deleting() && !w.view.Stopped()
+	// A pod that is being created, changed or stopped has a better status in a moment: when it runs, when the container
+	// that is replaced runs again, or when all its containers have stopped.
+	patient := w.rep.sent.StartTime == nil && beginning(&s) || w.view.Replacing() || w.view.Deleting() && !w.view.Stopped()
 	due := w.rep.due(&s, now, patient)
 	uid := w.view.Pod.UID
 	if isStatic(w.view.Pod) {

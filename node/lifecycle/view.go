@@ -295,6 +295,22 @@ func (v *View) lastExit(attempts []Container) time.Time {
 	return time.Time{}
 }
 
+// Replacing reports whether a container that the agent stopped to start it again does not run again yet.
+func (v *View) Replacing() bool {
+	for _, list := range [][]corev1.Container{v.Pod.Spec.InitContainers, v.Pod.Spec.Containers} {
+		for i := range list {
+			all := v.attempts(list[i].Name)
+			if len(all) > 1 && all[0].State == Created {
+				all = all[1:]
+			}
+			if len(all) > 0 && v.Memory.Replaced[all[0].ID] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Finished reports whether the pod has ended for good (L1).
 func (v *View) Finished() bool {
 	return podstate.FinishedIn(&v.Last) || v.Memory.Failed.Reason != ""
