@@ -17,6 +17,9 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
+// checkpointLimit is how long the runtime may take, unless the request allows it more time: kubelet's runtimeRequestTimeout.
+const checkpointLimit = 2 * time.Minute
+
 // A checkpointer is a [Runtime] that can write the state of a running container to a file.
 type checkpointer interface {
 	CheckpointContainer(ctx context.Context, req *cri.CheckpointContainerRequest) error
@@ -73,7 +76,7 @@ func (n *Node) writeCheckpoint(ctx context.Context, state *observed, container s
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	limit := n.config().RuntimeRequestTimeout.Duration
+	limit := checkpointLimit
 	if asked := time.Duration(req.GetTimeout()) * time.Second; asked > limit {
 		limit = asked
 	}

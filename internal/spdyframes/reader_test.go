@@ -62,7 +62,7 @@ func TestReaderDividesData(t *testing.T) {
 		}
 		got, _ := io.ReadAll(readerOf(t, bytes.NewReader(all.Bytes()[:cut]), piece))
 		if !bytes.HasPrefix(want.Bytes(), got) {
-			t.Fatalf("%x is no beginning of %x", got, want.Bytes())
+			t.Fatalf("read %x, want the beginning of %x", got, want.Bytes())
 		}
 	})
 }

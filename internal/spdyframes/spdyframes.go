@@ -1,4 +1,4 @@
-// Package spdyframes writes whole frames of SPDY/3.1, as many as there are, with one system call.
+// Package spdyframes writes whole frames of SPDY/3.1, as many as there are, with one system call, and reads frames, of which it divides large ones and refuses wrong ones.
 //
 // The framer of moby/spdystream writes a frame of data in three parts, two of them with four bytes each, and a connection with TLS
 // gives its reader the bytes in records of 16 KiB. Without a buffer, each part is a system call and a packet, and often one
