@@ -18,15 +18,21 @@ import (
 // A halfCloser is a connection that can be closed for writing only.
 type halfCloser interface{ CloseWrite() error }
 
-// Close closes conn for writing, discards what still comes, and closes conn when the peer has. It does not wait longer than limit or after
-// ctx is cancelled. Connections without a method CloseWrite are closed at once.
+// Close closes conn for writing, discards what still comes, and closes conn when the peer has. It does not wait longer than limit or
+// after ctx is cancelled; that is no error. Connections without a method CloseWrite are closed at once.
 func Close(ctx context.Context, conn net.Conn, limit time.Duration) error {
-	if closeWrite(conn) == nil && conn.SetReadDeadline(time.Now().Add(limit)) == nil {
-		stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	// TLS is not closed for writing while another goroutine writes, which may wait for the peer. The end of the socket ends both.
+	stop := context.AfterFunc(ctx, func() { _ = socket(conn).Close() })
+	if closeWrite(conn) == nil {
 		_, _ = io.Copy(io.Discard, conn)
-		stop()
 	}
-	return conn.Close()
+	if stop() {
+		return conn.Close()
+	}
+	_ = conn.Close() // the socket is closed
+	return nil
 }
 
 func closeWrite(conn net.Conn) error {
@@ -35,13 +41,21 @@ func closeWrite(conn net.Conn) error {
 		return http.ErrNotSupported
 	}
 	err := half.CloseWrite()
-	if secure, ok := conn.(*tls.Conn); ok && err != nil {
+	if _, secure := conn.(*tls.Conn); secure && err != nil {
 		// TLS gives the alert five seconds. The socket has no room for it if the peer reads slowly; the end of TCP needs none.
-		if half, ok = secure.NetConn().(halfCloser); ok {
+		if half, ok = socket(conn).(halfCloser); ok {
 			err = half.CloseWrite()
 		}
 	}
 	return err
+}
+
+// socket returns the connection below TLS, or conn itself.
+func socket(conn net.Conn) net.Conn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		return secure.NetConn()
+	}
+	return conn
 }
 
 // Response returns w as a response whose connection, if a handler takes it over, is closed by [Close]. That connection has no method

@@ -106,6 +106,30 @@ func TestCloseEndsWithContext(t *testing.T) {
 	}
 }
 
+// TestCloseEndsBlockedWrites has a client that does not read, and a goroutine that still writes to it.
+func TestCloseEndsBlockedWrites(t *testing.T) {
+	for name, pair := range pairs(t) {
+		t.Run(name, func(t *testing.T) {
+			_, server := pair()
+			ctx, cancel := context.WithCancel(t.Context())
+			g := run.NewGroup(t.Context(), 0)
+			defer g.Wait()
+			g.Go(func(context.Context) {
+				for piece := make([]byte, length); ; { // until the socket is full, and then until it is closed
+					if _, err := server.Write(piece); err != nil {
+						return
+					}
+					cancel()
+				}
+			})
+			<-ctx.Done()
+			if err := lingering.Close(ctx, server, limit); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestResponseLingers checks the connection that a handler takes over.
 func TestResponseLingers(t *testing.T) {
 	want := make([]byte, length)
