@@ -22,11 +22,7 @@ func Clean(rootDir string) error {
 	if !filepath.IsAbs(rootDir) {
 		return fmt.Errorf("node: directory %q is not absolute", rootDir)
 	}
-	plugins := filepath.Join(rootDir, "plugins")
-	if err := mounts.UnmountBelow(plugins); err != nil {
-		return err
-	}
-	if _, err := removal.List(plugins); err != nil { // it may be a link, which a driver has made
+	if err := unmountDirectory(filepath.Join(rootDir, "plugins")); err != nil {
 		return err
 	}
 	for _, dir := range []struct {
@@ -38,7 +34,7 @@ func Clean(rootDir string) error {
 		{"plugins/kubernetes.io", csi.StagingRecords()},
 	} {
 		path := filepath.Join(rootDir, dir.name)
-		if err := errors.Join(mounts.UnmountBelow(path), removeExcept(path, dir.keep)); err != nil {
+		if err := errors.Join(unmountDirectory(path), removeExcept(path, dir.keep)); err != nil {
 			return err
 		}
 	}
@@ -47,6 +43,15 @@ func Clean(rootDir string) error {
 	}
 	// It may be a shared mount: see shareMounts. A program whose socket is in it keeps it busy.
 	return mounts.DetachTop(rootDir)
+}
+
+// unmountDirectory unmounts everything below a directory. A link at its path, which a driver may have made, is removed: what is mounted
+// below the other end is not the agent's.
+func unmountDirectory(path string) error {
+	if _, err := removal.List(path); err != nil {
+		return err
+	}
+	return mounts.UnmountBelow(path)
 }
 
 // removeExcept removes a directory except for files that keep names: it has the name on each level below the directory, where * is

@@ -86,3 +86,29 @@ func TestCleanLeavesWhatDriversNeed(t *testing.T) {
 		}
 	})
 }
+
+// TestCleanUnmountsNothingBehindLinks has links in place of directories of the agent, as a driver can make them.
+func TestCleanUnmountsNothingBehindLinks(t *testing.T) {
+	nstest.Run(t, func(t *testing.T) {
+		for _, name := range []string{"plugins", "pods", "memory", "plugins/kubernetes.io"} {
+			root, outside := t.TempDir(), t.TempDir()
+			if err := unix.Mount(outside, outside, "", unix.MS_BIND, ""); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = unix.Unmount(outside, 0) })
+			link := filepath.Join(root, name)
+			if err := os.MkdirAll(filepath.Dir(link), 0o750); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(outside, link); err != nil {
+				t.Fatal(err)
+			}
+			if err := node.Clean(root); err != nil {
+				t.Error(err)
+			}
+			if mounted, err := mountinfo.Mounted(outside); !mounted || err != nil {
+				t.Errorf("behind %s: mounted: %t, %v", name, mounted, err)
+			}
+		}
+	})
+}

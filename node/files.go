@@ -22,7 +22,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/crispec"
@@ -698,7 +697,7 @@ func (f *files) unmount(uid types.UID) error {
 	if f.root == "" || !isDirectory(uid) {
 		return nil
 	}
-	if err := mounts.UnmountBelow(f.pod(uid)); err != nil {
+	if err := unmountDirectory(f.pod(uid)); err != nil {
 		return err
 	}
 	var errs []error
