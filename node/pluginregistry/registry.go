@@ -182,7 +182,7 @@ func (s *places) update(found map[string]identity) (added, ignored []string) {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		switch {
 		case s.names[name] != nil:
-		case present >= maxPlugins:
+		case present >= maxPlugins || len(s.names) >= 2*maxPlugins: // half of the places may be those of sockets that are gone
 			ignored = append(ignored, name)
 		default:
 			present++
@@ -233,7 +233,7 @@ func (r *Registry) keep(parent, ctx context.Context, socket string) {
 	r.plugins.WithLabelValues(path, desired).Set(1)
 	defer r.plugins.DeletePartialMatch(prometheus.Labels{"socket_path": path})
 	for failures := 1; ctx.Err() == nil; failures++ {
-		p, err := r.register(ctx, socket)
+		p, err := r.register(parent, ctx, socket)
 		if err == nil {
 			r.plugins.WithLabelValues(path, actual).Set(1)
 			<-ctx.Done()
@@ -258,8 +258,8 @@ func (r *Registry) remove(ctx context.Context, p Plugin) {
 	r.opts.Handlers[p.Type].Remove(limited, p)
 }
 
-// register asks a plug-in who it is, registers it, and reports to it whether that succeeded.
-func (r *Registry) register(ctx context.Context, socket string) (Plugin, error) {
+// register asks a plug-in who it is, registers it, and reports to it whether that succeeded. The end of the agent cancels parent.
+func (r *Registry) register(parent, ctx context.Context, socket string) (Plugin, error) {
 	p := Plugin{Socket: socket}
 	conn, err := r.opts.Sockets.Connect(filepath.Join(directory, socket))
 	if err != nil {
@@ -294,7 +294,7 @@ func (r *Registry) register(ctx context.Context, socket string) (Plugin, error) 
 	case failure != nil:
 		return p, failure
 	case err != nil:
-		r.remove(context.WithoutCancel(ctx), p)
+		r.remove(parent, p)
 		return p, fmt.Errorf("failed to send registration status: %w", Brief(err, maxText))
 	}
 	r.opts.Log.InfoContext(ctx, "plug-in registered", "type", p.Type, "plugin", Shorten(p.Name), "socket", p.Endpoint)

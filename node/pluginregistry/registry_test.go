@@ -177,7 +177,7 @@ func TestErrorsOfPluginsAreShortened(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve(t, root, plugin{fault: status.Error(codes.Internal, "a"+strings.Repeat("ä", 5000))})
-	_, err := r.register(t.Context(), "disks.sock")
+	_, err := r.register(t.Context(), t.Context(), "disks.sock")
 	if err == nil || len(err.Error()) > 400 || !utf8.ValidString(err.Error()) || status.Code(errors.Unwrap(err)) != codes.Internal {
 		t.Errorf("the error of the plug-in is %v, want a short one with its code", err)
 	}

@@ -92,7 +92,7 @@ func Clean(root string) error {
 
 // listened reports whether a program listens at a socket.
 func (s Sockets) listened(path string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), notifyLimit) //nolint:forbidigo // a program that accepts no connection delays it that long
+	ctx, cancel := context.WithTimeout(context.Background(), notifyLimit) //nolint:forbidigo // connect does not wait: it fails if the queue is full
 	defer cancel()
 	conn, err := s.dial(ctx, path)
 	if err != nil {
