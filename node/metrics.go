@@ -128,11 +128,10 @@ const (
 	probeUnknown    = "unknown"
 )
 
-// A probeMetrics has the samples of one probe of a container, so that they are looked up once. A sample is made when it is first
+// A probeMetrics has the counters of one probe of a container, so that they are looked up once. A counter is made when it is first
 // needed. It is used by one goroutine at a time.
 type probeMetrics struct {
 	results map[string]prometheus.Counter
-	took    prometheus.Observer
 }
 
 // probe counts one probe of a container: kind is Liveness, Readiness or Startup. A failure is a probe that was answered with
@@ -152,10 +151,8 @@ func (m *metrics) probe(of *probeMetrics, pod *corev1.Pod, container, kind, resu
 	if result != probeSuccessful {
 		return
 	}
-	if of.took == nil {
-		of.took = m.probing.WithLabelValues(kind, container, pod.Name, pod.Namespace)
-	}
-	of.took.Observe(took.Seconds())
+	// These labels are also those of a pod that has taken the name, whose samples go when the first one is forgotten: they are not kept.
+	m.probing.WithLabelValues(kind, container, pod.Name, pod.Namespace).Observe(took.Seconds())
 }
 
 // forget drops the samples of a pod that is gone.

@@ -139,7 +139,9 @@ func (w *worker) report(now time.Time) time.Time {
 			return err
 		})
 		w.post(func() {
-			if now := time.Now(); err == nil {
+			if now := time.Now(); err != nil {
+				w.rep.since = changed
+			} else {
 				w.n.metrics.pods.statusSync.Observe(now.Sub(changed).Seconds())
 				w.n.metrics.pods.reported(&w.starting, pod, &s, now)
 			}

@@ -265,6 +265,7 @@ func (n *Node) syncStatic() {
 			w.leave()
 		}
 	}
+	maps.DeleteFunc(s.again, func(key types.NamespacedName, _ bool) bool { return s.wanted[key] == nil })
 	for key, pod := range s.wanted {
 		if w := s.running[key]; w != nil {
 			s.again[key] = w.uid == pod.UID && w.leaving()

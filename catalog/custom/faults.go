@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -139,7 +140,7 @@ func bounded(o *validate.SchemaValidatorOptions) {
 
 func cut(path string) string {
 	if len(path) > maxPath {
-		return path[:maxPath] + "…"
+		return strings.ToValidUTF8(path[:maxPath], "") + "…"
 	}
 	return path
 }

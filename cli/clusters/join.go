@@ -161,7 +161,7 @@ func (j *joining) join(cmd *cobra.Command, p local.Profile, text string) (m loca
 		return m, fmt.Errorf("HOST:PORT: %w", err)
 	}
 	if j.token == "" {
-		return m, errors.New("--token is required, one of `sampan token create` on the machine of the cluster")
+		return m, errors.New("--token is required; `sampan token create` on the machine of the cluster prints one")
 	}
 	token, err := join.ParseToken(j.token)
 	if err != nil {

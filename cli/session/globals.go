@@ -59,7 +59,7 @@ type Globals struct {
 func (g *Globals) AddFlags(f *pflag.FlagSet) {
 	g.flags = f
 	f.StringVar(&g.Name, "name", local.DefaultName, "name of the cluster on this machine")
-	f.StringVar(&g.DataDir, "data-dir", "", "data directory of the cluster with the name of --name")
+	f.StringVar(&g.DataDir, "data-dir", "", "data directory of the cluster that --name names")
 	f.StringVar(&g.Kubeconfig, "kubeconfig", "", "path of the kubeconfig file (default $KUBECONFIG or ~/.kube/config)")
 	f.StringVar(&g.Context, "context", "", "kubeconfig context to use")
 	f.StringVarP(&g.Namespace, "namespace", "n", "", "namespace of the request")

@@ -110,8 +110,8 @@ func (p Profile) RuntimeRoot() string { return filepath.Join(p.DataDir, "runtime
 // AgentRoot returns where the node agent keeps the files of pods and drivers: its own /var/lib/kubelet.
 func (p Profile) AgentRoot() string { return filepath.Join(p.DataDir, "pods") }
 
-// DriverSockets returns the sockets by which programs on this machine, such as drivers of volumes, have registered with the cluster's node,
-// if it does not run. Those of programs that have ended are not left then.
+// DriverSockets returns the sockets by which programs on this machine, such as drivers of volumes, register with the cluster's node. It
+// is to be called when the node was cleaned, which removes the sockets of programs that have ended.
 func (p Profile) DriverSockets() []string {
 	dir := filepath.Join(p.AgentRoot(), "plugins_registry")
 	entries, _ := os.ReadDir(dir) // not there: none

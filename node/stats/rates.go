@@ -60,10 +60,10 @@ func (r *Rates) Fill(s *statsapi.Summary) {
 func (s sample) next(at time.Time, used uint64) sample {
 	elapsed := at.Sub(s.at)
 	switch {
+	case !s.at.IsZero() && elapsed < shortest: // also an older summary, of another request
+		return s
 	case s.at.IsZero() || elapsed > longest || used < s.used:
 		return sample{at: at, used: used}
-	case elapsed < shortest:
-		return s
 	}
 	high, low := bits.Mul64(used-s.used, uint64(time.Second))
 	if high >= uint64(elapsed) {

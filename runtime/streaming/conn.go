@@ -97,10 +97,10 @@ func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	in := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), c), readBuffer)
 	t := &taken{conn: c, out: c.Conn}
 	r.conn = t
 	if r.spdy {
+		in := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), c), readBuffer)
 		frames, err := spdyframes.NewReader(in, largestFrame)
 		if err != nil {
 			return nil, nil, err
