@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
@@ -20,6 +22,11 @@ func (o Options) configured() Options {
 	c := o.Config
 	if c == nil {
 		return o
+	}
+	var disk unix.Statfs_t
+	if o.RootDir != "" && o.Owner == "" && statfs(o.RootDir, &disk) == nil { // the images are on the same file system
+		c = c.OnDisk(int64(disk.Blocks) * disk.Bsize)
+		o.Config = c
 	}
 	o.MaxPods = cmp.Or(o.MaxPods, c.Pods(runtime.NumCPU()))
 	if len(o.ClusterDNS) == 0 || c.Has("clusterDNS") {

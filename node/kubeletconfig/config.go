@@ -28,7 +28,8 @@ type Config struct {
 	// Warnings are sentences about fields of the file that have no effect on this agent, in the order of the fields.
 	Warnings []string
 
-	fields map[string]bool // in the file
+	fields       map[string]bool   // in the file
+	evictionHard map[string]string // of the file
 }
 
 // Default returns the configuration without a file.

@@ -87,6 +87,32 @@ func TestDefaultsThatDependOnOthers(t *testing.T) {
 	}
 }
 
+func TestThresholdsOfLargeDisks(t *testing.T) {
+	tests := []struct {
+		text         string
+		disk         int64
+		node, images string
+	}{
+		{"", 40 << 30, "5%", "5%"},
+		{"", 40<<30 + 1, "2Gi", "2Gi"},
+		{"evictionHard: {memory.available: 1Gi}\n", 1 << 40, "", ""},
+		{"mergeDefaultEvictionSettings: true\nevictionHard: {nodefs.available: 5%}\n", 1 << 40, "5%", "2Gi"},
+	}
+	for _, tt := range tests {
+		c, err := kubeletconfig.Parse("k.yaml", []byte(head+tt.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := c.OnDisk(tt.disk)
+		if got.EvictionHard["nodefs.available"] != tt.node || got.EvictionHard["imagefs.available"] != tt.images {
+			t.Errorf("%q on %d: %v, want %s and %s", tt.text, tt.disk, got.EvictionHard, tt.node, tt.images)
+		}
+		if got != c && c.EvictionHard["imagefs.available"] == "2Gi" {
+			t.Errorf("%q: the configuration itself was changed", tt.text)
+		}
+	}
+}
+
 func TestAllocatable(t *testing.T) {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourcePods: resource.MustParse("110"),

@@ -28,6 +28,7 @@ func orDuration(to *metav1.Duration, value time.Duration) { or(&to.Duration, val
 // setDefaults sets upstream's defaults, by area.
 func (c *Config) setDefaults() {
 	k := &c.KubeletConfiguration
+	c.evictionHard = k.EvictionHard
 	k.APIVersion, k.Kind = apiVersion, kind
 	serverDefaults(k)
 	reportDefaults(k)
@@ -135,9 +136,32 @@ func imageDefaults(k *kubelet.KubeletConfiguration) {
 // laptops and edge boxes are often fuller, and all pods would be evicted.
 func defaultThresholds() map[string]string {
 	return map[string]string{
-		"memory.available": "100Mi", "nodefs.available": "5%", "nodefs.inodesFree": "5%",
-		"imagefs.available": "5%", "imagefs.inodesFree": "5%",
+		"memory.available": "100Mi", nodeSpace: keptOfDisk, "nodefs.inodesFree": "5%",
+		imageSpace: keptOfDisk, "imagefs.inodesFree": "5%",
 	}
+}
+
+// The signals of free space, and what of it is kept by default: keptOfDisk, and of large disks keptOfLarge.
+const (
+	nodeSpace, imageSpace   = "nodefs.available", "imagefs.available"
+	keptOfDisk, keptOfLarge = "5%", "2Gi"
+	largeDisk               = 40 << 30 // bytes; 5 % of it are 2Gi
+)
+
+// OnDisk returns the configuration for a node whose file systems have a capacity in bytes: 5 % of a large disk are more than pods
+// need, so the default of evictionHard keeps 2Gi of it.
+func (c *Config) OnDisk(capacity int64) *Config {
+	if capacity <= largeDisk {
+		return c
+	}
+	out := *c
+	out.EvictionHard = maps.Clone(c.EvictionHard)
+	for _, signal := range []string{nodeSpace, imageSpace} {
+		if _, set := c.evictionHard[signal]; !set && out.EvictionHard[signal] == keptOfDisk {
+			out.EvictionHard[signal] = keptOfLarge
+		}
+	}
+	return &out
 }
 
 func evictionDefaults(k *kubelet.KubeletConfiguration) {
