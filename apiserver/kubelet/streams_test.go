@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	gorilla "github.com/gorilla/websocket"
 	"golang.org/x/net/websocket"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -279,6 +280,57 @@ func TestOldWebSocketProtocols(t *testing.T) {
 		if len(all) < 2 || all[1] != tt.want {
 			t.Errorf("%s: %q, want %q as the second message", tt.protocol, all, tt.want)
 		}
+	}
+}
+
+// TestMessagesOfAnySize sends input as a message of 1 MiB, and as one in several frames.
+func TestMessagesOfAnySize(t *testing.T) {
+	cfg := front(t, &container{exec: shell}, podOf("n1", "main"))
+	dialer := gorilla.Dialer{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Subprotocols: []string{"v5.channel.k8s.io"}, WriteBufferSize: 1000}
+	conn, resp, err := dialer.DialContext(t.Context(), strings.Replace(cfg.Host, "https:", "wss:", 1)+"/exec?command=cat&stdin=true&stdout=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	defer conn.Close()
+	const stdin, stdout, closeStream = "\x00", 1, "\xff"
+	large := strings.Repeat("0123456789abcdef", 1<<16)
+	g := run.NewGroup(t.Context(), 0)
+	g.Go(func(context.Context) {
+		// A message that is written whole is one frame.
+		if prepared, err := gorilla.NewPreparedMessage(gorilla.BinaryMessage, []byte(stdin+large)); err != nil || conn.WritePreparedMessage(prepared) != nil {
+			t.Error("a message could not be written")
+		}
+		w, err := conn.NextWriter(gorilla.BinaryMessage)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, part := range []string{stdin, large[:1], large[1:5000], large[5000:]} {
+			if _, err := io.WriteString(w, part); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := conn.WriteMessage(gorilla.BinaryMessage, []byte(closeStream+stdin)); err != nil {
+			t.Error(err)
+		}
+	})
+	var out strings.Builder
+	for {
+		_, message, err := conn.ReadMessage()
+		if err != nil {
+			break
+		}
+		if message[0] == stdout {
+			out.Write(message[1:])
+		}
+	}
+	g.Stop()
+	if out.String() != large+large {
+		t.Errorf("%d bytes came back, want twice %d", out.Len(), len(large))
 	}
 }
 

@@ -37,7 +37,8 @@ const pingPeriod = 5 * time.Second
 
 // translate serves the WebSocket protocol v5.channel.k8s.io to the client, and is a client of the node over SPDY. The WebSocket
 // stands before the node is asked, so an error of the node is a Status in the error channel. stream runs the command or attaches to the
-// container, until that or its context ends.
+// container, until that or its context ends. A message has 32 KiB at most when it is read, and output is read from the node as the client
+// takes it.
 func (c *Client) translate(w http.ResponseWriter, r *http.Request, s streams, stream func(context.Context, remotecommand.StreamOptions) error) {
 	// The libraries log every connection that breaks; what matters of it is in the Status.
 	r = r.WithContext(klog.NewContext(r.Context(), klog.New(nil)))
@@ -61,10 +62,10 @@ func (c *Client) translate(w http.ResponseWriter, r *http.Request, s streams, st
 		opts.Stdin = channels[constants.StreamStdIn]
 	}
 	if s.stdout {
-		opts.Stdout = wideChannel{channels[constants.StreamStdOut]}
+		opts.Stdout = channels[constants.StreamStdOut]
 	}
 	if s.stderr {
-		opts.Stderr = wideChannel{channels[constants.StreamStdErr]}
+		opts.Stderr = channels[constants.StreamStdErr]
 	}
 	g := run.NewGroup(ctx, 0)
 	g.Go(func(context.Context) {
@@ -92,7 +93,15 @@ func (c *Client) translate(w http.ResponseWriter, r *http.Request, s streams, st
 // overSPDY returns a function that runs a command or attaches to a container on a node.
 func overSPDY(to *url.URL, transport http.RoundTripper) func(context.Context, remotecommand.StreamOptions) error {
 	return func(ctx context.Context, opts remotecommand.StreamOptions) error {
-		executor, err := remotecommand.NewSPDYExecutorRejectRedirects(upgrading{transport}, upgrading{transport}, http.MethodPost, to)
+		held := &window{}
+		if opts.Stdout != nil {
+			opts.Stdout = wideChannel{opts.Stdout, held}
+		}
+		if opts.Stderr != nil {
+			opts.Stderr = wideChannel{opts.Stderr, held}
+		}
+		up := upgrading{transport, held}
+		executor, err := remotecommand.NewSPDYExecutorRejectRedirects(up, up, http.MethodPost, to)
 		if err != nil {
 			return err
 		}
@@ -179,16 +188,24 @@ func statusOf(err error) *metav1.Status {
 	return &apierrors.NewInternalError(err).ErrStatus
 }
 
-// upgrading makes requests for SPDY, and connections of the answers.
-type upgrading struct{ transport http.RoundTripper }
+// upgrading makes requests for SPDY, and connections of the answers. They are read when the window has room.
+type upgrading struct {
+	transport http.RoundTripper
+	held      *window
+}
 
 // RoundTrip implements [http.RoundTripper].
 func (u upgrading) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, conn, err := openSPDY(r.Context(), r.URL, u.transport, r.Header.Values(httpstream.HeaderProtocolVersion))
-	if conn != nil {
-		resp.Body = keptBody{conn}
+	if conn == nil {
+		return resp, err
 	}
-	return resp, err
+	if conn.ReadWriteCloser, err = u.held.bound(r.Context(), conn.ReadWriteCloser); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	resp.Body = keptBody{conn}
+	return resp, nil
 }
 
 // A keptBody is a connection that is not closed with the answer that it came with.

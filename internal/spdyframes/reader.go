@@ -30,6 +30,10 @@ var errStreamZero = errors.New("a data frame of stream 0")
 //
 // It must be called by one goroutine at a time.
 type Reader struct {
+	// Admit is called before a data frame with the number of bytes of its content, and may wait. An error ends the reader. nil means that
+	// every frame is admitted at once.
+	Admit func(bytes int) error
+
 	from  io.Reader
 	piece int // bytes of content that a data frame has at most
 
@@ -85,7 +89,7 @@ func (r *Reader) end(err error) {
 // begin reads the beginning of a frame, or begins the next piece of one.
 func (r *Reader) begin() {
 	if r.next > 0 {
-		r.ready = r.pieceHead()
+		r.beginPiece()
 		return
 	}
 	head := make([]byte, headSize)
@@ -102,20 +106,27 @@ func (r *Reader) begin() {
 		r.end(errStreamZero)
 	default:
 		r.stream, r.flags, r.next = first, head[headSize/2], length
-		r.ready = r.pieceHead()
+		r.beginPiece()
 	}
 }
 
-// pieceHead returns the head of the next piece.
-func (r *Reader) pieceHead() []byte {
-	r.left = min(r.next, r.piece)
-	r.next -= r.left
-	second := uint32(r.left)
+// beginPiece begins the next piece of a data frame with its head.
+func (r *Reader) beginPiece() {
+	size := min(r.next, r.piece)
+	if r.Admit != nil {
+		if err := r.Admit(size); err != nil {
+			r.end(err)
+			return
+		}
+	}
+	r.left = size
+	r.next -= size
+	second := uint32(size)
 	if r.next == 0 {
 		second |= uint32(r.flags) << 24
 	}
 	head := binary.BigEndian.AppendUint32(nil, r.stream)
-	return binary.BigEndian.AppendUint32(head, second)
+	r.ready = binary.BigEndian.AppendUint32(head, second)
 }
 
 // beginControl reads a control frame as the library will do. The library does not compare the length of each with what it has read.

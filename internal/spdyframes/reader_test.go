@@ -105,6 +105,31 @@ func TestReaderEndsBeforeWrongFrames(t *testing.T) {
 	}
 }
 
+// TestReaderWaitsForAdmission has pieces admitted until there were enough.
+func TestReaderWaitsForAdmission(t *testing.T) {
+	var all bytes.Buffer
+	framer := framerOf(t, &all, nil)
+	for _, frame := range []spdy.Frame{&spdy.DataFrame{StreamId: 5, Data: make([]byte, 25)}, &spdy.PingFrame{Id: 1}, &spdy.DataFrame{StreamId: 5}} {
+		if err := framer.WriteFrame(frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enough := errors.New("enough")
+	var sizes []int
+	r := readerOf(t, &all, 10)
+	r.Admit = func(bytes int) error {
+		if sizes = append(sizes, bytes); len(sizes) == 4 {
+			return enough
+		}
+		return nil
+	}
+	got, err := io.ReadAll(r)
+	const pieces, ping = 8 + 10 + 8 + 10 + 8 + 5, 8 + 4
+	if !errors.Is(err, enough) || len(got) != pieces+ping || !slices.Equal(sizes, []int{10, 10, 5, 0}) {
+		t.Errorf("read %d bytes (%v), and asked for %v", len(got), err, sizes)
+	}
+}
+
 // FuzzReaderAgreesWithLibrary has the library read what the reader returns: it refuses nothing but what ends early.
 func FuzzReaderAgreesWithLibrary(f *testing.F) {
 	f.Add([]byte{0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 2, 7, 7})

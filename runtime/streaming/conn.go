@@ -16,6 +16,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/lingering"
 	"github.com/sampan-io/sampan/internal/spdyframes"
+	"github.com/sampan-io/sampan/internal/wsframes"
 )
 
 // watchingListener accepts connections that report their end. HTTP's own report ends with the upgrade of a connection.
@@ -61,7 +62,7 @@ func (c *conn) Close() error {
 }
 
 // taking returns a response for a request. If the connection is taken out of the response, it reads and writes whole frames of SPDY at
-// once, and is not closed before its client has got everything.
+// once, reads large messages of a WebSocket in several, and is not closed before its client has got everything.
 func taking(w http.ResponseWriter, r *http.Request) *response {
 	return &response{ResponseWriter: w, spdy: strings.HasPrefix(strings.ToUpper(r.Header.Get("Upgrade")), "SPDY/")}
 }
@@ -93,13 +94,13 @@ func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("a connection of the server is a %T", hijacked)
 	}
-	early, err := buffers.Peek(buffers.Reader.Buffered())
-	if err != nil {
-		return nil, nil, err
-	}
 	t := &taken{conn: c, out: c.Conn}
 	r.conn = t
 	if r.spdy {
+		early, err := buffers.Peek(buffers.Reader.Buffered())
+		if err != nil {
+			return nil, nil, err
+		}
 		in := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), c), readBuffer)
 		frames, err := spdyframes.NewReader(in, largestFrame)
 		if err != nil {
@@ -108,7 +109,8 @@ func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		t.out = spdyframes.NewWriter(c.Conn)
 		return t, bufio.NewReadWriter(bufio.NewReaderSize(&frameReader{frames, t}, headBuffer), buffers.Writer), nil
 	}
-	return t, buffers, nil
+	messages := wsframes.NewReader(buffers.Reader)
+	return t, bufio.NewReadWriter(bufio.NewReaderSize(messages, headBuffer), buffers.Writer), nil
 }
 
 // close closes the connection, if it was taken out and is still open: the library leaves it open if the client creates no streams.
