@@ -71,7 +71,7 @@ func serveFull(t *testing.T) *fixture {
 			admission.NewRuntimeClass(objects),
 			admission.NewDefaultIngressClass(objects), admission.NewPodTopologyLabels(objects),
 			admission.CertificateRequester{},
-			admission.NewNodeRestriction(objects), addresses, security,
+			admission.NewNodeRestriction(objects, nil), addresses, security,
 		}
 		o.Discovery = discovery.New(o.Catalog, version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0"})
 		o.OpenAPI = openapi.New(o.Catalog, "v1.37.0")

@@ -240,7 +240,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		admission.NewNamespaceLifecycle(objects),
 		admission.NewLimitRanger(objects),
 		admission.NewServiceAccount(objects),
-		admission.NewNodeRestriction(objects),
+		admission.NewNodeRestriction(objects, authorizer),
 		admission.TaintNodesByCondition{},
 		podSecurity,
 		admission.NewPriority(objects),

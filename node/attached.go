@@ -386,22 +386,11 @@ func (n *Node) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolume
 func (n *Node) driverTokens(ctx context.Context, pod *corev1.Pod, requests []storagev1.TokenRequest) (string, error) {
 	tokens := map[string]authenticationv1.TokenRequestStatus{}
 	for _, r := range requests {
-		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			ExpirationSeconds: r.ExpirationSeconds,
-			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
-		}}
-		if r.Audience != "" {
-			request.Spec.Audiences = []string{r.Audience}
-		}
-		o, err := n.opts.Client.Create(ctx, client.ServiceAccounts.GroupVersionResource, pod.Namespace, pod.Spec.ServiceAccountName, request, metav1.CreateOptions{}, "token")
+		granted, err := requestToken(ctx, n.opts.Client, owner(pod), r.Audience, r.ExpirationSeconds, "")
 		if err != nil {
 			return "", err
 		}
-		answer, ok := o.(*authenticationv1.TokenRequest)
-		if !ok {
-			return "", fmt.Errorf("the server answered with a %T", o)
-		}
-		tokens[r.Audience] = answer.Status
+		tokens[r.Audience] = granted
 	}
 	b, err := json.Marshal(tokens)
 	return string(b), err

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,13 +16,10 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/crispec"
@@ -376,31 +374,14 @@ func (f *files) token(ctx context.Context, pod *corev1.Pod, file string, s *core
 			return refresh, nil
 		}
 	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		ExpirationSeconds: s.ExpirationSeconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
-	}}
-	if s.Audience != "" {
-		request.Spec.Audiences = []string{s.Audience}
-	}
-	account := pod.Spec.ServiceAccountName
-	if account == "" {
-		account = "default"
-	}
-	o, err := f.n.opts.Client.Create(ctx, client.ServiceAccounts.GroupVersionResource, pod.Namespace, account, request, metav1.CreateOptions{}, "token")
+	of := owner(pod)
+	of.ServiceAccount = cmp.Or(of.ServiceAccount, "default")
+	granted, err := requestToken(ctx, f.n.opts.Client, of, s.Audience, s.ExpirationSeconds, "")
 	if err != nil {
 		return time.Time{}, fmt.Errorf("failed to fetch token: %w", err) // Kubernetes' words
 	}
-	answer, ok := o.(*authenticationv1.TokenRequest)
-	if !ok || answer.Status.Token == "" {
-		return time.Time{}, fmt.Errorf("failed to fetch token: the server answered with a %T without one", o)
-	}
-	p[s.Path] = private(pod, []byte(answer.Status.Token), mode)
-	refresh := volume.Refresh(answer.Status.Token)
-	if refresh.IsZero() {
-		refresh = time.Now().Add(time.Until(answer.Status.ExpirationTimestamp.Time) * 4 / 5)
-	}
-	return refresh, nil
+	p[s.Path] = private(pod, []byte(granted.Token), mode)
+	return nextToken(granted), nil
 }
 
 // mounts returns the mounts of one attempt at a container.

@@ -189,15 +189,15 @@ func (w *worker) mustPull(image, id string, secrets func() ([]credentials.Creden
 	if w.n.pulls.records == nil {
 		return false, nil
 	}
-	verdict, err := w.n.pulls.records.Check(image, id, func() ([]pullrecord.Secret, error) {
+	verdict, err := w.n.pulls.records.Check(image, id, func() (pullrecord.Access, error) {
 		found, err := secrets()
-		var list []pullrecord.Secret
+		var own pullrecord.Access
 		for _, c := range found {
-			if c.Secret != (credentials.Source{}) {
-				list = append(list, recordOf(c))
-			}
+			one := accessBy(c)
+			own.KubernetesSecrets = append(own.KubernetesSecrets, one.KubernetesSecrets...)
+			own.KubernetesServiceAccounts = append(own.KubernetesServiceAccounts, one.KubernetesServiceAccounts...)
 		}
-		return list, err
+		return own, err
 	})
 	result := string(verdict)
 	if err != nil {
@@ -207,8 +207,17 @@ func (w *worker) mustPull(image, id string, secrets func() ([]credentials.Creden
 	return verdict == pullrecord.MustAuthenticate, err
 }
 
-func recordOf(c credentials.Credential) pullrecord.Secret {
-	return pullrecord.Secret{UID: c.Secret.UID, Namespace: c.Secret.Namespace, Name: c.Secret.Name, CredentialHash: c.Hash}
+// accessBy returns the access that a credential gives.
+func accessBy(c credentials.Credential) pullrecord.Access {
+	switch {
+	case c.Secret != credentials.Source{}:
+		return pullrecord.Access{KubernetesSecrets: []pullrecord.Secret{{
+			UID: c.Secret.UID, Namespace: c.Secret.Namespace, Name: c.Secret.Name, CredentialHash: c.Hash,
+		}}}
+	case c.ServiceAccount != credentials.Source{}:
+		return pullrecord.Access{KubernetesServiceAccounts: []pullrecord.ServiceAccount{pullrecord.ServiceAccount(c.ServiceAccount)}}
+	}
+	return pullrecord.Access{NodePodsAccessible: true}
 }
 
 // credentials returns the credentials for an image: those of the pod's secrets first, then those of the node.
@@ -237,7 +246,7 @@ func (w *worker) credentials(ctx context.Context, pod *corev1.Pod, image, reposi
 		return nil, err
 	}
 	return slices.Concat(keys.Lookup(repository), credentials.FromFiles(w.n.pulls.files).Lookup(repository),
-		w.n.opts.Images.Plugins.Lookup(ctx, image, repository)), nil
+		w.n.opts.Images.Plugins.Lookup(ctx, image, repository, owner(pod), accounts{w.n.opts.Client})), nil
 }
 
 // pullImage pulls an image with the credentials that match, one after the other, and records which one worked.
@@ -269,8 +278,8 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 	}
 	if records != nil {
 		access := pullrecord.Access{NodePodsAccessible: true}
-		if used != nil && used.Secret != (credentials.Source{}) {
-			access = pullrecord.Access{KubernetesSecrets: []pullrecord.Secret{recordOf(*used)}}
+		if used != nil {
+			access = accessBy(*used)
 		}
 		if err := records.Pulled(want.name, image.GetId(), access); err != nil {
 			w.log.Error("pulled image not recorded: the credentials of pods will be verified again", "image", want.name, "err", err)

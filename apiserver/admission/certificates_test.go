@@ -123,7 +123,7 @@ func TestNodesRequestTheirOwnCertificates(t *testing.T) {
 		a := creating(certificates.Kinds()[0], r)
 		a.User = &auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}
 		got := ""
-		if err := admission.NewNodeRestriction(newMemory(nil)).Admit(t.Context(), a); err != nil {
+		if err := admission.NewNodeRestriction(newMemory(nil), nil).Admit(t.Context(), a); err != nil {
 			got = err.Error()
 		}
 		if got != tt.want {

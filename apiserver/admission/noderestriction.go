@@ -16,16 +16,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
 // NodeRestriction checks what a node writes about itself and its pods, where the
 // content decides and not only the name. It is the other half of the node rules in
 // package rbac.
-type NodeRestriction struct{ reader Reader }
+type NodeRestriction struct {
+	reader     Reader
+	authorizer Authorizer
+}
 
-// NewNodeRestriction returns the plug-in.
-func NewNodeRestriction(r Reader) *NodeRestriction { return &NodeRestriction{r} }
+// NewNodeRestriction returns the plug-in. The authorizer is asked about the verb request-serviceaccounts-token-audience.
+func NewNodeRestriction(r Reader, z Authorizer) *NodeRestriction { return &NodeRestriction{r, z} }
 
 // Name implements [Plugin].
 func (*NodeRestriction) Name() string { return "NodeRestriction" }
@@ -377,8 +381,8 @@ func nodeMaySet(key string) bool {
 	return !within("kubernetes.io") && !within("k8s.io")
 }
 
-// token lets a node get tokens only for pods that are bound to it, and for the
-// audiences that their volumes ask for.
+// token lets a node get tokens only for pods that are bound to it, and for an audience that their volumes ask for, or that the
+// node may request for the service account.
 func (p *NodeRestriction) token(ctx context.Context, node string, a *Attributes) error {
 	if a.Operation != Create {
 		return nil
@@ -407,14 +411,20 @@ func (p *NodeRestriction) token(ctx context.Context, node string, a *Attributes)
 	case pod.Spec.NodeName != node:
 		return refuse(a, "node requested token bound to a pod scheduled on a different node")
 	}
-	audiences := tr.Spec.Audiences
-	if len(audiences) == 0 {
-		audiences = []string{""} // that of the API server, which a volume has to ask for, too
+	audience := "" // that of the API server, which a volume has to ask for, too
+	switch audiences := tr.Spec.Audiences; len(audiences) {
+	case 0:
+	case 1:
+		audience = audiences[0]
+	default:
+		return refuse(a, "node may only request 0 or 1 audiences")
 	}
-	for _, audience := range audiences {
-		if !asksFor(pod, audience) && !p.driverAsksFor(ctx, pod, audience) {
-			return refuse(a, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.User.Name)
-		}
+	may := rbac.Attributes{
+		User: a.User, Verb: "request-serviceaccounts-token-audience", Group: corev1.GroupName, Version: "v1",
+		Resource: audience, Namespace: a.Namespace, Name: a.Name,
+	}
+	if !asksFor(pod, audience) && !p.driverAsksFor(ctx, pod, audience) && !p.authorizer.Authorize(ctx, may).Allowed {
+		return refuse(a, "%s is not authorized to request tokens for audience %q", a.User.Name, audience)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/names"
 )
@@ -141,7 +143,7 @@ func TestNodeRestriction(t *testing.T) {
 		{"registering with all pod networks", creating(nodeKind(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.0.0/16"}}}), "which overlaps 10.244.2.0/24"},
 		{"registering with a role", creating(nodeKind(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"node-role.kubernetes.io/x": ""}}}), "is not allowed to set the following labels"},
 
-		{"a token for the API server, which the pod does not ask for", token(mine, func(*authenticationv1.TokenRequest) {}), `audience "" not found in pod spec volume`},
+		{"a token for the API server, which the pod does not ask for", token(mine, func(*authenticationv1.TokenRequest) {}), `system:node:n1 is not authorized to request tokens for audience ""`},
 		{"for an audience that the pod names", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"vault"} }), ""},
 		{"for an audience of a driver", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"cloud"} }), ""},
 		{"the size of a claim", claim(func(c *corev1.PersistentVolumeClaim) {
@@ -149,7 +151,9 @@ func TestNodeRestriction(t *testing.T) {
 		}), ""},
 		{"the phase of a claim", claim(func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost }), "is not allowed to update fields other than status.quantity and status.conditions"},
 		{"labels of a claim", claim(func(c *corev1.PersistentVolumeClaim) { c.Labels = map[string]string{"a": "b"} }), "is not allowed to update fields other than"},
-		{"for another audience", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"bank"} }), `audience "bank" not found in pod spec volume`},
+		{"for another audience", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"bank"} }), `system:node:n1 is not authorized to request tokens for audience "bank"`},
+		{"for an audience that it may request", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"registry"} }), ""},
+		{"for two audiences", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.Audiences = []string{"registry", "registry"} }), "node may only request 0 or 1 audiences"},
 		{"for another's pod", token(theirs, func(*authenticationv1.TokenRequest) {}), "bound to a pod scheduled on a different node"},
 		{"for no pod", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.BoundObjectRef = nil }), "not bound to a pod"},
 		{"without a UID", token(mine, func(tr *authenticationv1.TokenRequest) { tr.Spec.BoundObjectRef.UID = "" }), "without a uid"},
@@ -172,7 +176,7 @@ func TestNodeRestriction(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			plugin := admission.NewNodeRestriction(m)
+			plugin := admission.NewNodeRestriction(m, audiences("registry"))
 			if err := plugin.Admit(t.Context(), tt.a); err != nil {
 				t.Errorf("somebody who is no node is refused: %v", err)
 			}
@@ -186,6 +190,13 @@ func TestNodeRestriction(t *testing.T) {
 			}
 		})
 	}
+}
+
+// audiences are those for which nodes may request tokens of the service account that the tests name.
+type audiences string
+
+func (g audiences) Authorize(_ context.Context, a rbac.Attributes) rbac.Decision {
+	return rbac.Decision{Allowed: a.Verb == "request-serviceaccounts-token-audience" && a.Resource == string(g) && a.Group == "" && a.Namespace != "" && a.Name != ""}
 }
 
 // TestFinishRunsBackwardsAndOnce checks the promise that plug-ins rely on.
@@ -228,7 +239,7 @@ func TestNodeRequestsCertificatesForItsPods(t *testing.T) {
 		test.change(&r.Spec)
 		a := creating(requests, r)
 		a.User = &auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}
-		err := admission.NewNodeRestriction(m).Admit(t.Context(), a)
+		err := admission.NewNodeRestriction(m, audiences("registry")).Admit(t.Context(), a)
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
 		}

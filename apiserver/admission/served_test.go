@@ -66,7 +66,7 @@ func serve(t *testing.T) *served {
 			admission.NewRuntimeClass(objects),
 			admission.NewDefaultIngressClass(objects), admission.NewPodTopologyLabels(objects),
 			admission.CertificateRequester{},
-			admission.NewNodeRestriction(objects), addresses, security,
+			admission.NewNodeRestriction(objects, nil), addresses, security,
 			admission.NewDeviceAdminAccess(objects),
 			admission.NewResourceQuota(objects),
 		}

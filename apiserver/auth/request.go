@@ -19,32 +19,40 @@ const (
 	shortest    = 10 * time.Minute // the shortest that may be asked for, as in Kubernetes
 )
 
+var tokenRequestKind = schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"} //nolint:gochecknoglobals // a constant
+
 // Request answers a TokenRequest for a service account: the body of a POST to
 // its subresource "token". It returns a copy of tr with what was granted in spec
 // and the token in status. Nothing is stored.
 //
 // A token may be bound to a pod that runs as the service account, to a secret, or to
-// a node; that object must exist, with the UID that the request names, if it names one.
+// a node; that object and the service account must exist, with the UIDs that the request names, if it names any.
 // A wish for a life longer than the longest is cut to that.
 func (t *Tokens) Request(ctx context.Context, namespace, name string, tr *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	tr = tr.DeepCopy()
 	if tr.Name != "" && tr.Name != name {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the service account in the URL (%s) does not match the name in the token request (%s)", name, tr.Name))
+		return nil, apierrors.NewInvalid(tokenRequestKind, name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "name"), tr.Name, "must match the service account name if specified"),
+		})
 	}
 	if tr.Namespace != "" && tr.Namespace != namespace {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the namespace in the URL (%s) does not match the namespace in the token request (%s)", namespace, tr.Namespace))
+		return nil, apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
 	if tr.Spec.ExpirationSeconds == nil {
 		seconds := int64(defaultLife / time.Second)
 		tr.Spec.ExpirationSeconds = &seconds
 	}
 	if errs := validateRequest(&tr.Spec); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}, "", errs)
+		return nil, apierrors.NewInvalid(tokenRequestKind, "", errs)
 	}
 
 	account, err := t.opts.Objects.Get(ctx, corev1.SchemeGroupVersion.WithResource("serviceaccounts"), namespace, name)
 	if err != nil {
 		return nil, err
+	}
+	if tr.UID != "" && tr.UID != account.GetUID() {
+		return nil, apierrors.NewConflict(schema.GroupResource{Group: authenticationv1.GroupName, Resource: "TokenRequest"}, name,
+			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", tr.UID, account.GetUID()))
 	}
 	b := binding{Namespace: namespace, ServiceAccount: reference{name, account.GetUID()}}
 	if ref := tr.Spec.BoundObjectRef; ref != nil {
@@ -67,7 +75,7 @@ func (t *Tokens) Request(ctx context.Context, namespace, name string, tr *authen
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	tr.Name, tr.Namespace, tr.CreationTimestamp = name, namespace, metav1.Now()
+	tr.Name, tr.Namespace, tr.UID, tr.CreationTimestamp = name, namespace, account.GetUID(), metav1.Now()
 	tr.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}
 	return tr, nil
 }

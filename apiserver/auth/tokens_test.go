@@ -78,6 +78,11 @@ func issue(t testing.TB, tokens *auth.Tokens, tr *authenticationv1.TokenRequest)
 	return granted.Status.Token
 }
 
+// of asks for a token, and names the service account.
+func of(namespace, name, uid string) *authenticationv1.TokenRequest {
+	return &authenticationv1.TokenRequest{ObjectMeta: meta(namespace, name, uid)}
+}
+
 func TestATokenSaysWhoseItIs(t *testing.T) {
 	tokens := newTokens(t, boundObjects())
 	u, err := tokens.Verify(t.Context(), issue(t, tokens, ask(0, to("Pod", "galley", "pod-1"))))
@@ -117,6 +122,10 @@ func TestTokenRequests(t *testing.T) {
 		{name: "too long", tr: ask(long, nil), refuse: "larger than 2^32 seconds", is: apierrors.IsInvalid},
 		{name: "an empty audience", tr: ask(0, nil, ""), refuse: "spec.audiences[0]", is: apierrors.IsInvalid},
 		{name: "no such account", account: "nobody", tr: ask(0, nil), refuse: "not found", is: apierrors.IsNotFound},
+		{name: "of the account itself", tr: of("ship", "cook", "sa-1"), granted: 3600},
+		{name: "of an account made anew", tr: of("", "", "sa-0"), refuse: "the UID in the token request (sa-0) does not match the UID of the service account (sa-1)", is: apierrors.IsConflict},
+		{name: "of another account", tr: of("", "captain", ""), refuse: `metadata.name: Invalid value: "captain": must match the service account name if specified`, is: apierrors.IsInvalid},
+		{name: "of another namespace", tr: of("port", "", ""), refuse: "the namespace of the provided object does not match the namespace sent on the request", is: apierrors.IsBadRequest},
 		{name: "to a pod without its UID", tr: ask(0, to("Pod", "galley", "")), granted: 3600},
 		{name: "to no such pod", tr: ask(0, to("Pod", "hold", "")), refuse: "not found", is: apierrors.IsNotFound},
 		{name: "to the pod of another account", tr: ask(0, to("Pod", "bridge", "pod-2")), refuse: `cannot bind token for serviceaccount "cook" to pod running with serviceaccount "captain"`, is: apierrors.IsBadRequest},

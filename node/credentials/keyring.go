@@ -21,7 +21,9 @@ import (
 type Credential struct {
 	Username, Password string
 	Hash               string // SHA-256 of the credential, in hexadecimal digits
-	Secret             Source // the secret that has it; zero for credentials of the node
+
+	// Secret has the credential, or a plug-in has provided it to ServiceAccount. Both are zero for credentials of the node.
+	Secret, ServiceAccount Source
 }
 
 // A Source identifies the object that has a credential.

@@ -117,7 +117,7 @@ func TestPluginsAreRunAndTheirAnswersKept(t *testing.T) {
 	now := time.Now()
 	p.list[0].now = func() time.Time { return now }
 	for _, image := range []string{"registry.example/a", "registry.example/b"} {
-		if got := users(p.Lookup(t.Context(), image, image)); got != "me-get:p" {
+		if got := users(p.Lookup(t.Context(), image, image, Pod{}, nil)); got != "me-get:p" {
 			t.Errorf("%s: %q", image, got)
 		}
 	}
@@ -125,10 +125,10 @@ func TestPluginsAreRunAndTheirAnswersKept(t *testing.T) {
 		t.Errorf("the plug-in ran %d times", n)
 	}
 	now = now.Add(2 * time.Hour)
-	if got := users(p.Lookup(t.Context(), "registry.example/a", "registry.example/a")); got != "me-get:p" || runs(t, file) != 2 {
+	if got := users(p.Lookup(t.Context(), "registry.example/a", "registry.example/a", Pod{}, nil)); got != "me-get:p" || runs(t, file) != 2 {
 		t.Errorf("after the cache has expired: %q, %d runs", got, runs(t, file))
 	}
-	if got := p.Lookup(t.Context(), "quay.io/a", "quay.io/a"); got != nil || runs(t, file) != 2 {
+	if got := p.Lookup(t.Context(), "quay.io/a", "quay.io/a", Pod{}, nil); got != nil || runs(t, file) != 2 {
 		t.Errorf("another registry: %v", got)
 	}
 }
@@ -139,7 +139,7 @@ func TestFailingPluginHasNoCredentials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.Lookup(context.Background(), "registry.example/a", "registry.example/a"); len(got) > 0 {
+		if got := p.Lookup(context.Background(), "registry.example/a", "registry.example/a", Pod{}, nil); len(got) > 0 {
 			t.Errorf("%s: %v", script, got)
 		}
 	}
@@ -158,7 +158,7 @@ func TestHangingPluginEndsWithItsChildren(t *testing.T) {
 	g := run.NewGroup(ctx, 1)
 	defer g.Wait()
 	defer cancel()
-	g.Go(func(ctx context.Context) { p.Lookup(ctx, "registry.example/a", "registry.example/a") })
+	g.Go(func(ctx context.Context) { p.Lookup(ctx, "registry.example/a", "registry.example/a", Pod{}, nil) })
 	f, err := os.Open(pipe) // waits until the child has opened it
 	if err != nil {
 		t.Fatal(err)

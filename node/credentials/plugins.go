@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	configv1 "k8s.io/kubelet/config/v1"
 	pluginv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
@@ -35,7 +36,7 @@ const (
 	pluginTime = time.Minute
 	// pluginOutput bounds what a plug-in may write, in bytes.
 	pluginOutput = 1 << 20
-	// mostCached bounds the answers that are kept of one plug-in.
+	// mostCached bounds the answers that are kept of one plug-in, and the tokens for it.
 	mostCached = 1000
 )
 
@@ -54,15 +55,34 @@ type plugin struct {
 	took    prometheus.Observer
 	failed  prometheus.Counter
 
-	mu    sync.Mutex
-	turns map[string]chan struct{} // guarded by mu; closed when the run for an image has ended
-	cache map[string]answer        // guarded by mu; by image, registry or everything
+	mu     sync.Mutex
+	turns  map[string]chan struct{} // guarded by mu; closed when the run for an image and an identity has ended
+	cache  kept[*Keyring]           // guarded by mu; answers for an identity, by image, registry or everything
+	tokens kept[string]             // guarded by mu; by pod and service account
 }
 
-// An answer is what a plug-in has said.
-type answer struct {
-	keys  *Keyring
+// kept are values that are kept for a time, at most mostCached.
+type kept[V any] map[string]lasting[V]
+
+type lasting[V any] struct {
+	value V
 	until time.Time
+}
+
+func (k kept[V]) get(key string, now time.Time) (V, bool) {
+	l, ok := k[key]
+	return l.value, ok && now.Before(l.until)
+}
+
+func (k kept[V]) put(key string, value V, now, until time.Time) {
+	if len(k) >= mostCached {
+		for other, l := range k {
+			if len(k) >= mostCached || !now.Before(l.until) {
+				delete(k, other)
+			}
+		}
+	}
+	k[key] = lasting[V]{value, until}
 }
 
 // Load reads the configuration of plug-ins from a file, or from the files *.json, *.yaml and *.yml in a directory. The
@@ -91,7 +111,7 @@ func Load(config, bin string, log *slog.Logger) (*Plugins, error) {
 			}
 			p.list = append(p.list, &plugin{
 				CredentialProvider: c, program: program, log: log, now: time.Now,
-				turns: map[string]chan struct{}{}, cache: map[string]answer{},
+				turns: map[string]chan struct{}{}, cache: kept[*Keyring]{}, tokens: kept[string]{},
 				took: p.metrics.duration.WithLabelValues(c.Name), failed: p.metrics.errors.WithLabelValues(c.Name),
 			})
 		}
@@ -143,7 +163,7 @@ func read(file string, sum io.Writer) ([]configv1.CredentialProvider, error) {
 	if c.Kind != "CredentialProviderConfig" {
 		faults = append(faults, field.NotSupported(field.NewPath("kind"), c.Kind, []string{"CredentialProviderConfig"}))
 	}
-	// The three versions have the same fields, as far as they are supported here.
+	// The three versions have the same fields.
 	if versions := []string{"kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"}; !slices.Contains(versions, c.APIVersion) {
 		faults = append(faults, field.NotSupported(field.NewPath("apiVersion"), c.APIVersion, versions))
 	}
@@ -173,15 +193,12 @@ func check(p *configv1.CredentialProvider, at *field.Path) (faults field.ErrorLi
 	case p.DefaultCacheDuration.Duration < 0:
 		faults = append(faults, field.Invalid(at.Child("defaultCacheDuration"), p.DefaultCacheDuration.Duration.String(), "must be >= 0"))
 	}
-	if p.TokenAttributes != nil {
-		faults = append(faults, field.Forbidden(at.Child("tokenAttributes"), "tokens of service accounts for plug-ins are not supported in this version"))
-	}
-	return faults
+	return append(faults, checkTokenAttributes(p, at.Child("tokenAttributes"))...)
 }
 
-// Lookup returns the credentials that the plug-ins have for an image and its repository. A plug-in that fails has none; the
+// Lookup returns the credentials that the plug-ins have for an image of a pod, and its repository. A plug-in that fails has none; the
 // failure is logged.
-func (p *Plugins) Lookup(ctx context.Context, image, repository string) []Credential {
+func (p *Plugins) Lookup(ctx context.Context, image, repository string, pod Pod, accounts Accounts) []Credential {
 	if p == nil {
 		return nil
 	}
@@ -190,9 +207,17 @@ func (p *Plugins) Lookup(ctx context.Context, image, repository string) []Creden
 		if !slices.ContainsFunc(one.MatchImages, func(pattern string) bool { return Matches(pattern, repository) }) {
 			continue
 		}
-		keys, err := one.provide(ctx, repository)
+		id, runs, err := one.identify(ctx, pod, accounts)
+		if err == nil && !runs {
+			continue
+		}
+		var keys *Keyring
+		if err == nil {
+			keys, err = one.provide(ctx, repository, id)
+		}
 		if err != nil {
-			one.log.Error("credential provider plug-in failed", "plugin", one.Name, "image", image, "err", err)
+			one.log.Error("credential provider plug-in failed", "plugin", one.Name, "image", image,
+				"namespace", pod.Namespace, "pod", pod.Name, "serviceAccount", pod.ServiceAccount, "err", err)
 			continue
 		}
 		found = append(found, keys.Lookup(repository)...)
@@ -200,15 +225,16 @@ func (p *Plugins) Lookup(ctx context.Context, image, repository string) []Creden
 	return found
 }
 
-// provide returns what the plug-in says about an image. Only one run for an image is under way at a time.
-func (p *plugin) provide(ctx context.Context, image string) (*Keyring, error) {
+// provide returns what the plug-in says about an image to an identity. Only one run for the two is under way at a time.
+func (p *plugin) provide(ctx context.Context, image string, id identity) (*Keyring, error) {
+	turn := image + id.key
 	for {
 		p.mu.Lock()
-		if keys := p.cached(image); keys != nil {
+		if keys := p.cached(image, id); keys != nil {
 			p.mu.Unlock()
 			return keys, nil
 		}
-		other := p.turns[image]
+		other := p.turns[turn]
 		if other == nil {
 			break
 		}
@@ -220,50 +246,56 @@ func (p *plugin) provide(ctx context.Context, image string) (*Keyring, error) {
 		}
 	}
 	done := make(chan struct{})
-	p.turns[image] = done
+	p.turns[turn] = done
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
-		delete(p.turns, image)
+		delete(p.turns, turn)
 		p.mu.Unlock()
 		close(done)
 	}()
 	began := p.now()
-	res, err := p.run(ctx, image)
+	res, err := p.run(ctx, image, id)
 	p.took.Observe(p.now().Sub(began).Seconds())
 	if err != nil {
 		p.failed.Inc()
 		return nil, err
 	}
+	if err := p.echoed(id, res); err != nil {
+		return nil, err
+	}
 	keys := &Keyring{}
 	for at, a := range res.Auth {
-		keys.put(strings.TrimPrefix(strings.TrimPrefix(at, "https://"), "http://"), credential(a.Username, a.Password, "", Source{}))
+		c := credential(a.Username, a.Password, "", Source{})
+		c.ServiceAccount = id.account
+		keys.put(strings.TrimPrefix(strings.TrimPrefix(at, "https://"), "http://"), c)
 	}
-	return keys, p.keep(image, res, keys)
+	return keys, p.keep(image, id, res, keys)
 }
 
-// cacheKeys are the keys under which answers about an image may be kept.
-func cacheKeys(image string) map[pluginv1.PluginCacheKeyType]string {
+// cacheKeys are the keys under which answers about an image to an identity may be kept.
+func cacheKeys(image string, id identity) map[pluginv1.PluginCacheKeyType]string {
 	registry, _, _ := strings.Cut(image, "/")
 	return map[pluginv1.PluginCacheKeyType]string{
-		pluginv1.ImagePluginCacheKeyType: "image " + image, pluginv1.RegistryPluginCacheKeyType: "registry " + registry, pluginv1.GlobalPluginCacheKeyType: "all",
+		pluginv1.ImagePluginCacheKeyType: "image " + image + id.key, pluginv1.RegistryPluginCacheKeyType: "registry " + registry + id.key,
+		pluginv1.GlobalPluginCacheKeyType: "all " + id.key,
 	}
 }
 
 // cached returns a kept answer. The caller holds mu.
-func (p *plugin) cached(image string) *Keyring {
-	keys := cacheKeys(image)
+func (p *plugin) cached(image string, id identity) *Keyring {
+	keys := cacheKeys(image, id)
 	for _, kind := range []pluginv1.PluginCacheKeyType{pluginv1.ImagePluginCacheKeyType, pluginv1.RegistryPluginCacheKeyType, pluginv1.GlobalPluginCacheKeyType} {
-		if a, ok := p.cache[keys[kind]]; ok && p.now().Before(a.until) {
-			return a.keys
+		if answer, ok := p.cache.get(keys[kind], p.now()); ok {
+			return answer
 		}
 	}
 	return nil
 }
 
 // keep keeps an answer as long as it says, or else as the configuration says.
-func (p *plugin) keep(image string, res *pluginv1.CredentialProviderResponse, keys *Keyring) error {
-	key, ok := cacheKeys(image)[res.CacheKeyType]
+func (p *plugin) keep(image string, id identity, res *pluginv1.CredentialProviderResponse, keys *Keyring) error {
+	key, ok := cacheKeys(image, id)[res.CacheKeyType]
 	if !ok {
 		return fmt.Errorf("cacheKeyType: must be Image, Registry or Global, got %q", res.CacheKeyType)
 	}
@@ -274,23 +306,19 @@ func (p *plugin) keep(image string, res *pluginv1.CredentialProviderResponse, ke
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	if len(p.cache) >= mostCached {
-		for k, a := range p.cache {
-			if len(p.cache) >= mostCached || !now.Before(a.until) {
-				delete(p.cache, k)
-			}
-		}
-	}
-	p.cache[key] = answer{keys, now.Add(duration)}
+	p.cache.put(key, keys, now, now.Add(duration))
 	return nil
 }
 
 // run runs the program: the request is its standard input, the response its standard output. Only its
 // standard error gets into an error.
-func (p *plugin) run(ctx context.Context, image string) (*pluginv1.CredentialProviderResponse, error) {
+func (p *plugin) run(ctx context.Context, image string, id identity) (*pluginv1.CredentialProviderResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, pluginTime)
 	defer cancel()
-	request, err := json.Marshal(map[string]string{"apiVersion": p.APIVersion, "kind": "CredentialProviderRequest", "image": image})
+	request, err := json.Marshal(pluginv1.CredentialProviderRequest{
+		TypeMeta: metav1.TypeMeta{APIVersion: p.APIVersion, Kind: "CredentialProviderRequest"},
+		Image:    image, ServiceAccountToken: id.token, ServiceAccountAnnotations: id.annotations,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -34,10 +34,18 @@ func (s Secret) same(o Secret) bool {
 	return s.UID == o.UID && s.Namespace == o.Namespace && s.Name == o.Name
 }
 
-// Access is how an image was pulled: without a pod's credentials, or with those of secrets.
+// A ServiceAccount is a service account for which a plug-in had a credential.
+type ServiceAccount struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// Access is how an image was pulled: without a pod's credentials, or with those of secrets and service accounts.
 type Access struct {
-	KubernetesSecrets  []Secret `json:"kubernetesSecrets,omitempty"`
-	NodePodsAccessible bool     `json:"nodePodsAccessible,omitempty"`
+	KubernetesSecrets         []Secret         `json:"kubernetesSecrets,omitempty"`
+	KubernetesServiceAccounts []ServiceAccount `json:"kubernetesServiceAccounts,omitempty"`
+	NodePodsAccessible        bool             `json:"nodePodsAccessible,omitempty"`
 }
 
 type pulled struct {
@@ -245,7 +253,7 @@ func merge(old, more Access) (Access, bool) {
 	case more.NodePodsAccessible:
 		return Access{NodePodsAccessible: true}, true
 	}
-	out := Access{KubernetesSecrets: slices.Clone(old.KubernetesSecrets)}
+	out := Access{KubernetesSecrets: slices.Clone(old.KubernetesSecrets), KubernetesServiceAccounts: slices.Clone(old.KubernetesServiceAccounts)}
 	changed := false
 	for _, s := range more.KubernetesSecrets {
 		i := slices.IndexFunc(out.KubernetesSecrets, s.same)
@@ -257,6 +265,14 @@ func merge(old, more Access) (Access, bool) {
 		}
 	}
 	sorting.Slice(out.KubernetesSecrets, func(a, b Secret) int {
+		return strings.Compare(a.Namespace+"/"+a.Name+"/"+a.UID, b.Namespace+"/"+b.Name+"/"+b.UID)
+	})
+	for _, s := range more.KubernetesServiceAccounts {
+		if !slices.Contains(out.KubernetesServiceAccounts, s) {
+			out.KubernetesServiceAccounts, changed = append(out.KubernetesServiceAccounts, s), true
+		}
+	}
+	sorting.Slice(out.KubernetesServiceAccounts, func(a, b ServiceAccount) int {
 		return strings.Compare(a.Namespace+"/"+a.Name+"/"+a.UID, b.Namespace+"/"+b.Name+"/"+b.UID)
 	})
 	return out, changed
@@ -281,18 +297,19 @@ const (
 	MustAuthenticate Verdict = "mustAuthenticate"      // it has to be pulled: only the registry can say whether the pod may use it
 )
 
-// Check decides whether a pod may use an image that is on the node. image is its name in the pod, ref its id, and secrets returns those of the pod that match the
-// image; it is called only if they matter, and its error is returned.
-func (r *Records) Check(image, ref string, secrets func() ([]Secret, error)) (Verdict, error) {
+// Check decides whether a pod may use an image that is on the node. image is its name in the pod, ref its id, and own returns
+// the access of the pod: its secrets and its service account with credentials that match the image. It is called only if it
+// matters, and its error is returned.
+func (r *Records) Check(image, ref string, own func() (Access, error)) (Verdict, error) {
 	r.mu.Lock()
 	p, readErr := r.read(ref)
-	own := p != nil || readErr != nil || r.pulling[image] > 0
-	if !own {
+	ours := p != nil || readErr != nil || r.pulling[image] > 0
+	if !ours {
 		_, err := os.Stat(r.path("pulling", image))
-		own = err == nil
+		ours = err == nil
 	}
 	r.mu.Unlock()
-	if !r.verifies(image, own) {
+	if !r.verifies(image, ours) {
 		return PolicyAllows, nil
 	}
 	if p == nil {
@@ -304,14 +321,19 @@ func (r *Records) Check(image, ref string, secrets func() ([]Secret, error)) (Ve
 		return MustAuthenticate, nil
 	case access.NodePodsAccessible:
 		return RecordFound, nil
-	case len(access.KubernetesSecrets) == 0:
+	case len(access.KubernetesSecrets) == 0 && len(access.KubernetesServiceAccounts) == 0:
 		return MustAuthenticate, nil
 	}
-	given, err := secrets()
+	given, err := own()
 	if err != nil {
 		return MustAuthenticate, err
 	}
-	for _, s := range given {
+	for _, s := range given.KubernetesServiceAccounts {
+		if slices.Contains(access.KubernetesServiceAccounts, s) {
+			return RecordFound, nil
+		}
+	}
+	for _, s := range given.KubernetesSecrets {
 		for _, known := range access.KubernetesSecrets {
 			equal := known.CredentialHash != "" && s.CredentialHash == known.CredentialHash
 			same := s.same(known)

@@ -20,8 +20,8 @@ func open(t *testing.T, o Options, present map[string]string) *Records {
 	return r
 }
 
-func own(list ...Secret) func() ([]Secret, error) {
-	return func() ([]Secret, error) { return list, nil }
+func own(list ...Secret) func() (Access, error) {
+	return func() (Access, error) { return Access{KubernetesSecrets: list}, nil }
 }
 
 func must(t *testing.T, r *Records, image string, want bool, list ...Secret) {
@@ -61,10 +61,26 @@ func TestPrivateImageNeedsTheSameCredential(t *testing.T) {
 	must(t, r, "r/x:1", false)
 }
 
+func TestPrivateImageNeedsTheSameServiceAccount(t *testing.T) {
+	dir := t.TempDir()
+	cook, captain := ServiceAccount{"1", "ship", "cook"}, ServiceAccount{"2", "ship", "captain"}
+	r := open(t, Options{Dir: dir}, nil)
+	pull(t, r, "r/x:1", Access{KubernetesSecrets: []Secret{first}})
+	pull(t, r, "r/x:1", Access{KubernetesServiceAccounts: []ServiceAccount{cook}})
+	r = open(t, Options{Dir: dir}, nil)
+	must(t, r, "r/x:1", false, first)
+	for account, want := range map[ServiceAccount]Verdict{cook: RecordFound, captain: MustAuthenticate, {"3", "ship", "cook"}: MustAuthenticate} {
+		got, err := r.Check("r/x:1", "id", func() (Access, error) { return Access{KubernetesServiceAccounts: []ServiceAccount{account}}, nil })
+		if err != nil || got != want {
+			t.Errorf("%v: verdict %q (%v), want %q", account, got, err, want)
+		}
+	}
+}
+
 func TestErrorOfTheSecretsIsReturned(t *testing.T) {
 	r := open(t, Options{}, nil)
 	pull(t, r, "r/x:1", Access{KubernetesSecrets: []Secret{first}})
-	if _, err := r.Check("r/x:1", "id", func() ([]Secret, error) { return nil, os.ErrInvalid }); !errors.Is(err, os.ErrInvalid) {
+	if _, err := r.Check("r/x:1", "id", func() (Access, error) { return Access{}, os.ErrInvalid }); !errors.Is(err, os.ErrInvalid) {
 		t.Errorf("got %v", err)
 	}
 }

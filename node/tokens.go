@@ -1,0 +1,67 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/node/credentials"
+	"github.com/sampan-io/sampan/node/volume"
+)
+
+// requestToken returns a token of a pod's service account, bound to the pod. An empty audience is that of the API server. seconds are
+// the life of the token; nil leaves it to the API server. account is the UID of the service account, if it matters.
+func requestToken(
+	ctx context.Context, api client.Interface, pod credentials.Pod, audience string, seconds *int64, account types.UID,
+) (authenticationv1.TokenRequestStatus, error) {
+	request := &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: account}, Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: seconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	if audience != "" {
+		request.Spec.Audiences = []string{audience}
+	}
+	o, err := api.Create(ctx, client.ServiceAccounts.GroupVersionResource, pod.Namespace, pod.ServiceAccount, request, metav1.CreateOptions{}, "token")
+	if err != nil {
+		return authenticationv1.TokenRequestStatus{}, err
+	}
+	answer, ok := o.(*authenticationv1.TokenRequest)
+	if !ok || answer.Status.Token == "" {
+		return authenticationv1.TokenRequestStatus{}, fmt.Errorf("the server answered with a %T without a token", o)
+	}
+	return answer.Status, nil
+}
+
+// owner returns a pod as the owner of tokens.
+func owner(pod *corev1.Pod) credentials.Pod {
+	return credentials.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ServiceAccount: pod.Spec.ServiceAccountName}
+}
+
+// nextToken returns when a token is due for the next one.
+func nextToken(granted authenticationv1.TokenRequestStatus) time.Time {
+	if at := volume.Refresh(granted.Token); !at.IsZero() {
+		return at
+	}
+	return time.Now().Add(time.Until(granted.ExpirationTimestamp.Time) * 4 / 5)
+}
+
+// accounts implements [credentials.Accounts].
+type accounts struct{ api client.Interface }
+
+func (a accounts) Account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	return client.ServiceAccounts.Get(ctx, a.api, namespace, name)
+}
+
+func (a accounts) Token(ctx context.Context, pod credentials.Pod, account types.UID, audience string) (string, time.Time, error) {
+	granted, err := requestToken(ctx, a.api, pod, audience, nil, account)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return granted.Token, nextToken(granted), nil
+}
