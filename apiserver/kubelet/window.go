@@ -18,7 +18,7 @@ const mostHeld = 4 * upgrade.FourRecords
 type window struct {
 	mu    sync.Mutex
 	bytes int           // in the window
-	more  chan struct{} // closed when bytes has become less; nil if nobody waits
+	more  chan struct{} // closed when bytes has become less; nil if admit does not wait
 }
 
 // admit waits until bytes have room in the window, or the context ends. What is larger than the window gets room when that is empty.

@@ -133,12 +133,12 @@ func TestReaderKeepsChannels(t *testing.T) {
 func TestReaderEndsBeforeWrongFrames(t *testing.T) {
 	good := frame{0x82, []byte("0x")}.appendTo(nil, [4]byte{1, 2, 3, 4})
 	for name, wrong := range map[string][]byte{
-		"without mask":              {0x82, 2, 0, 1},
-		"with an extension":         frame{0xc2, []byte("0x")}.appendTo(nil, [4]byte{}),
-		"unknown type":              frame{0x83, []byte("0x")}.appendTo(nil, [4]byte{}),
-		"continuation of nothing":   frame{0x80, []byte("x")}.appendTo(nil, [4]byte{}),
-		"long ping":                 frame{0x89, make([]byte, 126)}.appendTo(nil, [4]byte{}),
-		"ping in parts":             frame{0x09, nil}.appendTo(nil, [4]byte{}),
+		"without mask":                {0x82, 2, 0, 1},
+		"with an extension":           frame{0xc2, []byte("0x")}.appendTo(nil, [4]byte{}),
+		"unknown type":                frame{0x83, []byte("0x")}.appendTo(nil, [4]byte{}),
+		"continuation of nothing":     frame{0x80, []byte("x")}.appendTo(nil, [4]byte{}),
+		"long ping":                   frame{0x89, make([]byte, 126)}.appendTo(nil, [4]byte{}),
+		"ping in parts":               frame{0x09, nil}.appendTo(nil, [4]byte{}),
 		"length of more than 63 bits": {0x82, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
