@@ -32,7 +32,6 @@ func (n *Node) readRoutes(mux *http.ServeMux) {
 	n.healthRoutes(mux)
 	mux.HandleFunc("GET /pods", n.listPods)
 	mux.HandleFunc("GET /pods/", n.listPods)
-	mux.HandleFunc("GET /runningpods/", n.listRunningPods)
 	mux.HandleFunc("GET /configz", n.configz)
 	mux.HandleFunc("GET /metrics/resource", n.resourceMetrics)
 	mux.HandleFunc("GET /metrics/cadvisor", n.cadvisorMetrics)
@@ -44,6 +43,14 @@ func (n *Node) readRoutes(mux *http.ServeMux) {
 	mux.Handle("GET /metrics/slis", n.metrics.checks)
 	mux.Handle("DELETE /metrics/slis", n.metrics.checks)
 	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(n.metrics.probes, promhttp.HandlerOpts{}))
+}
+
+// debugRoutes adds what the field enableDebuggingHandlers switches off.
+func (n *Node) debugRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /runningpods/", n.listRunningPods)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", n.containerLogs)
+	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", n.runCommand)
+	n.streamRoutes(mux)
 	c := n.config()
 	if *c.EnableSystemLogHandler && n.opts.SystemLogs != "" {
 		mux.HandleFunc("GET /logs/", n.systemLogs)

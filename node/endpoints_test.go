@@ -115,3 +115,30 @@ func TestReadOnlyEndpoints(t *testing.T) {
 		t.Errorf("capacity %v, allocatable %v", capacity.Capacity, capacity.Allocatable)
 	}
 }
+
+// TestDebugEndpointsCanBeDisabled has the field enableDebuggingHandlers.
+func TestDebugEndpointsCanBeDisabled(t *testing.T) {
+	r := newRig(t)
+	ca := newAuthority(t)
+	config, err := kubeletconfig.Parse("k", []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nenableDebuggingHandlers: false\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.opts.Config = config
+	server := r.served(ca).as(ca, ca.issue("kube-apiserver-kubelet-client"))
+	for _, path := range []string{
+		"/containerLogs/default/web/web", "/exec/default/web/web?command=ls&output=1", "/attach/default/web/web", "/portForward/default/web",
+		"/run/default/web/web?cmd=ls", "/runningpods/", "/logs/", "/debug/pprof/heap",
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			if code, body, _ := server.do(method, path); code != 405 || body != "Debug endpoints are disabled." {
+				t.Errorf("%s %s is answered with %d %s", method, path, code, body)
+			}
+		}
+	}
+	for _, path := range []string{"/healthz", "/pods", "/stats/summary", "/metrics"} {
+		if code, body, _ := server.do("GET", path); code != 200 {
+			t.Errorf("%s is answered with %d %s", path, code, body)
+		}
+	}
+}

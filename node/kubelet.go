@@ -111,10 +111,14 @@ func (n *Node) tls() *tls.Config {
 func (n *Node) routes() http.Handler {
 	mux := http.NewServeMux()
 	n.readRoutes(mux)
-	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", n.containerLogs)
-	n.streamRoutes(mux)
 	mux.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", n.checkpoint)
-	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", n.runCommand)
+	if *n.config().EnableDebuggingHandlers {
+		n.debugRoutes(mux)
+	} else {
+		for _, path := range []string{"run", "exec", "attach", "portForward", "containerLogs", "runningpods", "logs", "debug/pprof"} {
+			mux.HandleFunc("/"+path+"/", disabled("Debug endpoints are disabled."))
+		}
+	}
 	for pattern, h := range n.opts.Handlers {
 		mux.Handle(pattern, h)
 	}

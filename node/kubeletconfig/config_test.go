@@ -44,6 +44,10 @@ func TestFaultsNameTheField(t *testing.T) {
 		{"memoryReservationPolicy: Hard", `memoryReservationPolicy: "Hard": must be one of None, TieredReservation`},
 		{"enforceNodeAllocatable: [pod]", `enforceNodeAllocatable[0]: "pod": must be one of pods, `},
 		{"enforceNodeAllocatable: [none, pods]", `enforceNodeAllocatable: "none,pods": must have no other value beside none`},
+		{"reservedSystemCPUs: 0-x", `reservedSystemCPUs: "0-x": must be a list of processors such as 0-1,3`},
+		{"reservedSystemCPUs: 0-2000000000", "must be a list of processors"},
+		{"reservedSystemCPUs: 3-1", "must be a list of processors"},
+		{"reservedSystemCPUs: 0-1\nkubeReservedCgroup: /kube", "must not be set with systemReservedCgroup or kubeReservedCgroup"},
 		{"registerNode: false", "registerNode: false: must be true"},
 		{"maxPods: 1\nmaxPods: 2", "line 4"},
 	}
@@ -122,6 +126,8 @@ func TestAllocatable(t *testing.T) {
 		{"", "2", "824Mi", "95Gi"},
 		{"kubeReserved: {cpu: 100m, memory: 24Mi}\nsystemReserved: {cpu: 400m}\n", "1500m", "800Mi", "95Gi"},
 		{"evictionHard: {memory.available: 50%}\n", "2", "412Mi", "100Gi"},
+		{"kubeReserved: {cpu: 100m, memory: 24Mi}\nsystemReserved: {cpu: 400m}\nreservedSystemCPUs: 0,2-3\n", "0", "800Mi", "95Gi"},
+		{"reservedSystemCPUs: \"1\"\n", "1", "824Mi", "95Gi"},
 		{"systemReserved: {memory: 9Gi, cpu: \"3\"}\n", "0", "0", "95Gi"},
 	}
 	for _, tt := range tests {

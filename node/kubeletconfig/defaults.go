@@ -1,11 +1,15 @@
 package kubeletconfig
 
 import (
+	"fmt"
 	"maps"
+	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/cpuset"
 )
 
 // or sets a value that is not set.
@@ -37,6 +41,36 @@ func (c *Config) setDefaults() {
 	imageDefaults(k)
 	evictionDefaults(k)
 	hostDefaults(k)
+	reserve(k)
+}
+
+// mostProcessors is above the numbers of processors that Linux knows (NR_CPUS).
+const mostProcessors = 1 << 14
+
+// processors reads a list of processors such as 0-1,3.
+func processors(text string) (cpuset.CPUSet, error) {
+	for number := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == '-' }) {
+		if n, err := strconv.Atoi(number); err != nil || n >= mostProcessors { // the library holds every number of a range
+			return cpuset.CPUSet{}, fmt.Errorf("not the number of a processor: %q", number)
+		}
+	}
+	return cpuset.Parse(text)
+}
+
+// reserve has reservedSystemCPUs in place of the CPU of systemReserved and kubeReserved. What is wrong is left to validation.
+func reserve(k *kubelet.KubeletConfiguration) {
+	cpus, err := processors(k.ReservedSystemCPUs)
+	if err != nil || cpus.IsEmpty() {
+		return
+	}
+	const cpu = "cpu"
+	k.KubeReserved = maps.Clone(k.KubeReserved)
+	delete(k.KubeReserved, cpu)
+	k.SystemReserved = maps.Clone(k.SystemReserved)
+	if k.SystemReserved == nil {
+		k.SystemReserved = map[string]string{}
+	}
+	k.SystemReserved[cpu] = strconv.Itoa(cpus.Size())
 }
 
 func serverDefaults(k *kubelet.KubeletConfiguration) {

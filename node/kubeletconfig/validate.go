@@ -155,6 +155,12 @@ func (c *Config) checkPods(f *faults) {
 	if p := c.CPUCFSQuotaPeriod.Duration; p < time.Millisecond || p > time.Second {
 		f.add("cpuCFSQuotaPeriod", p.String(), "must be 1ms to 1s")
 	}
+	if _, err := processors(c.ReservedSystemCPUs); err != nil {
+		f.add("reservedSystemCPUs", c.ReservedSystemCPUs, "must be a list of processors such as 0-1,3")
+	}
+	if c.ReservedSystemCPUs != "" && c.SystemReservedCgroup+c.KubeReservedCgroup != "" {
+		f.add("reservedSystemCPUs", c.ReservedSystemCPUs, "must not be set with systemReservedCgroup or kubeReservedCgroup")
+	}
 	for i, name := range c.AllowedUnsafeSysctls {
 		if strings.TrimSuffix(name, "*") == "" || strings.ContainsAny(strings.TrimSuffix(name, "*"), "* \t\n") {
 			f.add(fmt.Sprintf("allowedUnsafeSysctls[%d]", i), name, "must be the name of a sysctl, or the beginning of names and *")
