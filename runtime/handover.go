@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	goruntime "runtime"
 	"strings"
 	"time"
 
@@ -19,6 +20,10 @@ type Handover struct {
 	Lock     int
 	FIFOs    map[string][]int // of running containers' output, by container id
 	Restarts int              // how many times it has happened in this process
+
+	// The files of the descriptors. The collector of garbage would close them before [Handover.Execute].
+	listener *os.File
+	server   *Server
 }
 
 // HandoverVariable names the environment variable that carries a [Handover].
@@ -27,18 +32,18 @@ const HandoverVariable = "SAMPAN_RUNTIME_HANDOVER"
 // Handover returns what the next program in this process needs. It may be called
 // once, after Run has returned [ErrRestart].
 func (s *Server) Handover() (*Handover, error) {
-	h := &Handover{FIFOs: s.supervisor.Handover(), Restarts: 1}
+	h := &Handover{FIFOs: s.supervisor.Handover(), Restarts: 1, server: s}
 	if s.opts.Handed != nil {
 		h.Restarts += s.opts.Handed.Restarts
 	}
-	f, err := s.listener.File() // a copy in blocking mode; execve doesn't mind
-	if err != nil {
+	var err error
+	if h.listener, err = s.listener.File(); err != nil { // a copy in blocking mode; execve doesn't mind
 		return nil, fmt.Errorf("handing over: %w", err)
 	}
 	for _, keep := range []struct {
 		file *os.File
 		fd   *int
-	}{{f, &h.Listener}, {s.lock, &h.Lock}} {
+	}{{h.listener, &h.Listener}, {s.lock, &h.Lock}} {
 		fd := int(keep.file.Fd())
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 			return nil, fmt.Errorf("handing over: %w", err)
@@ -56,7 +61,9 @@ func (h *Handover) Execute(program string, args []string) error {
 		return err
 	}
 	env := append(os.Environ(), HandoverVariable+"="+string(data))
-	return fmt.Errorf("executing %s: %w", program, unix.Exec(program, args, env))
+	err = fmt.Errorf("executing %s: %w", program, unix.Exec(program, args, env))
+	goruntime.KeepAlive(h)
+	return err
 }
 
 // HandedOver returns what the program before has left in the environment, and takes
