@@ -135,19 +135,11 @@ func (m *Manager) Open() error {
 		return err
 	}
 	for _, pod := range pods {
-		dir := m.published(types.UID(pod))
-		names, err := m.listed(dir)
+		records, err := m.podRecords(types.UID(pod))
 		if err != nil {
 			return err
 		}
-		for _, name := range names {
-			r, err := m.load(filepath.Join(dir, name))
-			if errors.Is(err, fs.ErrNotExist) {
-				continue // nothing was published
-			} else if err != nil {
-				m.opts.Log.Warn("record of a pod's volume ignored", "pod", pod, "err", err)
-				continue
-			}
+		for _, r := range records {
 			e := m.at(key{r.Driver, r.Handle})
 			e.users[types.UID(pod)] = true
 			e.attached = e.attached || r.AttachmentID != ""
@@ -270,21 +262,13 @@ func (m *Manager) Hold(v *Volume) error {
 // Release unpublishes the volumes of a pod that has no containers any more. What no other pod uses is unstaged later. It is
 // to be called again after an error.
 func (m *Manager) Release(ctx context.Context, pod types.UID) error {
-	dir := m.published(pod)
-	names, err := m.listed(dir)
+	records, err := m.podRecords(pod)
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		r, err := m.load(filepath.Join(dir, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // nothing was published
-		} else if err != nil {
-			m.opts.Log.Warn("volume of a pod is unmounted without its driver", "pod", pod, "err", err)
-			continue
-		}
-		if err := m.unpublish(ctx, pod, name, r); err != nil {
-			return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", name, err)
+	for _, r := range records {
+		if err := m.unpublish(ctx, pod, r.dir, r.record); err != nil {
+			return fmt.Errorf("UnmountVolume.TearDown failed for volume %q : %w", r.dir, err)
 		}
 	}
 	changed := false

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -77,6 +78,35 @@ func (m *Manager) load(dir string) (record, error) {
 		return r, fmt.Errorf("failed to parse volume data file [%s]: %w", filepath.Join(dir, recordFile), err)
 	}
 	return r, nil
+}
+
+// A podRecord is the record of a pod's volume.
+type podRecord struct {
+	dir string // name of its directory
+	record
+}
+
+// podRecords returns the records of a pod's volumes. It logs and skips a record that it cannot read: its driver is not
+// called then to unpublish the volume.
+func (m *Manager) podRecords(pod types.UID) ([]podRecord, error) {
+	dir := m.published(pod)
+	names, err := m.listed(dir)
+	if err != nil {
+		return nil, err
+	}
+	var records []podRecord
+	for _, name := range names {
+		r, err := m.load(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // nothing was published
+		}
+		if err != nil {
+			m.opts.Log.Warn("invalid record of a pod's volume: the driver will not unpublish it", "pod", pod, "err", err)
+			continue
+		}
+		records = append(records, podRecord{name, r})
+	}
+	return records, nil
 }
 
 // read returns what is in the file of a record.
