@@ -54,11 +54,15 @@ func described(c prometheus.Collector, want map[string]string) []string {
 	descs := make(chan *prometheus.Desc, 100)
 	c.Describe(descs)
 	close(descs)
-	form := regexp.MustCompile(`fqName: "([^"]*)".*variableLabels: \{(.*)\}\}`)
+	form := regexp.MustCompile(`fqName: "([^"]*)".*constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}`)
+	fixed := regexp.MustCompile(`(\w+)="`)
 	var all []string
 	for d := range descs {
 		m := form.FindStringSubmatch(d.String())
-		labels := strings.Split(m[2], ",")
+		labels := strings.Split(m[3], ",")
+		for _, label := range fixed.FindAllStringSubmatch(m[2], -1) {
+			labels = append(labels, label[1])
+		}
 		slices.Sort(labels)
 		name, of := m[1], kind
 		if of == "" {

@@ -590,7 +590,7 @@ func TestUsageIsReadWhileTheDriverHangs(t *testing.T) {
 	}
 }
 
-// TestRemovedDriverIsNotInstalledAgain removes a driver while it answers a Refresh.
+// TestRemovedDriverIsNotInstalledAgain removes a driver while it answers a Refresh, which is not counted then.
 func TestRemovedDriverIsNotInstalledAgain(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	d := r.driver("disks.sock", nil)
@@ -607,6 +607,9 @@ func TestRemovedDriverIsNotInstalledAgain(t *testing.T) {
 	close(answer)
 	if err := <-refreshed; err == nil || !strings.Contains(err.Error(), "not found in the list of registered CSI drivers") {
 		t.Errorf("Refresh returned %v, want that there is no such driver", err)
+	}
+	if n := r.calls("/csi.v1.Node/NodeGetInfo"); n != 0 {
+		t.Errorf("metrics have %d calls of a driver that was removed", n)
 	}
 	close(r.installed)
 	var writes []string

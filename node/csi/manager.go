@@ -12,12 +12,12 @@ import (
 	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/volumefit"
+	"github.com/sampan-io/sampan/node/pluginregistry"
 )
 
 // Options configures a [Manager]. All fields but Done are required.
@@ -58,7 +58,7 @@ var pauses = run.Backoff{First: 500 * time.Millisecond, Max: 2 * time.Minute} //
 // A Manager knows the drivers of a node, as a [pluginregistry.Handler], and the volumes that they have mounted. It is safe for concurrent use.
 type Manager struct {
 	opts   Options
-	calls  *prometheus.HistogramVec
+	calls  *pluginregistry.Calls
 	writes chan struct{} // holds a token while no driver is written into the objects of the node
 
 	mu      sync.Mutex
@@ -93,9 +93,10 @@ func New(opts Options) *Manager {
 		opts.Done = func(string, string, time.Time, error) {}
 	}
 	m := &Manager{
-		opts: opts, calls: newCalls(), writes: make(chan struct{}, 1), wake: make(chan struct{}),
+		opts: opts, writes: make(chan struct{}, 1), wake: make(chan struct{}),
 		drivers: map[string]*driver{}, coming: map[string]*driver{}, volumes: map[key]*entry{},
 	}
+	m.calls = newCalls(m.registered)
 	m.writes <- struct{}{}
 	return m
 }

@@ -25,7 +25,7 @@ type driver struct {
 
 func (d *driver) can(what csi.NodeServiceCapability_RPC_Type) bool { return d.abilities[what] }
 
-// Remove forgets a driver, and removes it from the objects of the node.
+// Remove forgets a driver and its metrics, and removes it from the objects of the node.
 func (m *Manager) Remove(ctx context.Context, p pluginregistry.Plugin) {
 	m.mu.Lock()
 	name := ""
@@ -40,6 +40,7 @@ func (m *Manager) Remove(ctx context.Context, p pluginregistry.Plugin) {
 	if name == "" {
 		return
 	}
+	m.calls.Remove(name)
 	err := m.write(ctx, func() error {
 		if _, err := m.driver(name); err == nil {
 			return nil // another plug-in has taken its place
@@ -200,7 +201,7 @@ func (i Info) check() error {
 func (m *Manager) call(ctx context.Context, d *driver, f func(ctx context.Context, node csi.NodeClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	conn, err := m.sockets().Connect(d.path, m.intercept(d.name))
+	conn, err := m.sockets().Connect(d.path, m.calls.Measure(d.name))
 	if err != nil {
 		return err
 	}

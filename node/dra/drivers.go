@@ -88,7 +88,7 @@ func (m *Manager) Register(_ context.Context, at pluginregistry.Plugin) error {
 	if err != nil {
 		return fmt.Errorf("RegisterPlugin error -- plugin validation failed with err: %w", err)
 	}
-	if p.conn, err = m.sockets().Connect(path, grpc.WithIdleTimeout(0), m.metrics.intercept(p.driver)); err != nil {
+	if p.conn, err = m.sockets().Connect(path, grpc.WithIdleTimeout(0), m.metrics.calls.Measure(p.driver)); err != nil {
 		return fmt.Errorf("RegisterPlugin error -- plugin registration failed with err: create gRPC connection to DRA driver %s plugin at endpoint %s: %w",
 			p.driver, pluginregistry.Shorten(p.endpoint), err)
 	}
@@ -182,8 +182,21 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 // Registered wakes pods that wait for a driver.
 func (m *Manager) Registered(pluginregistry.Plugin) { m.opts.Registered() }
 
-// Remove ends the connection to a plug-in whose socket has been removed.
+// Remove ends the connection to a plug-in whose socket has been removed. The metrics of a driver go with its last plug-in.
 func (m *Manager) Remove(_ context.Context, at pluginregistry.Plugin) {
+	m.drop(at)
+	m.metrics.calls.Remove(at.Name)
+}
+
+// registered reports whether a driver has a plug-in.
+func (m *Manager) registered(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.drivers[name]) > 0
+}
+
+// drop removes a plug-in from those of its driver.
+func (m *Manager) drop(at pluginregistry.Plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := slices.IndexFunc(m.drivers[at.Name], func(p *plugin) bool { return p.socket == at.Socket && p.endpoint == at.Endpoint })

@@ -54,10 +54,12 @@ type Manager struct {
 
 // New returns a manager without drivers; call [Manager.Open], and then [Manager.Run].
 func New(opts Options) *Manager {
-	return &Manager{
+	m := &Manager{
 		opts: opts, claims: map[key]*claim{}, drivers: map[string][]*plugin{}, wipes: map[string]context.CancelFunc{},
-		health: map[string]map[deviceKey]health{}, metrics: newMetrics(),
+		health: map[string]map[deviceKey]health{},
 	}
+	m.metrics = newMetrics(m.registered)
+	return m
 }
 
 // Open reads the claims that an earlier agent has prepared (dra-D1).

@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,5 +58,11 @@ func TestMetricsCountClaimsAndCalls(t *testing.T) {
 	got = gathered(t, r.manager.Metrics())
 	if n, there := got["dra_resource_claims_in_use "+driverName]; there || got["dra_resource_claims_in_use <any>"] != 0 || got["dra_operations_duration_seconds false UnprepareResources"] != 1 {
 		t.Errorf("after the end: %v (%v)", got, n)
+	}
+	r.manager.Remove(t.Context(), r.plugin())
+	for key := range gathered(t, r.manager.Metrics()) {
+		if strings.Contains(key, driverName) {
+			t.Errorf("%s is left of a driver that was removed", key)
+		}
 	}
 }
