@@ -90,27 +90,24 @@ func memoryHierarchies(root fs.FS) (all []memoryHierarchy) {
 			}
 			fsType, files = "cgroup", []string{"memory.limit_in_bytes"}
 		}
-		if within, mount, ok := findMount(string(mounts), fsType); ok {
+		if mount, rest, ok := findMount(string(mounts), fsType, fields[2]); ok {
 			mount = strings.Trim(mount, "/")
-			all = append(all, memoryHierarchy{mount, path.Join(mount, below(within, fields[2])), files})
+			all = append(all, memoryHierarchy{mount, path.Join(mount, rest), files})
 		}
 	}
 	return all
 }
 
-// below returns the path of a cgroup below the directory within of its hierarchy, or "" if it is not below it, as in a
-// container that sees its own cgroups alone.
-func below(within, cgroup string) string {
-	rest, ok := strings.CutPrefix(path.Clean(cgroup), strings.TrimSuffix(within, "/"))
-	if !ok || rest != "" && rest[0] != '/' || strings.HasPrefix(rest, "/..") {
-		return ""
-	}
-	return rest
-}
-
-// findMount returns which directory of a hierarchy is mounted, and where, from a text in the format of
-// /proc/self/mountinfo (proc_pid_mountinfo(5)). Of cgroup v1 it is the hierarchy that limits memory.
-func findMount(mountinfo, fsType string) (within, mount string, ok bool) {
+// findMount returns where the hierarchy of a cgroup is mounted, and the path of the cgroup below that, from a text in the
+// format of /proc/self/mountinfo (proc_pid_mountinfo(5)). Of cgroup v1 it is the hierarchy that limits memory.
+//
+// A hierarchy can be mounted in several places, each with another directory of it as its root: a container runtime mounts
+// the directories of containers elsewhere, and a process with its own cgroup namespace sees the mount of its parent
+// beside its own. The mount with the most parents of the cgroup is used, because their limits hold for it as well. If no
+// mount has the cgroup, the first mount is used as if its root were the cgroup. A process has such mounts if it was moved
+// out of its cgroup namespace.
+func findMount(mountinfo, fsType, cgroup string) (mount, rest string, ok bool) {
+	shortest := -1 // length of the root of the mount, if it has the cgroup
 	for line := range strings.Lines(mountinfo) {
 		before, after, found := strings.Cut(line, " - ")
 		fields, kind := strings.Fields(before), strings.Fields(after)
@@ -120,7 +117,23 @@ func findMount(mountinfo, fsType string) (within, mount string, ok bool) {
 		if fsType == "cgroup" && !slices.Contains(strings.Split(kind[2], ","), "memory") {
 			continue
 		}
-		return fields[3], fields[4], true
+		root := fields[3]
+		switch path, has := below(root, cgroup); {
+		case has && (shortest < 0 || len(root) < shortest):
+			mount, rest, shortest, ok = fields[4], path, len(root), true
+		case !ok:
+			mount, ok = fields[4], true
+		}
 	}
-	return "", "", false
+	return mount, rest, ok
+}
+
+// below returns the path of a cgroup below the directory root of its hierarchy. It reports false if the cgroup is not
+// below it. Both paths begin with "/.." if they are outside of the cgroup namespace.
+func below(root, cgroup string) (string, bool) {
+	rest, ok := strings.CutPrefix(cgroup, strings.TrimSuffix(root, "/"))
+	if !ok || rest != "" && rest[0] != '/' || rest == "/.." || strings.HasPrefix(rest, "/../") {
+		return "", false
+	}
+	return rest, true
 }

@@ -64,6 +64,23 @@ func TestAvailable(t *testing.T) {
 			"proc/self/cgroup": "4:memory:/docker/abc/child\n", "proc/self/mountinfo": "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes": "300\n", "sys/fs/cgroup/memory/child/memory.limit_in_bytes": "200\n",
 		}, 200},
+		{"v2, a mount of another unit's cgroup comes first", 1000, map[string]string{
+			"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": "30 23 0:28 /other /run/other rw - cgroup2 cgroup2 rw\n" + v2,
+			"run/other/memory.max": "100\n", "sys/fs/cgroup/a/memory.max": "300\n",
+		}, 300},
+		{"v2, a mount of a part of the hierarchy comes first", 1000, map[string]string{
+			"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": "30 23 0:28 /a/b /run/b rw - cgroup2 cgroup2 rw\n" + v2,
+			"run/b/memory.max": "400\n", "sys/fs/cgroup/a/memory.max": "300\n",
+		}, 300},
+		{"v2, a mount of a part of the hierarchy comes last", 1000, map[string]string{
+			"proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": v2 + "45 23 0:28 /a/b /run/b rw - cgroup2 cgroup2 rw\n",
+			"run/b/memory.max": "400\n", "sys/fs/cgroup/a/memory.max": "300\n",
+		}, 300},
+		{"v2, the mount of the parent's cgroup namespace comes first", 1000, map[string]string{
+			"proc/self/cgroup": "0::/a\n", "proc/self/mountinfo": "31 23 0:28 /../../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n" +
+				"45 31 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+			"sys/fs/cgroup/memory.max": "400\n", "sys/fs/cgroup/a/memory.max": "300\n",
+		}, 300},
 		{"files that cannot be read as numbers", 1000, map[string]string{
 			"proc/self/cgroup": "x\n0::/a\n", "proc/self/mountinfo": "x\n" + v2, "sys/fs/cgroup/a/memory.max": "\n",
 		}, 1000},
