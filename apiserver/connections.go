@@ -14,6 +14,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/priority"
+	"github.com/sampan-io/sampan/internal/lingering"
 )
 
 // A connection has no user before its first request. Of these there may be maxNew at a time, each for at
@@ -97,7 +98,7 @@ func (l countedListener) Accept() (net.Conn, error) {
 func (all *connections) add(raw net.Conn) *connection {
 	c := &connection{Conn: raw, all: all}
 	c.out.cut, c.out.patience, c.out.stalls = func() { _ = raw.Close() }, stallTimeout, true
-	c.long.cut, c.long.patience, c.long.stalls = c.out.cut, streamTimeout, true
+	c.long.cut, c.long.patience, c.long.stalls = c.out.cut, lingering.Limit, true
 	c.mu.Lock()
 	c.timer = time.AfterFunc(firstRequest, func() { _ = c.Close() })
 	c.mu.Unlock()

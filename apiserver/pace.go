@@ -16,7 +16,6 @@ const (
 	answerTimeout = 90 * time.Second // from a header to the end of a small answer; queueing and the largest body fit in
 	stallTimeout  = 30 * time.Second // without progress of an answer
 	bodyPatience  = 10 * time.Second // for a request body, beside what its size allows
-	streamTimeout = 4 * time.Hour    // without progress of a stream of another protocol, as upstream's kubelet
 	seatPatience  = time.Second      // that an answer may wait for its client before it gives back its seat
 	unreadTimeout = 5 * time.Second  // to send the rest of a body that is not wanted, over HTTP/1.1
 	clientRate    = 64 << 10         // bytes a second that a client must send of a body, and read of an answer

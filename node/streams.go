@@ -23,7 +23,6 @@ import (
 
 const (
 	streamDialLimit = 10 * time.Second // to the runtime, on this machine
-	streamIdleLimit = 4 * time.Hour    // for the client to read the end of a stream, as the runtime waits for it
 	mostPorts       = 1000             // in one request
 )
 

@@ -44,7 +44,7 @@ func (n *Node) pass(w http.ResponseWriter, r *http.Request, to *url.URL) {
 		},
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
 	}
-	proxy.ServeHTTP(lingering.Response(r.Context(), w, streamIdleLimit), r)
+	proxy.ServeHTTP(lingering.Response(r.Context(), w), r)
 }
 
 // handOver answers with an upgrade, and has the API server use the connection to the runtime from then on. It returns when the API server

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,9 +14,6 @@ import (
 
 	"github.com/sampan-io/sampan/internal/lingering"
 )
-
-// idleLimit is how long a stream may be idle: upstream's streamingConnectionIdleTimeout.
-const idleLimit = 4 * time.Hour
 
 // streams are the streams of exec or attach that a client wants.
 type streams struct{ stdin, stdout, stderr, tty bool }
@@ -58,7 +54,7 @@ func (c *Client) ServeAttach(w http.ResponseWriter, r *http.Request, pod *corev1
 }
 
 func (c *Client) serveContainer(w http.ResponseWriter, r *http.Request, pod *corev1.Pod, verb string, s streams, query url.Values) {
-	w = lingering.Response(r.Context(), w, idleLimit)
+	w = lingering.Response(r.Context(), w)
 	container, err := pickContainer(r.URL.Query().Get("container"), pod)
 	if err != nil {
 		refuse(w, err)
@@ -84,7 +80,7 @@ func (c *Client) serveContainer(w http.ResponseWriter, r *http.Request, pod *cor
 // of the pod. Clients of the oldest WebSocket protocols name the ports in the query, as in PodPortForwardOptions. It returns when the
 // connection has ended.
 func (c *Client) ServePortForward(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
-	w = lingering.Response(r.Context(), w, idleLimit)
+	w = lingering.Response(r.Context(), w)
 	query := url.Values{}
 	ports, err := portsOf(r.URL.Query()["ports"])
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/sampan-io/sampan/internal/lingering"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -45,7 +46,7 @@ func (c *Client) translate(w http.ResponseWriter, r *http.Request, s streams, st
 	socket := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
 		constants.StreamProtocolV5Name: {Binary: true, Channels: s.channels()},
 	})
-	socket.SetIdleTimeout(idleLimit)
+	socket.SetIdleTimeout(lingering.Limit)
 	_, channels, err := socket.Open(wideResponse{w}, r)
 	if err != nil {
 		return // it has answered

@@ -15,13 +15,18 @@ import (
 	"time"
 )
 
+// Limit is how long a peer may take to read the end of a stream, and how long a stream may be idle. It is the default of
+// streamingConnectionIdleTimeout of upstream's kubelet.
+const Limit = 4 * time.Hour
+
 // A halfCloser is a connection that can be closed for writing only.
 type halfCloser interface{ CloseWrite() error }
 
-// Close closes conn for writing, discards what still comes, and closes conn when the peer has. It does not wait longer than limit or
-// after ctx is cancelled; that is no error. Connections without a method CloseWrite are closed at once.
-func Close(ctx context.Context, conn net.Conn, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// Close closes conn for writing, discards the bytes that still come, and closes conn when the peer has closed it. It waits
+// for [Limit] at most, and until ctx is cancelled; neither is an error. A connection without a method CloseWrite is closed
+// at once.
+func Close(ctx context.Context, conn net.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, Limit)
 	defer cancel()
 	// TLS is not closed for writing while another goroutine writes, which may wait for the peer. The end of the socket ends both.
 	stop := context.AfterFunc(ctx, func() { _ = socket(conn).Close() })
@@ -60,14 +65,13 @@ func socket(conn net.Conn) net.Conn {
 
 // Response returns w as a response whose connection, if a handler takes it over, is closed by [Close]. That connection has no method
 // CloseWrite: it is closed as a whole.
-func Response(ctx context.Context, w http.ResponseWriter, limit time.Duration) http.ResponseWriter {
-	return &response{w, ctx, limit}
+func Response(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
+	return &response{w, ctx}
 }
 
 type response struct {
 	http.ResponseWriter
-	ctx   context.Context //nolint:containedctx // that of the request
-	limit time.Duration
+	ctx context.Context //nolint:containedctx // that of the request
 }
 
 // Hijack implements [http.Hijacker].
@@ -76,13 +80,13 @@ func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &lingering{conn, r}, buffers, nil
+	return &lingering{conn, r.ctx}, buffers, nil
 }
 
 type lingering struct {
 	net.Conn
-	of *response
+	ctx context.Context //nolint:containedctx // that of the request
 }
 
 // Close implements [net.Conn].
-func (l *lingering) Close() error { return Close(l.of.ctx, l.Conn, l.of.limit) }
+func (l *lingering) Close() error { return Close(l.ctx, l.Conn) }

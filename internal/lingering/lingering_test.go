@@ -9,14 +9,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/sampan-io/sampan/internal/lingering"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
 const (
-	limit  = time.Hour
 	small  = 32 << 10 // bytes, of the client's buffer
 	length = 8 * small
 )
@@ -79,7 +77,7 @@ func TestCloseLosesNothing(t *testing.T) {
 			g := run.NewGroup(t.Context(), 0)
 			defer g.Wait()
 			g.Go(func(ctx context.Context) {
-				if err := lingering.Close(ctx, server, limit); err != nil {
+				if err := lingering.Close(ctx, server); err != nil {
 					t.Error(err)
 				}
 			})
@@ -100,7 +98,7 @@ func TestCloseEndsWithContext(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			g := run.NewGroup(t.Context(), 0)
 			defer g.Wait()
-			g.Go(func(context.Context) { _ = lingering.Close(ctx, server, limit) })
+			g.Go(func(context.Context) { _ = lingering.Close(ctx, server) })
 			cancel()
 		})
 	}
@@ -123,7 +121,7 @@ func TestCloseEndsBlockedWrites(t *testing.T) {
 				}
 			})
 			<-ctx.Done()
-			if err := lingering.Close(ctx, server, limit); err != nil {
+			if err := lingering.Close(ctx, server); err != nil {
 				t.Error(err)
 			}
 		})
@@ -134,7 +132,7 @@ func TestCloseEndsBlockedWrites(t *testing.T) {
 func TestResponseLingers(t *testing.T) {
 	want := make([]byte, length)
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, _, err := http.NewResponseController(lingering.Response(r.Context(), w, limit)).Hijack()
+		conn, _, err := http.NewResponseController(lingering.Response(r.Context(), w)).Hijack()
 		if err != nil {
 			t.Error(err)
 			return

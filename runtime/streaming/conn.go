@@ -42,7 +42,7 @@ type conn struct {
 func (c *conn) watch(ctx context.Context, gone error) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.end = func() { cancel(gone) }
-	c.linger = sync.OnceValue(func() error { return lingering.Close(ctx, c.Conn, idleTimeout) })
+	c.linger = sync.OnceValue(func() error { return lingering.Close(ctx, c.Conn) })
 	context.AfterFunc(ctx, func() { _ = c.Conn.Close() })
 	return ctx
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
+	"github.com/sampan-io/sampan/internal/lingering"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -50,8 +51,7 @@ type Options struct {
 // Limits of requests and connections. The durations are those of the kubelet and of containerd.
 const (
 	tokenLife      = time.Minute
-	maxTokens      = 1000 // that wait for their request
-	idleTimeout    = 4 * time.Hour
+	maxTokens      = 1000             // that wait for their request
 	createTimeout  = 30 * time.Second // for the client to create its streams
 	headerTimeout  = 30 * time.Second
 	maxHeaderBytes = 64 << 10
@@ -136,7 +136,7 @@ func (s *Server) Exec(req *cri.ExecRequest) (*cri.ExecResponse, error) {
 		o := &remotecommand.Options{Stdin: req.GetStdin(), Stdout: req.GetStdout(), Stderr: req.GetStderr(), TTY: req.GetTty()}
 		do := command(func(streams Streams) error { return s.opts.Handler.ServeExec(r.Context(), req, streams) })
 		remotecommand.ServeExec(w, r, &session{s: s, asked: o, do: do}, "", "", req.GetContainerId(), req.GetCmd(), o,
-			idleTimeout, createTimeout, remotecommand.SupportedStreamingProtocols)
+			lingering.Limit, createTimeout, remotecommand.SupportedStreamingProtocols)
 	})
 	return &cri.ExecResponse{Url: url}, err
 }
@@ -150,7 +150,7 @@ func (s *Server) Attach(req *cri.AttachRequest) (*cri.AttachResponse, error) {
 		o := &remotecommand.Options{Stdin: req.GetStdin(), Stdout: req.GetStdout(), Stderr: req.GetStderr(), TTY: req.GetTty()}
 		do := command(func(streams Streams) error { return s.opts.Handler.ServeAttach(r.Context(), req, streams) })
 		remotecommand.ServeAttach(w, r, &session{s: s, asked: o, do: do}, "", "", req.GetContainerId(), o,
-			idleTimeout, createTimeout, remotecommand.SupportedStreamingProtocols)
+			lingering.Limit, createTimeout, remotecommand.SupportedStreamingProtocols)
 	})
 	return &cri.AttachResponse{Url: url}, err
 }
@@ -164,7 +164,7 @@ func (s *Server) PortForward(req *cri.PortForwardRequest) (*cri.PortForwardRespo
 	}
 	url, err := s.issue("portforward", func(w http.ResponseWriter, r *http.Request) {
 		portforward.ServePortForward(w, r, &forwarder{s: s, request: r}, req.GetPodSandboxId(), "", o,
-			idleTimeout, createTimeout, portforward.SupportedProtocols)
+			lingering.Limit, createTimeout, portforward.SupportedProtocols)
 	})
 	return &cri.PortForwardResponse{Url: url}, err
 }
