@@ -455,7 +455,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 				f.Retry = now // the back-off of ended containers holds it
 			}
 			if fail.pulled != "" {
-				b := w.pulls[fail.pulled].Next(now, now, lifecycle.UpTo(lifecycle.LongestPause))
+				b := w.pulls[fail.pulled].Next(now, now, lifecycle.DefaultPauses())
 				w.pulls[fail.pulled] = b
 				f.Retry, f.LaterReason, f.LaterMessage = now.Add(b.Pause), fail.laterReason, fail.laterMessage
 				w.containerEvent(name, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", fail.pulled)

@@ -22,6 +22,9 @@ const (
 // Pauses are the first and the longest pause of a back-off.
 type Pauses struct{ First, Longest time.Duration }
 
+// DefaultPauses returns the pauses of Kubernetes.
+func DefaultPauses() Pauses { return UpTo(LongestPause) }
+
 // UpTo returns the pauses of Kubernetes with another longest one, which may be shorter than their first one.
 func UpTo(longest time.Duration) Pauses {
 	return Pauses{First: min(FirstPause, longest), Longest: longest}

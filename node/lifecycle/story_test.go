@@ -63,7 +63,7 @@ func (p *player) do(verb string, args []string) []string {
 		}
 		for i, c := range slices.Backward(v.Containers) {
 			if c.Name == args[0] && c.State == lifecycle.Exited {
-				v.Memory.Restarts[c.Name] = v.Memory.Restarts[c.Name].Next(v.Containers[i].FinishedAt, v.Now, lifecycle.UpTo(lifecycle.LongestPause)).For(c.Attempt + 1)
+				v.Memory.Restarts[c.Name] = v.Memory.Restarts[c.Name].Next(v.Containers[i].FinishedAt, v.Now, lifecycle.DefaultPauses()).For(c.Attempt + 1)
 				break
 			}
 		}

@@ -119,7 +119,7 @@ func (b *body) recall(s *corev1.ContainerStatus, box string) {
 	b.view.Containers, b.clocks = append(b.view.Containers, c), append(b.clocks, k)
 	b.begun(b.spec(c.Name), c.ID)
 	if c.Attempt > 0 {
-		b.restarts()[c.Name] = lifecycle.Recalled(c, lifecycle.UpTo(lifecycle.LongestPause))
+		b.restarts()[c.Name] = lifecycle.Recalled(c, lifecycle.DefaultPauses())
 	}
 }
 
@@ -383,7 +383,7 @@ func (b *body) restarting(a lifecycle.Action, now time.Time) {
 		}
 	}
 	if !ended.IsZero() {
-		b.restarts()[a.Container] = b.restarts()[a.Container].Next(ended, now, lifecycle.UpTo(lifecycle.LongestPause)).For(a.Attempt)
+		b.restarts()[a.Container] = b.restarts()[a.Container].Next(ended, now, lifecycle.DefaultPauses()).For(a.Attempt)
 	}
 	for i := 0; i < len(b.view.Containers) && old >= kept; {
 		c := &b.view.Containers[i]
