@@ -174,7 +174,7 @@ func (n *Node) reportExpansion(ctx context.Context, pod *corev1.Pod, c *corev1.P
 // expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that into
 // the claim. A failure is reported; the volume can be used with its old size.
 func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
-	if v.ReadOnly || !expansionDue(v.claim, v.pv) || n.csi.Fixed(&v.Volume) {
+	if v.ReadOnly || !expansionDue(v.claim, v.pv) || n.csi.ExpansionRefused(&v.Volume) {
 		return
 	}
 	able, err := n.csi.Abilities(v.Driver)
@@ -182,7 +182,7 @@ func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
 		return // the controller of the driver does all of it
 	}
 	err = n.expandVolume(ctx, v)
-	if csi.InUse(err) { // not a failure of the pod, as in kubelet
+	if csi.RefusedInUse(err) { // not a failure of the pod, as in kubelet
 		n.log.Info("volume not expanded while it is in use, as its driver wants it", "volume", v.Name, "driver", v.Driver, "err", err)
 		return
 	}

@@ -90,7 +90,7 @@ func (n *Node) relieve(ctx context.Context, now time.Time) {
 	for _, s := range short {
 		n.metrics.pods.statsAge.WithLabelValues(string(s.Signal)).Observe(time.Since(now).Seconds())
 	}
-	n.evict(ctx, victim.Pod, shortfall{signal: string(s.Signal), message: message, grace: n.graceOf(s, victim.Pod), disrupted: true})
+	n.evict(ctx, victim.Pod, evictionCause{signal: string(s.Signal), message: message, grace: n.graceOf(s, victim.Pod), disrupted: true})
 }
 
 // hardGrace is how long a pod may take to end that is evicted for a hard threshold, or for its own limits.
@@ -165,40 +165,40 @@ func (n *Node) evictExceeding(ctx context.Context) bool {
 	found := false
 	for _, p := range n.usage(ctx, true, eviction.Limited) {
 		if limit, message := eviction.Exceeded(&p); message != "" && !eviction.Critical(p.Pod) {
-			n.evict(ctx, p.Pod, shortfall{signal: string(limit), message: message, grace: hardGrace})
+			n.evict(ctx, p.Pod, evictionCause{signal: string(limit), message: message, grace: hardGrace})
 			found = true
 		}
 	}
 	return found
 }
 
-// A shortfall is why a pod is evicted.
-type shortfall struct {
+// An evictionCause is why a pod is evicted.
+type evictionCause struct {
 	signal    string // of the threshold, or the name of the pod's own limit
 	message   string // for users
 	grace     time.Duration
-	disrupted bool // the node lacks something: the pod did not exceed a limit of its own
+	disrupted bool // the node lacks a resource; false if the pod exceeded a limit of its own
 }
 
 // evict ends a pod, and waits until it has ended and its volumes are removed, or for a limited time: its volumes may be what fills
 // the disk.
-func (n *Node) evict(ctx context.Context, pod *corev1.Pod, because shortfall) {
+func (n *Node) evict(ctx context.Context, pod *corev1.Pod, cause evictionCause) {
 	n.mu.Lock()
 	w := n.workers[pod.UID]
 	n.mu.Unlock()
 	if w == nil {
 		return
 	}
-	n.log.Info("evicting a pod", "pod", pod.Namespace+"/"+pod.Name, "message", because.message)
+	n.log.Info("evicting a pod", "pod", pod.Namespace+"/"+pod.Name, "message", cause.message)
 	w.post(func() {
 		if w.view.Finished() {
 			return
 		}
-		n.metrics.pods.evictions.WithLabelValues(because.signal).Inc()
-		w.event(corev1.EventTypeWarning, eviction.Reason, "%s", because.message)
-		w.fail(lifecycle.Verdict{Reason: eviction.Reason, Message: because.message, Grace: &because.grace, Disrupted: because.disrupted}, time.Now())
+		n.metrics.pods.evictions.WithLabelValues(cause.signal).Inc()
+		w.event(corev1.EventTypeWarning, eviction.Reason, "%s", cause.message)
+		w.fail(lifecycle.Verdict{Reason: eviction.Reason, Message: cause.message, Grace: &cause.grace, Disrupted: cause.disrupted}, time.Now())
 	})
-	limited, cancel := context.WithTimeout(ctx, because.grace+evictionWait)
+	limited, cancel := context.WithTimeout(ctx, cause.grace+evictionWait)
 	defer cancel()
 	for {
 		state, changed := w.status()

@@ -58,37 +58,38 @@ func (s limitSchedule) due(now time.Time, periods map[string]time.Duration) (nam
 	return names, next
 }
 
-// limitQuestions asks drivers for their limits, each one on a goroutine of its own: a driver that does not answer delays no other.
-type limitQuestions struct {
+// A limitRefresher asks drivers for their limits, each one on a goroutine of its own: a driver that does not answer delays
+// no other one.
+type limitRefresher struct {
 	group   *run.Group
 	refresh func(ctx context.Context, driver string) error
 	log     *slog.Logger
 
-	mu   sync.Mutex
-	open map[string]bool // guarded by mu; drivers that have not answered
+	mu      sync.Mutex
+	pending map[string]bool // guarded by mu; drivers that have not answered
 }
 
-// ask asks a driver, unless it has not answered the last time.
-func (q *limitQuestions) ask(driver string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.open[driver] {
+// start asks a driver, unless it has not answered the last time.
+func (r *limitRefresher) start(driver string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pending[driver] {
 		return
 	}
-	q.open[driver] = q.group.Go(func(ctx context.Context) {
-		defer q.answered(driver)
-		run.Shield(q.log, func() {
-			if err := q.refresh(ctx, driver); err != nil && ctx.Err() == nil {
-				q.log.Warn("limit of a CSI driver not updated, will try again", "driver", driver, "err", err)
+	r.pending[driver] = r.group.Go(func(ctx context.Context) {
+		defer r.answered(driver)
+		run.Shield(r.log, func() {
+			if err := r.refresh(ctx, driver); err != nil && ctx.Err() == nil {
+				r.log.Warn("limit of a CSI driver not updated, will try again", "driver", driver, "err", err)
 			}
 		}, "driver", driver)
 	})
 }
 
-func (q *limitQuestions) answered(driver string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.open, driver)
+func (r *limitRefresher) answered(driver string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.pending, driver)
 }
 
 // keepLimits asks drivers for their limits until ctx is cancelled. It watches the CSIDrivers from when the node has a driver.
@@ -110,7 +111,7 @@ func (n *Node) keepLimits(ctx context.Context) error {
 	defer g.Stop()
 	g.Go(func(ctx context.Context) { _ = objects.Run(ctx) })
 	schedule := limitSchedule{}
-	questions := &limitQuestions{group: g, refresh: n.csi.Refresh, log: n.log, open: map[string]bool{}}
+	refresher := &limitRefresher{group: g, refresh: n.csi.Refresh, log: n.log, pending: map[string]bool{}}
 	for ctx.Err() == nil {
 		changed := n.driverChanges.next()
 		periods := map[string]time.Duration{}
@@ -121,7 +122,7 @@ func (n *Node) keepLimits(ctx context.Context) error {
 		}
 		names, next := schedule.due(time.Now(), periods)
 		for _, name := range names {
-			questions.ask(name)
+			refresher.start(name)
 		}
 		awaitChange(ctx, changed, next)
 	}

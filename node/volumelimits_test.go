@@ -44,9 +44,9 @@ func TestSlowDriverDelaysNoOther(t *testing.T) {
 		defer group.Stop()
 		var mu sync.Mutex
 		asked := map[string]int{}
-		q := &limitQuestions{group: group, log: slog.New(slog.DiscardHandler), open: map[string]bool{}}
+		r := &limitRefresher{group: group, log: slog.New(slog.DiscardHandler), pending: map[string]bool{}}
 		answer := make(chan struct{})
-		q.refresh = func(ctx context.Context, driver string) error {
+		r.refresh = func(ctx context.Context, driver string) error {
 			mu.Lock()
 			asked[driver]++
 			mu.Unlock()
@@ -68,13 +68,13 @@ func TestSlowDriverDelaysNoOther(t *testing.T) {
 			}
 		}
 		for i := range 3 { // slow has one question at a time
-			q.ask("slow")
-			q.ask("fast")
+			r.start("slow")
+			r.start("fast")
 			want(1, i+1)
 		}
 		close(answer)
 		synctest.Wait()
-		q.ask("slow")
+		r.start("slow")
 		want(2, 3)
 	})
 }

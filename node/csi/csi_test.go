@@ -534,18 +534,18 @@ func TestVolumeInUseThatIsNotExpanded(t *testing.T) {
 	if err := r.mount(disk("a")); err != nil {
 		t.Fatal(err)
 	}
-	if err := expand(status.Error(codes.Internal, "broken")); InUse(err) || r.manager.Fixed(disk("a")) {
-		t.Errorf("after another error: %v, fixed %t", err, r.manager.Fixed(disk("a")))
+	if err := expand(status.Error(codes.Internal, "broken")); RefusedInUse(err) || r.manager.ExpansionRefused(disk("a")) {
+		t.Errorf("after another error: %v, expansion refused %t", err, r.manager.ExpansionRefused(disk("a")))
 	}
-	if err := expand(status.Error(codes.FailedPrecondition, "in use")); !InUse(err) || !r.manager.Fixed(disk("a")) || !r.manager.Fixed(disk("b")) {
-		t.Errorf("a volume in use: %v, fixed %t", err, r.manager.Fixed(disk("a")))
+	if err := expand(status.Error(codes.FailedPrecondition, "in use")); !RefusedInUse(err) || !r.manager.ExpansionRefused(disk("a")) || !r.manager.ExpansionRefused(disk("b")) {
+		t.Errorf("a volume in use: %v, expansion refused %t", err, r.manager.ExpansionRefused(disk("a")))
 	}
 	if err := r.manager.Release(t.Context(), disk("a").Pod); err != nil {
 		t.Fatal(err)
 	}
 	r.unused()
-	if err := r.mount(disk("b")); err != nil || r.manager.Fixed(disk("b")) {
-		t.Errorf("after the volume had left the node: fixed %t, %v", r.manager.Fixed(disk("b")), err)
+	if err := r.mount(disk("b")); err != nil || r.manager.ExpansionRefused(disk("b")) {
+		t.Errorf("after the volume had left the node: expansion refused %t, %v", r.manager.ExpansionRefused(disk("b")), err)
 	}
 }
 
@@ -759,7 +759,7 @@ func TestLinksOfDriversAreNotFollowed(t *testing.T) {
 		}
 		defer mounted.Close()
 		replace(t, target)
-		if err := v.give(mounted); err != nil {
+		if err := v.setGroup(mounted); err != nil {
 			t.Fatal(err)
 		}
 		for path, want := range map[string]bool{outside: false, target + ".old": true} {

@@ -75,16 +75,16 @@ type key struct{ driver, handle string }
 // An entry is a volume that is on the node, or is to be. The fields are guarded by Manager.mu, beside turn.
 type entry struct {
 	key
-	turn      chan struct{} // holds a token while no driver is called for the volume (csi-C3)
-	attached  bool          // by a VolumeAttachment, when a pod was last given it; the CSIDriver may change
-	users     map[types.UID]bool
-	published map[types.UID]bool // by this process
-	recorded  bool               // there is a record of staging
-	staged    bool               // by this process
-	block     string             // name of the volume if it is a block device
-	fixed     bool               // its driver does not expand it while it is on the node
-	sweeping  bool               // there is a goroutine that unstages it
-	usage     usage
+	turn             chan struct{} // holds a token while no driver is called for the volume (csi-C3)
+	attached         bool          // by a VolumeAttachment, when a pod was last given it; the CSIDriver may change
+	users            map[types.UID]bool
+	published        map[types.UID]bool // by this process
+	recorded         bool               // there is a record of staging
+	staged           bool               // by this process
+	block            string             // name of the volume if it is a block device
+	expansionRefused bool               // by its driver because it is in use, until it has left the node
+	sweeping         bool               // there is a goroutine that unstages it
+	usage            usage
 }
 
 // New returns a manager without drivers; call [Manager.Open], and then [Manager.Run].

@@ -169,8 +169,8 @@ func OutcomeOf(err error) Outcome {
 	return Failed
 }
 
-// InUse reports whether NodeExpandVolume returned an error because the driver does not expand volumes that are in use.
-func InUse(err error) bool { return status.Code(err) == codes.FailedPrecondition }
+// RefusedInUse reports whether NodeExpandVolume returned an error because the driver does not expand volumes that are in use.
+func RefusedInUse(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
 // ended reports whether a driver has said that a call failed, and so is not still working on it.
 func ended(err error) bool { return OutcomeOf(err) != Unknown }
@@ -281,7 +281,7 @@ func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
 	}
 	defer mounted.Close()
 	if !done && v.Own && v.Group != nil && !v.Block && !d.can(csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) {
-		if err := v.give(mounted); err != nil {
+		if err := v.setGroup(mounted); err != nil {
 			return fmt.Errorf("applyFSGroup failed for vol %s: %w", v.Handle, err)
 		}
 	}
@@ -291,8 +291,8 @@ func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
 	return nil
 }
 
-// give gives the files of a volume, of which mounted is the root directory, to its group.
-func (v *Volume) give(mounted *os.File) error {
+// setGroup gives the files of a volume, of which mounted is the root directory, to its group.
+func (v *Volume) setGroup(mounted *os.File) error {
 	path := fmt.Sprintf("/proc/self/fd/%d", mounted.Fd()) // the driver may have put a link in the place of the directory since
 	if v.OwnOnMismatch && volume.Owned(path, int(*v.Group)) {
 		return nil
@@ -384,21 +384,21 @@ func (m *Manager) unstage(ctx context.Context, e *entry) (err error) {
 		return fmt.Errorf("failed to clean up global mount %s: %w", target, err)
 	}
 	m.mu.Lock()
-	e.recorded, e.fixed = false, false
+	e.recorded, e.expansionRefused = false, false
 	m.mu.Unlock()
 	return nil
 }
 
-// Fixed reports whether the driver has refused to expand a volume because it is in use. That holds until the volume has left the
+// ExpansionRefused reports whether the driver has refused to expand a volume because it is in use. That holds until the volume has left the
 // node: it is not to be asked again before.
-func (m *Manager) Fixed(v *Volume) bool {
+func (m *Manager) ExpansionRefused(v *Volume) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.volumes[key{v.Driver, v.Handle}]
-	return e != nil && e.fixed
+	return e != nil && e.expansionRefused
 }
 
-// Expand has the driver expand the file system of a volume that is published, and returns its size in bytes. See [InUse].
+// Expand has the driver expand the file system of a volume that is published, and returns its size in bytes. See [RefusedInUse].
 func (m *Manager) Expand(ctx context.Context, v *Volume, size int64, secrets map[string]string) (int64, error) {
 	d, err := m.driver(v.Driver)
 	if err != nil {
@@ -427,9 +427,9 @@ func (m *Manager) Expand(ctx context.Context, v *Volume, size int64, secrets map
 		size = max(size, answer.GetCapacityBytes())
 		return err
 	})
-	if InUse(err) {
+	if RefusedInUse(err) {
 		m.mu.Lock()
-		e.fixed = true
+		e.expansionRefused = true
 		m.mu.Unlock()
 	}
 	return size, err

@@ -58,7 +58,7 @@ func Write(dir string, p Payload, gid int) (changed bool, err error) {
 			return true, err
 		}
 	}
-	return true, give(dir, gid, 0o440)
+	return true, setGroup(dir, gid, 0o440)
 }
 
 // holds reports whether dir has exactly the files of p.
@@ -111,7 +111,7 @@ func fill(dir string, p Payload, gid int) error {
 			}
 		}
 	}
-	return give(dir, gid, 0o440)
+	return setGroup(dir, gid, 0o440)
 }
 
 // link makes the names in the volume and removes those of earlier payloads.
@@ -143,7 +143,7 @@ func link(dir string, p Payload) error {
 
 // Own gives everything in a writable volume to a group, and new files in it as
 // well.
-func Own(dir string, gid int) error { return give(dir, gid, 0o660) }
+func Own(dir string, gid int) error { return setGroup(dir, gid, 0o660) }
 
 // Owned reports whether the directory itself belongs to the group with the rights that [Own] gives it.
 func Owned(dir string, gid int) bool {
@@ -155,10 +155,10 @@ func Owned(dir string, gid int) bool {
 	return int(st.Gid) == gid && st.Mode&rights == rights
 }
 
-// give gives dir and everything in it to a group, with these rights; what is made in its directories later belongs to the
-// group as well. It does nothing for a negative gid. Containers may change the volume meanwhile: no link that they put in the
-// place of a file or directory leads out of it.
-func give(dir string, gid int, rights fs.FileMode) error {
+// setGroup gives dir and everything in it to a group, with these rights. Files that are made in its directories later
+// belong to the group as well. It does nothing for a negative gid. Containers may change the volume meanwhile: no link
+// that they put in the place of a file or directory leads out of it.
+func setGroup(dir string, gid int, rights fs.FileMode) error {
 	if gid < 0 {
 		return nil
 	}

@@ -43,17 +43,18 @@ type host struct {
 	rewrites   []rewrite     // in the order of the file; the first one that matches counts
 }
 
-// A rewrite changes the names of repositories that match a pattern. In the new name, $1 is the first group of the pattern.
+// A rewrite changes the names of repositories that match a pattern. In the replacement, $1 is the first group of the
+// pattern.
 type rewrite struct {
-	pattern *regexp.Regexp
-	name    string
+	pattern     *regexp.Regexp
+	replacement string
 }
 
 // repository returns the name that a repository of the registry has at the host.
 func (h *host) repository(name string) string {
 	for _, r := range h.rewrites {
 		if r.pattern.MatchString(name) {
-			return r.pattern.ReplaceAllString(name, r.name)
+			return r.pattern.ReplaceAllString(name, r.replacement)
 		}
 	}
 	return name
