@@ -24,7 +24,7 @@ type podMetrics struct {
 	sync, kill                  prometheus.Observer // turns of workers
 
 	started, startErrors         prometheus.Counter // sandboxes
-	userStarted, userStartErrors prometheus.Counter // those with users of their own
+	userStarted, userStartErrors prometheus.Counter // sandboxes with users of their own
 	containersStarted            *prometheus.CounterVec
 	containerErrors              *prometheus.CounterVec
 	terminated                   *prometheus.CounterVec
@@ -50,8 +50,8 @@ func newPodMetrics(m *metrics) *podMetrics {
 	return &podMetrics{
 		start:       add(m, histogram("pod_start_duration_seconds", "Time from when the agent first saw a pod until it ran.", startBuckets())),
 		startTotal:  add(m, histogram("pod_start_total_duration_seconds", "Time from the creation of a pod until the API server knew that all its containers ran.", startBuckets())),
-		startSLI:    add(m, histogram("pod_start_sli_duration_seconds", "The same without the time of pulls and init containers, of pods without persistent volumes.", startBuckets())),
-		firstSLI:    add(m, gauge("first_network_pod_start_sli_duration_seconds", "The same for the first pod that had a network of its own.")),
+		startSLI:    add(m, histogram("pod_start_sli_duration_seconds", "Time from the creation of a pod without persistent volumes until the API server knew that all its containers ran, without the time of pulls and init containers.", startBuckets())),
+		firstSLI:    add(m, gauge("first_network_pod_start_sli_duration_seconds", "Time from the creation of the first pod with a network of its own and no persistent volumes until the API server knew that all its containers ran, without the time of pulls and init containers.")),
 		workerStart: add(m, histogram("pod_worker_start_duration_seconds", "Time from when the agent first saw a pod until its worker began.", prometheus.DefBuckets)),
 		statusSync: add(m, histogram("pod_status_sync_duration_seconds", "Time from a change of the status of a pod until the API server had it.",
 			[]float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60})),
@@ -74,7 +74,7 @@ func newPodMetrics(m *metrics) *podMetrics {
 		restarted:   static.WithLabelValues("true"),
 		orphans:     add(m, counter("orphaned_runtime_pods_total", "Pods of the runtime that the API server did not have when the agent started.")),
 		cleaned:     add(m, gauge("orphan_pod_cleaned_volumes", "Pods with files that the API server did not have when the agent started.")),
-		cleanErrors: add(m, gauge("orphan_pod_cleaned_volumes_errors", "Those of them whose files could not be removed yet.")),
+		cleanErrors: add(m, gauge("orphan_pod_cleaned_volumes_errors", "Pods with files that the API server did not have when the agent started, and whose files could not be removed yet.")),
 
 		sleepsEnded:   add(m, counter("sleep_action_terminated_early_total", "Hooks of the kind sleep that ended before their time.")),
 		hookFallbacks: add(m, counter("lifecycle_handler_http_fallbacks_total", "Hooks over HTTPS that a server without TLS answered.")),
@@ -116,8 +116,8 @@ func (m *podMetrics) sandboxed(pod *corev1.Pod, err error) {
 	}
 }
 
-// ended counts the containers that ended between two looks at the runtime. At the first look the earlier state is the one in the
-// status of the pod, so that a container is counted that ended while no agent ran.
+// ended counts the containers that ended between two looks at the runtime. At the first look the earlier state is the
+// one in the status of the pod, so that a container is counted that ended while no agent ran.
 func (m *podMetrics) ended(pod *corev1.Pod, before, now []lifecycle.Container, first map[string]bool) {
 	for i := range now {
 		c := &now[i]
@@ -159,7 +159,8 @@ func (m *podMetrics) ran(seen time.Time, old, now *corev1.PodStatus, at time.Tim
 	m.start.Observe(max(0, at.Sub(seen)).Seconds())
 }
 
-// rejected counts a pod that the node rejected. Upstream's kubelet counts the same reasons one by one, and others together.
+// rejected counts a pod that the node rejected. Upstream's kubelet counts the same reasons one by one, and others
+// together.
 func (m *podMetrics) rejected(reason string) {
 	known := []string{
 		"AppArmor", "Evicted", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "NodeShutdown", "OutOfcpu", "OutOfephemeral-storage", "OutOfmemory", "OutOfpods",
@@ -194,7 +195,8 @@ func (m *podMetrics) admitted(pod *corev1.Pod) {
 	m.admissions.WithLabelValues(mode, strings.ToLower(string(qosOf(pod)))).Inc()
 }
 
-// A starting is what the duration of a pod's start does not count of it. It is empty for a pod that had begun before the agent saw it.
+// A starting has the times to subtract from the duration of a pod's start. It is empty for a pod that had begun before
+// the agent saw it.
 type starting struct {
 	counts bool // its start is measured: it began under this agent, and was schedulable when it was created
 	pulls  []span
@@ -237,8 +239,8 @@ func (m *podMetrics) reported(s *starting, pod *corev1.Pod, status *corev1.PodSt
 	}
 }
 
-// stateful reports whether a pod has a volume that outlives it, or is not made by the node, as the objective for the start of pods
-// defines it.
+// stateful reports whether a pod has a volume that outlives it, or is not made by the node, as the objective for the
+// start of pods defines it.
 func stateful(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.Secret == nil && v.ConfigMap == nil && v.DownwardAPI == nil && v.EmptyDir == nil && v.Projected == nil

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// startupMetrics say how long it took until a node that is new to the cluster was ready. They stay 0 on a node whose Node object was
-// there before the agent started, as in upstream's kubelet. Its methods are called by one goroutine.
+// startupMetrics say how long it took until a node that is new to the cluster was ready. They stay 0 on a node whose
+// Node object was there before the agent started, as in upstream's kubelet. Its methods are called by one goroutine.
 type startupMetrics struct {
 	before, waiting, registering, registered, total prometheus.Gauge
 
@@ -25,8 +25,8 @@ func newStartupMetrics(m *metrics) *startupMetrics {
 		began:       time.Now(),
 		before:      one("pre_kubelet_duration_seconds", "Time from the start of the machine to that of the agent."),
 		waiting:     one("pre_registration_duration_seconds", "Time from the start of the agent until it tried to register the node."),
-		registering: one("registration_duration_seconds", "Time from then until the Node object was there."),
-		registered:  one("post_registration_duration_seconds", "Time from then until the node was ready."),
+		registering: one("registration_duration_seconds", "Time from the first attempt to register the node until the Node object existed."),
+		registered:  one("post_registration_duration_seconds", "Time from the creation of the Node object until the node was ready."),
 		total:       one("duration_seconds", "Time from the start of the machine until the node was ready."),
 	}
 }

@@ -74,7 +74,8 @@ func (j joined) Validate(value any) *validate.Result {
 	if faults.IsValid() {
 		return result
 	}
-	// No value has this schema, so its fault is ignored only if the value has not changed.
+	// Faults of a value that an update has not changed are ignored. The schema {not: {}} is invalid for every value, so its
+	// validator reports no fault only for such a value.
 	if j.create(&spec.Schema{SchemaProps: spec.SchemaProps{Not: &spec.Schema{}}}).Validate(value).IsValid() {
 		return result
 	}

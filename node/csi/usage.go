@@ -11,18 +11,18 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A usage is what a driver has said about the use of a volume. It is asked by a goroutine, one at a time for each volume, which may
-// take longer than a reader waits.
+// A usage is the last answer of a driver about the use of a volume. A goroutine asks the driver; each volume has one at
+// a time. The driver may take longer to answer than a reader waits.
 type usage struct {
 	parts  []*csi.VolumeUsage // of the last answer; nil after an error
 	at     time.Time          // of the answer
 	asking chan struct{}      // closed when the driver has answered; nil if it is not being asked
-	late   bool               // a reader has waited for this answer in vain; no other one waits
+	late   bool               // a reader has given up waiting for this answer: other readers do not wait for it
 }
 
-// Stats returns what the driver says about the use of a pod's volume, and when it said so; nil if it says nothing. An answer that is younger
-// than age is used again. When ctx is cancelled, Stats returns the last answer, and the driver goes on with the next one. No other
-// reader waits for it then.
+// Stats returns the driver's answer about the use of a pod's volume, and the time of the answer; nil if the driver does
+// not report it. It asks the driver if the last answer is not younger than age. When ctx is cancelled, Stats returns
+// the last answer. The driver is not interrupted then, and other readers do not wait for it.
 func (m *Manager) Stats(ctx context.Context, pod types.UID, name string, age time.Duration) ([]*csi.VolumeUsage, time.Time, error) {
 	r, err := m.load(filepath.Join(m.published(pod), name))
 	if err != nil {

@@ -30,8 +30,9 @@ const (
 	removeLimit = 2 * time.Minute
 )
 
-// interval is the least time between the beginnings of two registrations at sockets of the same name. A socket that is removed and made all the
-// time costs no more writes to the API server then than with kubelet, which looks for changes at this interval.
+// interval is the least time between the beginnings of two registrations at sockets of the same name. A socket that is
+// removed and made all the time costs no more writes to the API server then than with kubelet, which looks for changes
+// at this interval.
 const interval = time.Second
 
 // maxPlugins bounds how many plug-ins are followed.
@@ -104,21 +105,21 @@ type identity struct {
 	time  syscall.Timespec
 }
 
-// A place is a name in the directory, which sockets may have one after another. One goroutine registers and removes their plug-ins, so a
-// plug-in is registered after the removal of the one before it has ended: both write the same objects.
+// A place is the state of one name in the directory. Several sockets may have the name, one after another. One
+// goroutine registers and removes the plug-ins of all of them, one after another, because both write the same objects.
 type place struct {
 	socket *identity          // the present socket; nil if there is none
 	cancel context.CancelFunc // ends the registration of the socket before, or of this one once it has begun
 }
 
-// places are those of sockets that are there, or were there a moment ago.
+// places has the names of the sockets in the directory, and of removed ones whose plug-ins are still being removed.
 type places struct {
 	mu    sync.Mutex
 	names map[string]*place // guarded by mu, with what it points to
 }
 
-// Run registers the plug-ins whose sockets are in the directory, and removes those whose sockets are not there any more, until
-// ctx is cancelled.
+// Run registers the plug-ins whose sockets are in the directory, and removes those whose sockets are not there any
+// more, until ctx is cancelled.
 func (r *Registry) Run(ctx context.Context) error {
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
@@ -162,8 +163,8 @@ func list(dir string) (map[string]identity, error) {
 	return found, nil
 }
 
-// update records which sockets there are, and ends the registrations of others. It returns the names that need a goroutine ([Registry.follow]),
-// and the names without a place.
+// update records which sockets there are, and ends the registrations of others. It returns the names that need a
+// goroutine ([Registry.follow]), and the names without a place.
 func (s *places) update(found map[string]identity) (added, ignored []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +194,8 @@ func (s *places) update(found map[string]identity) (added, ignored []string) {
 	return added, ignored
 }
 
-// begin returns a context that is cancelled when the present socket of a name is removed or replaced. If there is none, the name loses its
-// place, and begin returns nil.
+// begin returns a context that is cancelled when the present socket of a name is removed or replaced. If there is none,
+// the name loses its place, and begin returns nil.
 func (s *places) begin(ctx context.Context, name string) (context.Context, context.CancelFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,8 +227,8 @@ func (r *Registry) follow(ctx context.Context, all *places, name string) {
 	}
 }
 
-// keep registers a plug-in, and removes it when its socket is removed, which cancels ctx. It stays if the agent ends, which
-// cancels parent.
+// keep registers a plug-in, and removes it when its socket is removed, which cancels ctx. It stays if the agent ends,
+// which cancels parent.
 func (r *Registry) keep(parent, ctx context.Context, socket string) {
 	path := filepath.Join(string(r.opts.Sockets), directory, socket)
 	r.plugins.WithLabelValues(path, desired).Set(1)
@@ -258,7 +259,8 @@ func (r *Registry) remove(ctx context.Context, p Plugin) {
 	r.opts.Handlers[p.Type].Remove(limited, p)
 }
 
-// register asks a plug-in who it is, registers it, and reports to it whether that succeeded. The end of the agent cancels parent.
+// register asks a plug-in who it is, registers it, and reports to it whether that succeeded. The end of the agent
+// cancels parent.
 func (r *Registry) register(parent, ctx context.Context, socket string) (Plugin, error) {
 	p := Plugin{Socket: socket}
 	conn, err := r.opts.Sockets.Connect(filepath.Join(directory, socket))

@@ -92,10 +92,10 @@ func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// challenge sends the request with which the authentication begins, to learn what the host wants: to the path of the API that is
-// configured, and if nothing is there, because the path is that of repositories, to the usual one. If that does not exist either,
-// the host is taken for one without authentication. Clients that begin with the request for a manifest, such as containerd, can
-// read all of these hosts.
+// challenge sends the request that begins the authentication, to learn how the host authenticates clients. It asks the
+// configured path of the API first. That path may be one of repositories, with nothing to answer the request: then it asks
+// the usual path, /v2/. A host that answers neither needs no authentication. Clients that begin with the request for a
+// manifest, such as containerd, can read from all of these hosts.
 func (w *wire) challenge(req *http.Request) (*http.Response, error) {
 	paths := []string{w.host.path + "/"}
 	if usual := "/v2/"; paths[0] != usual {
