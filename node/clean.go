@@ -12,12 +12,12 @@ import (
 	"github.com/sampan-io/sampan/node/pluginregistry"
 )
 
-// Clean removes what agents have left in the file system under Options.RootDir: mounts, volumes, secrets. No pod of the node may be
-// running any more. It may be called again.
+// Clean removes what agents have left in the file system under Options.RootDir: mounts, volumes, secrets. No pod of the
+// node may be running any more. It may be called again.
 //
-// It leaves what is not the agent's: files of drivers in plugins, and sockets of programs that run on the machine. It also leaves the
-// records of the volumes that CSI drivers have mounted, although they are unmounted: as after a restart of the machine, the next agent
-// has the drivers mount them again, or undo what they did elsewhere.
+// It leaves what is not the agent's: files of drivers in plugins, and sockets of programs that run on the machine. It
+// also leaves the records of the volumes that CSI drivers have mounted, although they are unmounted: as after a restart
+// of the machine, the next agent has the drivers mount them again, or undo what they did elsewhere.
 func Clean(rootDir string) error {
 	if !filepath.IsAbs(rootDir) {
 		return fmt.Errorf("node: directory %q is not absolute", rootDir)
@@ -45,8 +45,8 @@ func Clean(rootDir string) error {
 	return mounts.DetachTop(rootDir)
 }
 
-// unmountDirectory unmounts everything below a directory. A link at its path, which a driver may have made, is removed: what is mounted
-// below the other end is not the agent's.
+// unmountDirectory unmounts everything below a directory. A link at its path, which a driver may have made, is removed:
+// what is mounted below the other end is not the agent's.
 func unmountDirectory(path string) error {
 	if _, err := removal.List(path); err != nil {
 		return err
@@ -54,8 +54,8 @@ func unmountDirectory(path string) error {
 	return mounts.UnmountBelow(path)
 }
 
-// removeExcept removes a directory except for files that keep names: it has the name on each level below the directory, where * is
-// any. No symbolic link is followed.
+// removeExcept removes a directory except for files that keep names: it has the name on each level below the directory,
+// where * is any. No symbolic link is followed.
 func removeExcept(dir string, keep []string) error {
 	entries, err := removal.List(dir)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/sampan-io/sampan/node"
 )
 
-// TestCleanLeavesWhatDriversNeed cleans up below a mount that is busy, because a driver on the machine has its sockets there.
+// TestCleanLeavesWhatDriversNeed cleans up below a mount that is busy, because a driver on the machine has its sockets
+// there.
 func TestCleanLeavesWhatDriversNeed(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		root, outside := t.TempDir(), t.TempDir()

@@ -17,9 +17,9 @@ import (
 	"github.com/sampan-io/sampan/node/csi"
 )
 
-// Expansion on the node is the second half of a larger claim: the resizer of the driver has made the volume larger, and its
-// driver on the node makes the file system larger. status.allocatedResourceStatuses of the claim says which of the two is at
-// work (KEP-1790), so that a claim can be made smaller again if the node can't do it:
+// Expansion on the node is the second half of a larger claim: the resizer of the driver has made the volume larger, and
+// its driver on the node makes the file system larger. status.allocatedResourceStatuses of the claim says which of the
+// two is at work (KEP-1790), so that a claim can be made smaller again if the node can't do it:
 //
 //	NodeResizePending     the resizer leaves the rest to the node
 //	NodeResizeInProgress  the node has begun, and tries again after failures
@@ -50,8 +50,8 @@ func expansionDue(c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) 
 // A claimChange is a change of the status of a claim, as a strategic merge patch.
 type claimChange map[string]any
 
-// expansionBegun returns the change that says that the node has begun; nil if the claim says so, or its resizer does not
-// write the status.
+// expansionBegun returns the change that says that the node has begun; nil if the claim says so, or its resizer does
+// not write the status.
 func expansionBegun(c *corev1.PersistentVolumeClaim) claimChange {
 	if c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] != corev1.PersistentVolumeClaimNodeResizePending {
 		return nil
@@ -59,8 +59,9 @@ func expansionBegun(c *corev1.PersistentVolumeClaim) claimChange {
 	return claimChange{"allocatedResourceStatuses": map[string]any{"storage": corev1.PersistentVolumeClaimNodeResizeInProgress}}
 }
 
-// expansionFailed returns the change that says that a driver did not expand a volume to a size; nil if the driver may still be
-// at work, or if the resizer does not write the status: it would not begin again. The node gives up if the driver can't ever do it, or has failed again after the claim was changed to another size.
+// expansionFailed returns the change that says that a driver did not expand a volume to a size; nil if the driver may
+// still be at work, or if the resizer does not write the status: it would not begin again. The node gives up if the
+// driver can't ever do it, or has failed again after the claim was changed to another size.
 func expansionFailed(c *corev1.PersistentVolumeClaim, size resource.Quantity, err error, now time.Time) claimChange {
 	outcome := csi.OutcomeOf(err)
 	if outcome == csi.Unknown || c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == "" {
@@ -84,8 +85,8 @@ func expansionFailed(c *corev1.PersistentVolumeClaim, size resource.Quantity, er
 	return change
 }
 
-// expansionDone returns the change that gives a claim its new size, of which nothing waits any more. The driver may have made
-// the volume larger than it had to.
+// expansionDone returns the change that gives a claim its new size, of which nothing waits any more. The driver may
+// have made the volume larger than it had to.
 func expansionDone(c *corev1.PersistentVolumeClaim, size resource.Quantity, bytes int64) claimChange {
 	if bytes > size.Value() {
 		size = *resource.NewQuantity(bytes, resource.BinarySI)
@@ -108,8 +109,8 @@ func expansionDone(c *corev1.PersistentVolumeClaim, size resource.Quantity, byte
 	return change
 }
 
-// changeClaim writes a change of the status of a claim, and returns the claim. The write fails if the claim has changed since
-// it was read.
+// changeClaim writes a change of the status of a claim, and returns the claim. The write fails if the claim has changed
+// since it was read.
 func (n *Node) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, change claimChange) (*corev1.PersistentVolumeClaim, error) {
 	if change == nil {
 		return c, nil
@@ -137,8 +138,8 @@ func (n *Node) notExpanded(ctx context.Context, c *corev1.PersistentVolumeClaim,
 	return n.endExpansion(ctx, c, pv, func(c *corev1.PersistentVolumeClaim) claimChange { return expansionFailed(c, size, cause, time.Now()) })
 }
 
-// endExpansion writes how an expansion has ended. If the claim has changed since it was read, it is read again, and gets the change
-// that it needs now; none if it is another one or is not to be expanded any more.
+// endExpansion writes how an expansion has ended. If the claim has changed since it was read, it is read again, and
+// gets the change that it needs now; none if it is another one or is not to be expanded any more.
 func (n *Node) endExpansion(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, change func(*corev1.PersistentVolumeClaim) claimChange) error {
 	var err error
 	for range conflicts {
@@ -171,8 +172,8 @@ func (n *Node) reportExpansion(ctx context.Context, pod *corev1.Pod, c *corev1.P
 	}
 }
 
-// expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that into
-// the claim. A failure is reported; the volume can be used with its old size.
+// expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that
+// into the claim. A failure is reported; the volume can be used with its old size.
 func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
 	if v.ReadOnly || !expansionDue(v.claim, v.pv) || n.csi.ExpansionRefused(&v.Volume) {
 		return

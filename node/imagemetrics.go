@@ -86,7 +86,8 @@ func (m *imageMetrics) needed(policy corev1.PullPolicy, e ensured) {
 	m.ensured.WithLabelValues(strings.ToLower(string(policy)), e.present, e.pull).Inc()
 }
 
-// imageVolumeFailed is how the message of a runtime begins that can't mount a volume that is an image (k8s.io/cri-api/pkg/errors).
+// imageVolumeFailed is how the message of a runtime begins that can't mount a volume that is an image
+// (k8s.io/cri-api/pkg/errors).
 const imageVolumeFailed = "ImageVolumeMountFailed"
 
 // mounted counts the volumes of a container that are images, by name, when it has been made or has failed.

@@ -128,15 +128,15 @@ const (
 	probeUnknown    = "unknown"
 )
 
-// A probeMetrics has the counters of one probe of a container, so that they are looked up once. A counter is made when it is first
-// needed. It is used by one goroutine at a time.
+// A probeMetrics has the counters of one probe of a container, so that they are looked up once. A counter is made when
+// it is first needed. It is used by one goroutine at a time.
 type probeMetrics struct {
 	results map[string]prometheus.Counter
 }
 
-// probe counts one probe of a container: kind is Liveness, Readiness or Startup. A failure is a probe that was answered with
-// no, or not in time; an error that kept it from being asked is unknown. As in upstream's kubelet only the duration of a probe that
-// succeeded counts: that of others is mostly their timeout.
+// probe counts one probe of a container: kind is Liveness, Readiness or Startup. A failure is a probe that was answered
+// with no, or not in time; an error that kept it from being asked is unknown. As in upstream's kubelet only the
+// duration of a probe that succeeded counts: that of others is mostly their timeout.
 func (m *metrics) probe(of *probeMetrics, pod *corev1.Pod, container, kind, result string, took time.Duration) {
 	if of.results == nil {
 		of.results = map[string]prometheus.Counter{}
@@ -151,7 +151,8 @@ func (m *metrics) probe(of *probeMetrics, pod *corev1.Pod, container, kind, resu
 	if result != probeSuccessful {
 		return
 	}
-	// These labels are also those of a pod that has taken the name, whose samples go when the first one is forgotten: they are not kept.
+	// These labels are also those of a pod that has taken the name, whose samples go when the first one is forgotten:
+	// they are not kept.
 	m.probing.WithLabelValues(kind, container, pod.Name, pod.Namespace).Observe(took.Seconds())
 }
 

@@ -37,8 +37,8 @@ func lines(t *testing.T, file string) []string {
 	return all
 }
 
-// described returns the name, the type and the labels of each metric of a collector. The type of those whose collector does not
-// show it is that of want.
+// described returns the name, the type and the labels of each metric of a collector. The type of those whose collector
+// does not show it is that of want.
 func described(c prometheus.Collector, want map[string]string) []string {
 	kind := ""
 	switch c.(type) {
@@ -77,8 +77,8 @@ func described(c prometheus.Collector, want map[string]string) []string {
 	return all
 }
 
-// TestMetricsAreUpstreams compares the metrics of a node with those of upstream's kubelet. Those of a node that has joined a cluster of
-// another machine are in package cluster/join.
+// TestMetricsAreUpstreams compares the metrics of a node with those of upstream's kubelet. Those of a node that has
+// joined a cluster of another machine are in package cluster/join.
 func TestMetricsAreUpstreams(t *testing.T) {
 	want, kinds := map[string]string{}, map[string]string{}
 	for _, line := range lines(t, "kubelet-metrics.txt") {
@@ -126,7 +126,8 @@ func TestMetricsAreUpstreams(t *testing.T) {
 	}
 }
 
-// valueOf returns the sum of the samples of a metric with the given labels: of its values, or of the counts of a histogram.
+// valueOf returns the sum of the samples of a metric with the given labels: of its values, or of the counts of a
+// histogram.
 func valueOf(t *testing.T, m *metrics, name string, labels map[string]string) (sum float64) {
 	t.Helper()
 	families, err := m.registry.Gather()

@@ -17,7 +17,8 @@ type volumeMetrics struct {
 	measured   *prometheus.HistogramVec
 
 	mu sync.Mutex
-	// claimed are the plug-ins of volumes of claims, by pod and name of the volume: only the PersistentVolume shows them.
+	// claimed are the plug-ins of volumes of claims, by pod and name of the volume: only the PersistentVolume shows
+	// them.
 	claimed map[types.UID]map[string]string // guarded by mu
 }
 

@@ -41,15 +41,16 @@ type Options struct {
 	// docs/decisions/0023. Nil means that all are.
 	Foreign func(*corev1.Node) bool
 
-	// ServerName returns the name that the certificate of a node's kubelet must be for. Nil means the address of the node, which
-	// the node itself writes: one node could then write that of another, and answer for it.
+	// ServerName returns the name that the certificate of a node's kubelet must be for. Nil means the address of the
+	// node, which the node itself writes: one node could then write that of another, and answer for it.
 	ServerName func(*corev1.Node) string
 
-	// Absent reports whether a node has no kubelet: requests to it are refused, and nothing is dialed. Nil means that all have one.
+	// Absent reports whether a node has no kubelet: requests to it are refused, and nothing is dialed. Nil means that
+	// all have one.
 	Absent func(*corev1.Node) bool
 
-	// Local returns how to connect to the kubelet of a node that is in this process, or nil if it is not. Such a connection
-	// needs no TLS: the kubelet knows that it comes from the API server. Nil means that there are none.
+	// Local returns how to connect to the kubelet of a node that is in this process, or nil if it is not. Such a
+	// connection needs no TLS: the kubelet knows that it comes from the API server. Nil means that there are none.
 	Local func(*corev1.Node) func(context.Context) (net.Conn, error)
 
 	// Objects finds the node of a pod.
@@ -134,8 +135,8 @@ func (c *Client) unverified(node *corev1.Node) *http.Transport {
 	return c.foreign
 }
 
-// localTransport returns a transport to a kubelet in this process. It keeps no connections, so it costs little to make one for each
-// request.
+// localTransport returns a transport to a kubelet in this process. It keeps no connections, so it costs little to make
+// one for each request.
 func (c *Client) localTransport(dial func(context.Context) (net.Conn, error)) *http.Transport {
 	return &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -175,8 +176,8 @@ func (c *Client) hostPort(node *corev1.Node) (string, error) {
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("node %q has no address at which its kubelet can be reached; known addresses: %v", node.Name, node.Status.Addresses))
 }
 
-// Reach returns where the kubelet of a node listens, the transport to it, and whether the transport verifies the kubelet's
-// certificate. Its error is an API status error.
+// Reach returns where the kubelet of a node listens, the transport to it, and whether the transport verifies the
+// kubelet's certificate. Its error is an API status error.
 func (c *Client) Reach(node *corev1.Node) (host, port string, transport http.RoundTripper, verified bool, err error) {
 	address, err := c.hostPort(node)
 	if err != nil {

@@ -36,8 +36,8 @@ func (p passing) RoundTrip(r *http.Request) (*http.Response, error) {
 // headBuffer has room for the head of a frame. What a frame has is read at once.
 const headBuffer = 16
 
-// A wideResponse is a response for a WebSocket with channels. Its connection, when it is taken over, reads large messages in several, and
-// has a buffer to write a whole one: a smaller one would divide it into more records of TLS.
+// A wideResponse is a response for a WebSocket with channels. Its connection, when it is taken over, reads large
+// messages in several, and has a buffer to write a whole one: a smaller one would divide it into more records of TLS.
 type wideResponse struct{ http.ResponseWriter }
 
 // Hijack implements [http.Hijacker].

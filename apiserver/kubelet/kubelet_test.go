@@ -282,7 +282,8 @@ func TestANodeThatCannotBeReached(t *testing.T) {
 	})
 }
 
-// TestLogsWithoutVerification asks for a log with insecureSkipTLSVerifyBackend of a kubelet with an unknown certificate.
+// TestLogsWithoutVerification asks for a log with insecureSkipTLSVerifyBackend of a kubelet with an unknown
+// certificate.
 func TestLogsWithoutVerification(t *testing.T) {
 	f := newFixture(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.RequestURI()) }, podOf("n1", "a"))
 	c, err := kubelet.New(kubelet.Options{

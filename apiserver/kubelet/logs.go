@@ -24,9 +24,9 @@ const defaultContainer = "kubectl.kubernetes.io/default-container"
 // longestRefusal is how much of a node's error text is passed on.
 const longestRefusal = 64 << 10
 
-// ServeLogs answers a GET of pods/log, with the options in the query as in
-// PodLogOptions. The log of a pod that is on no node yet is empty (204). With follow the
-// answer goes on until the container ends or the client goes. A client that asks for a WebSocket gets the log in messages.
+// ServeLogs answers a GET of pods/log, with the options in the query as in PodLogOptions. The log of a pod that is on
+// no node yet is empty (204). With follow the answer goes on until the container ends or the client goes. A client that
+// asks for a WebSocket gets the log in messages.
 func (c *Client) ServeLogs(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
 	query, err := logQuery(r.URL.Query(), pod)
 	if err != nil {

@@ -23,8 +23,8 @@ const (
 // messageLimit is how long a client may take to read one message.
 const messageLimit = 5 * time.Minute
 
-// serveMessages answers with what it reads, as messages of a WebSocket (RFC 6455), the first of them empty. It returns when that
-// ends or the client goes, and closes the reader then. Messages of the client have no meaning.
+// serveMessages answers with what it reads, as messages of a WebSocket (RFC 6455), the first of them empty. It returns
+// when that ends or the client goes, and closes the reader then. Messages of the client have no meaning.
 func serveMessages(w http.ResponseWriter, r *http.Request, from io.ReadCloser) {
 	defer from.Close()
 	websocket.Server{Handshake: chooseMessages, Handler: func(socket *websocket.Conn) {

@@ -46,8 +46,8 @@ func (c *Client) ServeExec(w http.ResponseWriter, r *http.Request, pod *corev1.P
 	c.serveContainer(w, r, pod, "exec", s, query)
 }
 
-// ServeAttach answers a request for pods/attach, with the options in the query as in PodAttachOptions. It returns when the
-// connection has ended.
+// ServeAttach answers a request for pods/attach, with the options in the query as in PodAttachOptions. It returns when
+// the connection has ended.
 func (c *Client) ServeAttach(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
 	s := streamsOf(r.URL.Query())
 	c.serveContainer(w, r, pod, "attach", s, s.query())
@@ -76,9 +76,9 @@ func (c *Client) serveContainer(w http.ResponseWriter, r *http.Request, pod *cor
 	c.pass(w, r, to, transport)
 }
 
-// ServePortForward answers a request for pods/portforward: every pair of streams in the connection is one to a port
-// of the pod. Clients of the oldest WebSocket protocols name the ports in the query, as in PodPortForwardOptions. It returns when the
-// connection has ended.
+// ServePortForward answers a request for pods/portforward: every pair of streams in the connection is one to a port of
+// the pod. Clients of the oldest WebSocket protocols name the ports in the query, as in PodPortForwardOptions. It
+// returns when the connection has ended.
 func (c *Client) ServePortForward(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) {
 	w = lingering.Response(r.Context(), w)
 	query := url.Values{}

@@ -36,10 +36,10 @@ const statusLimit = 2 * time.Second
 // pingPeriod is how often an idle connection to a node is tested, as by upstream.
 const pingPeriod = 5 * time.Second
 
-// translate serves the WebSocket protocol v5.channel.k8s.io to the client, and is a client of the node over SPDY. The WebSocket
-// stands before the node is asked, so an error of the node is a Status in the error channel. stream runs the command or attaches to the
-// container, until that or its context ends. A message has 32 KiB at most when it is read, and output is read from the node as the client
-// takes it.
+// translate serves the WebSocket protocol v5.channel.k8s.io to the client, and is a client of the node over SPDY. The
+// WebSocket stands before the node is asked, so an error of the node is a Status in the error channel. stream runs the
+// command or attaches to the container, until that or its context ends. A message has 32 KiB at most when it is read,
+// and output is read from the node as the client takes it.
 func (c *Client) translate(w http.ResponseWriter, r *http.Request, s streams, stream func(context.Context, remotecommand.StreamOptions) error) {
 	// The libraries log every connection that breaks; what matters of it is in the Status.
 	r = r.WithContext(klog.NewContext(r.Context(), klog.New(nil)))
@@ -139,8 +139,8 @@ func (s streams) firstOutput() int {
 	return constants.StreamErr
 }
 
-// sizes has the newest size of the client's terminal that was not applied yet. The channel has room for one, and is closed
-// when there are no more.
+// sizes has the newest size of the client's terminal that was not applied yet. The channel has room for one, and is
+// closed when there are no more.
 type sizes chan remotecommand.TerminalSize
 
 // Next implements [remotecommand.TerminalSizeQueue].

@@ -13,7 +13,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// TestWindowBoundsWhatIsRead has a node that sends without end, and a client that takes nothing, then one frame, then leaves.
+// TestWindowBoundsWhatIsRead has a node that sends without end, and a client that takes nothing, then one frame, then
+// leaves.
 func TestWindowBoundsWhatIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const frame = 32 << 10

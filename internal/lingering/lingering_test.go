@@ -62,7 +62,8 @@ func pairs(t *testing.T) map[string]func() (client, server net.Conn) {
 	}
 }
 
-// TestCloseLosesNothing checks that a client gets all bytes even if it sends others, which the server does not read, before it has read them.
+// TestCloseLosesNothing checks that a client gets all bytes even if it sends others, which the server does not read,
+// before it has read them.
 func TestCloseLosesNothing(t *testing.T) {
 	for name, pair := range pairs(t) {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,8 @@ const deepest = 64
 const batch = 512
 
 // Tree removes a file or a directory with all that is in it, and follows no symbolic link. It holds a bounded number of
-// descriptors, however deep the directory is. It is no error if there is nothing at path. What is mounted below it is an error.
+// descriptors, however deep the directory is. It is no error if there is nothing at path. What is mounted below it is
+// an error.
 func Tree(path string) error {
 	err := os.Remove(path)
 	if err == nil || errors.Is(err, os.ErrNotExist) {
@@ -36,8 +37,8 @@ func Tree(path string) error {
 	return os.Remove(path)
 }
 
-// List returns what is in a directory. There is nothing in one that does not exist. Something else at path, such as a symbolic link, is
-// removed.
+// List returns what is in a directory. There is nothing in one that does not exist. Something else at path, such as a
+// symbolic link, is removed.
 func List(path string) ([]os.DirEntry, error) {
 	dir, err := os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
@@ -59,8 +60,8 @@ type tree struct {
 	moved int // directories that were moved to the top
 }
 
-// empty removes all that is in a directory. It reads the names again until there are none: reading goes on in no defined place
-// after names were removed or added.
+// empty removes all that is in a directory. It reads the names again until there are none: reading goes on in no
+// defined place after names were removed or added.
 func (t *tree) empty(dir *os.File, depth int) error {
 	for {
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/moby/spdystream/spdy"
 )
 
-// Limits of control frames. Those of clients of Kubernetes have four headers at most, and less than 1 KiB. Headers are compressed: without
-// limits of their own, those of one frame could become a thousand times as large.
+// Limits of control frames. Those of clients of Kubernetes have four headers at most, and less than 1 KiB. Headers are
+// compressed: without limits of their own, those of one frame could become a thousand times as large.
 const (
 	mostControl     = 64 << 10
 	mostHeaders     = 64
@@ -23,15 +23,15 @@ const controlBit = 1 << 31
 
 var errStreamZero = errors.New("a data frame of stream 0")
 
-// A Reader reads frames for a connection of moby/spdystream. That allocates what the head of a frame announces, which is up to 16 MiB,
-// and holds up to 250 frames that its user has not read. When it meets a frame that is wrong it stops to read, but leaves the
-// connection open, so that its end is not noticed. The reader therefore divides data frames, and ends with an error before a frame that
-// is wrong.
+// A Reader reads frames for a connection of moby/spdystream. That allocates what the head of a frame announces, which
+// is up to 16 MiB, and holds up to 250 frames that its user has not read. When it meets a frame that is wrong it stops
+// to read, but leaves the connection open, so that its end is not noticed. The reader therefore divides data frames,
+// and ends with an error before a frame that is wrong.
 //
 // It must be called by one goroutine at a time.
 type Reader struct {
-	// Admit is called before a data frame with the number of bytes of its content, and may wait. An error ends the reader. nil means that
-	// every frame is admitted at once.
+	// Admit is called before a data frame with the number of bytes of its content, and may wait. An error ends the
+	// reader. nil means that every frame is admitted at once.
 	Admit func(bytes int) error
 
 	from  io.Reader
@@ -47,8 +47,8 @@ type Reader struct {
 	err     error        // the end
 }
 
-// NewReader returns a reader of frames, the data of each of which has at most piece bytes. It reads from with small and large buffers, so
-// that should be buffered.
+// NewReader returns a reader of frames, the data of each of which has at most piece bytes. It reads from with small and
+// large buffers, so that should be buffered.
 func NewReader(from io.Reader, piece int) (*Reader, error) {
 	r := &Reader{from: from, piece: piece}
 	var err error
@@ -129,7 +129,8 @@ func (r *Reader) beginPiece() {
 	r.ready = binary.BigEndian.AppendUint32(head, second)
 }
 
-// beginControl reads a control frame as the library will do. The library does not compare the length of each with what it has read.
+// beginControl reads a control frame as the library will do. The library does not compare the length of each with what
+// it has read.
 func (r *Reader) beginControl(head []byte, length int) {
 	if length > mostControl {
 		r.end(fmt.Errorf("a control frame of %d bytes, want at most %d", length, mostControl))

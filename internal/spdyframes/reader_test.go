@@ -67,7 +67,8 @@ func TestReaderDividesData(t *testing.T) {
 	})
 }
 
-// TestReaderEndsBeforeWrongFrames has frames that the library refuses, or of which it reads another number of bytes than it says.
+// TestReaderEndsBeforeWrongFrames has frames that the library refuses, or of which it reads another number of bytes
+// than it says.
 func TestReaderEndsBeforeWrongFrames(t *testing.T) {
 	control := func(kind byte, length int, content ...byte) []byte {
 		head := binary.BigEndian.AppendUint32([]byte{0x80, 3, 0, kind}, uint32(length))

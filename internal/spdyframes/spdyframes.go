@@ -1,8 +1,9 @@
-// Package spdyframes writes whole frames of SPDY/3.1, as many as there are, with one system call, and reads frames, of which it divides large ones and refuses wrong ones.
+// Package spdyframes writes whole frames of SPDY/3.1, as many as there are, with one system call, and reads frames, of
+// which it divides large ones and refuses wrong ones.
 //
-// The framer of moby/spdystream writes a frame of data in three parts, two of them with four bytes each, and a connection with TLS
-// gives its reader the bytes in records of 16 KiB. Without a buffer, each part is a system call and a packet, and often one
-// more part for every program on the way. A reader of frames can use none before it is whole.
+// The framer of moby/spdystream writes a frame of data in three parts, two of them with four bytes each, and a
+// connection with TLS gives its reader the bytes in records of 16 KiB. Without a buffer, each part is a system call and
+// a packet, and often one more part for every program on the way. A reader of frames can use none before it is whole.
 package spdyframes
 
 import (
@@ -21,8 +22,8 @@ const (
 	mostHeld = 64 << 10
 )
 
-// A Writer writes frames. It holds a frame back until that is whole, or until [mostHeld] bytes of it have come. It must be called by one
-// goroutine at a time, as the framer does.
+// A Writer writes frames. It holds a frame back until that is whole, or until [mostHeld] bytes of it have come. It must
+// be called by one goroutine at a time, as the framer does.
 type Writer struct {
 	to   io.Writer
 	held []byte // the beginning of a frame
@@ -36,8 +37,8 @@ type frame struct {
 	left int // bytes of the content that have not come; 0 in a head
 }
 
-// NewWriter returns a writer. Everything written to it must be frames, from the beginning of one on. With a *net.TCPConn or
-// *net.UnixConn it does not copy the content of frames that come as the framer writes them.
+// NewWriter returns a writer. Everything written to it must be frames, from the beginning of one on. With a
+// *net.TCPConn or *net.UnixConn it does not copy the content of frames that come as the framer writes them.
 func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 
 // pass moves the place over p, and returns where in p the last whole frame ends: 0 if none does.
@@ -76,8 +77,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom implements [io.ReaderFrom]. It writes what whole frames there are each time that it has read something. The rest is held back,
-// also at the end.
+// ReadFrom implements [io.ReaderFrom]. It writes what whole frames there are each time that it has read something. The
+// rest is held back, also at the end.
 func (w *Writer) ReadFrom(r io.Reader) (n int64, err error) {
 	w.held = slices.Grow(w.held, mostHeld-len(w.held))
 	for {

@@ -12,8 +12,8 @@ const (
 	// FourRecords is how many bytes fill four records of TLS.
 	FourRecords = 64 << 10
 
-	// Piece is how many bytes are moved at once. With its head, of 4 bytes, a WebSocket message of this size fills four records.
-	// [io.Copy] moves half as much.
+	// Piece is how many bytes are moved at once. With its head, of 4 bytes, a WebSocket message of this size fills four
+	// records. [io.Copy] moves half as much.
 	Piece = FourRecords - 4
 )
 
@@ -22,8 +22,8 @@ func Copy(to io.Writer, from io.Reader, size int) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, size))
 }
 
-// A Conn is a connection after an upgrade, as the body of the answer. [io.Copy] prefers the methods WriteTo and ReadFrom to its own
-// buffer.
+// A Conn is a connection after an upgrade, as the body of the answer. [io.Copy] prefers the methods WriteTo and
+// ReadFrom to its own buffer.
 type Conn struct {
 	io.ReadWriteCloser
 

@@ -1,8 +1,8 @@
 // Package wsframes reads the frames of a WebSocket that carries channels, and divides large ones.
 //
-// In the protocols of Kubernetes that have channels, such as v5.channel.k8s.io, each message begins with a byte that names one. The
-// library that reads them, golang.org/x/net/websocket, holds each frame whole, up to 32 MiB of it, and takes each part of a message that
-// comes in several frames for a message of its own.
+// In the protocols of Kubernetes that have channels, such as v5.channel.k8s.io, each message begins with a byte that
+// names one. The library that reads them, golang.org/x/net/websocket, holds each frame whole, up to 32 MiB of it, and
+// takes each part of a message that comes in several frames for a message of its own.
 package wsframes
 
 import (
@@ -23,12 +23,12 @@ const (
 	closing, ping, pong            = 8, 9, 10
 )
 
-// piece is how many bytes of a message's data a frame has at most, without that of the channel. A multiple of the key's length and of
-// four characters of base64, it leaves the mask and the text of each piece as they are.
+// piece is how many bytes of a message's data a frame has at most, without that of the channel. A multiple of the key's
+// length and of four characters of base64, it leaves the mask and the text of each piece as they are.
 const piece = 32 << 10
 
-// A Reader returns the frames of a client with whole messages of at most 32 KiB and a byte for the channel. It ends with an error
-// before a frame that is wrong.
+// A Reader returns the frames of a client with whole messages of at most 32 KiB and a byte for the channel. It ends
+// with an error before a frame that is wrong.
 //
 // It must be called by one goroutine at a time.
 type Reader struct {
@@ -78,7 +78,8 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// begin begins the next piece of a frame, or reads the head of one. There is nothing to return after a frame without content.
+// begin begins the next piece of a frame, or reads the head of one. There is nothing to return after a frame without
+// content.
 func (r *Reader) begin() error {
 	if r.next > 0 {
 		r.ready = r.pieceHead()

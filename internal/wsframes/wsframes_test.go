@@ -65,7 +65,8 @@ type fataler interface {
 	Fatal(args ...any)
 }
 
-// TestReaderKeepsChannels writes messages in several frames with pings between them, and compares what arrives in each channel.
+// TestReaderKeepsChannels writes messages in several frames with pings between them, and compares what arrives in each
+// channel.
 func TestReaderKeepsChannels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []byte

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// below opens a directory in the agent's directory, and makes it first if create is true. Drivers may change what is in there at any
-// time: a symbolic link on the way is an error, and one that is put there meanwhile does not lead out of the directory that it is in. The
-// caller closes the result.
+// below opens a directory in the agent's directory, and makes it first if create is true. Drivers may change what is in
+// there at any time: a symbolic link on the way is an error, and one that is put there meanwhile does not lead out of
+// the directory that it is in. The caller closes the result.
 func (m *Manager) below(path string, create bool) (*os.Root, error) {
 	rest, in := strings.CutPrefix(path, m.opts.Root+"/")
 	if !in {
@@ -66,8 +66,8 @@ func (m *Manager) makeDir(path string) error {
 	return dir.Close()
 }
 
-// listed returns the names of the directories in one; none if it does not exist, or if a driver has put something else in its place: the
-// agent goes on without the records in it.
+// listed returns the names of the directories in one; none if it does not exist, or if a driver has put something else
+// in its place: the agent goes on without the records in it.
 func (m *Manager) listed(path string) ([]string, error) {
 	dir, err := m.below(path, false)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -549,7 +549,8 @@ func TestVolumeInUseThatIsNotExpanded(t *testing.T) {
 	}
 }
 
-// TestUsageIsReadWhileTheDriverHangs has a driver that hangs when it is asked about the use of a volume: one reader waits for it.
+// TestUsageIsReadWhileTheDriverHangs has a driver that hangs when it is asked about the use of a volume: one reader
+// waits for it.
 func TestUsageIsReadWhileTheDriverHangs(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	d := r.driver("disks.sock", func(d *fakeDriver) { d.caps = append(d.caps, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS) })
@@ -848,7 +849,8 @@ func TestDirectoryOfBlockDeviceGoesWithItsLastPod(t *testing.T) {
 	}
 }
 
-// TestLongHandlesHaveRecords restarts the agent, in a directory whose name is a pattern, with a volume whose handle is as long as possible.
+// TestLongHandlesHaveRecords restarts the agent, in a directory whose name is a pattern, with a volume whose handle is
+// as long as possible.
 func TestLongHandlesHaveRecords(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "[a")
 	if err := os.Mkdir(root, 0o750); err != nil {

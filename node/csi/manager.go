@@ -32,8 +32,8 @@ type Options struct {
 
 	Changed    func() // InUse has changed; it must not block
 	Registered func() // there is a new driver; it must not block
-	// Done is called when an operation on a volume of a driver has ended that began at a time: volume_unmount, unmap_volume,
-	// unmount_device or unmap_device. It must not block.
+	// Done is called when an operation on a volume of a driver has ended that began at a time: volume_unmount,
+	// unmap_volume, unmount_device or unmap_device. It must not block.
 	Done func(driver, operation string, began time.Time, err error)
 	Log  *slog.Logger
 }
@@ -55,7 +55,8 @@ const (
 // pauses are those between tries to unstage, as in kubelet.
 var pauses = run.Backoff{First: 500 * time.Millisecond, Max: 2 * time.Minute} //nolint:gochecknoglobals // a constant
 
-// A Manager knows the drivers of a node, as a [pluginregistry.Handler], and the volumes that they have mounted. It is safe for concurrent use.
+// A Manager knows the drivers of a node, as a [pluginregistry.Handler], and the volumes that they have mounted. It is
+// safe for concurrent use.
 type Manager struct {
 	opts   Options
 	calls  *pluginregistry.Calls
@@ -235,8 +236,9 @@ func (m *Manager) driver(name string) (*driver, error) {
 	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 
-// Hold says that a pod needs a volume: it is in use, and is not unstaged, until [Manager.Release]. It returns an error if the volume
-// is for one pod, and another one has it: the scheduler sees to that, but a pod may have its node from its user.
+// Hold says that a pod needs a volume: it is in use, and is not unstaged, until [Manager.Release]. It returns an error
+// if the volume is for one pod, and another one has it: the scheduler sees to that, but a pod may have its node from
+// its user.
 func (m *Manager) Hold(v *Volume) error {
 	if err := v.check(); err != nil {
 		return err
@@ -260,8 +262,8 @@ func (m *Manager) Hold(v *Volume) error {
 	return nil
 }
 
-// Release unpublishes the volumes of a pod that has no containers any more. What no other pod uses is unstaged later. It is
-// to be called again after an error.
+// Release unpublishes the volumes of a pod that has no containers any more. What no other pod uses is unstaged later.
+// It is to be called again after an error.
 func (m *Manager) Release(ctx context.Context, pod types.UID) error {
 	records, err := m.podRecords(pod)
 	if err != nil {

@@ -55,7 +55,8 @@ func (m *Manager) shown(endpoint, path string) string {
 
 func (m *Manager) sockets() pluginregistry.Sockets { return pluginregistry.Sockets(m.opts.Root) }
 
-// checkTarget returns the directory or device that a driver has published as a volume, opened as a handle, or what is wrong with it (csi-C5).
+// checkTarget returns the directory or device that a driver has published as a volume, opened as a handle, or what is
+// wrong with it (csi-C5).
 func (m *Manager) checkTarget(target string, block bool) (*os.File, error) {
 	parent, err := m.below(filepath.Dir(target), false)
 	if err != nil {

@@ -88,8 +88,9 @@ func (m *Manager) Register(ctx context.Context, p pluginregistry.Plugin) error {
 	return nil
 }
 
-// write calls f, which writes a driver into the objects of the node or removes one, when no other call does. So f can rely on
-// m.drivers: an object never has a driver that was removed, nor what a driver said that another one has replaced.
+// write calls f, which writes a driver into the objects of the node or removes one, when no other call does. So f can
+// rely on m.drivers: an object never has a driver that was removed, nor what a driver said that another one has
+// replaced.
 func (m *Manager) write(ctx context.Context, f func() error) error {
 	select {
 	case <-m.writes:
@@ -107,8 +108,8 @@ func (m *Manager) Drivers() []string {
 	return slices.Sorted(maps.Keys(m.drivers))
 }
 
-// Refresh asks a driver again what it says about the node, and writes it into the objects of the node unless the driver was removed
-// or replaced meanwhile.
+// Refresh asks a driver again what it says about the node, and writes it into the objects of the node unless the driver
+// was removed or replaced meanwhile.
 func (m *Manager) Refresh(ctx context.Context, name string) error {
 	d, err := m.driver(name)
 	if err != nil {

@@ -42,7 +42,8 @@ type Volume struct {
 	PublishSecrets map[string]string
 
 	Group *int64 // of the files; a driver that can sets it (VOLUME_MOUNT_GROUP)
-	// Own has the agent give the files to Group if the driver does not, unless the root directory has it and OwnOnMismatch.
+	// Own has the agent give the files to Group if the driver does not, unless the root directory has it and
+	// OwnOnMismatch.
 	Own, OwnOnMismatch bool
 }
 
@@ -169,13 +170,15 @@ func OutcomeOf(err error) Outcome {
 	return Failed
 }
 
-// RefusedInUse reports whether NodeExpandVolume returned an error because the driver does not expand volumes that are in use.
+// RefusedInUse reports whether NodeExpandVolume returned an error because the driver does not expand volumes that are
+// in use.
 func RefusedInUse(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
 // ended reports whether a driver has said that a call failed, and so is not still working on it.
 func ended(err error) bool { return OutcomeOf(err) != Unknown }
 
-// Stage stages a volume that a pod holds, unless it is staged or its driver does not do that. Errors are in kubelet's words.
+// Stage stages a volume that a pod holds, unless it is staged or its driver does not do that. Errors are in kubelet's
+// words.
 func (m *Manager) Stage(ctx context.Context, v *Volume) error {
 	d, err := m.driver(v.Driver)
 	if err != nil {
@@ -228,8 +231,8 @@ func (m *Manager) Stage(ctx context.Context, v *Volume) error {
 	return err
 }
 
-// Publish publishes a volume to the pod that holds it, unless this process has done so. If again is true, it does so once
-// more (requiresRepublish). Errors are in kubelet's words.
+// Publish publishes a volume to the pod that holds it, unless this process has done so. If again is true, it does so
+// once more (requiresRepublish). Errors are in kubelet's words.
 func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
 	d, err := m.driver(v.Driver)
 	if err != nil {
@@ -389,8 +392,8 @@ func (m *Manager) unstage(ctx context.Context, e *entry) (err error) {
 	return nil
 }
 
-// ExpansionRefused reports whether the driver has refused to expand a volume because it is in use. That holds until the volume has left the
-// node: it is not to be asked again before.
+// ExpansionRefused reports whether the driver has refused to expand a volume because it is in use. That holds until the
+// volume has left the node: it is not to be asked again before.
 func (m *Manager) ExpansionRefused(v *Volume) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -398,7 +401,8 @@ func (m *Manager) ExpansionRefused(v *Volume) bool {
 	return e != nil && e.expansionRefused
 }
 
-// Expand has the driver expand the file system of a volume that is published, and returns its size in bytes. See [RefusedInUse].
+// Expand has the driver expand the file system of a volume that is published, and returns its size in bytes. See
+// [RefusedInUse].
 func (m *Manager) Expand(ctx context.Context, v *Volume, size int64, secrets map[string]string) (int64, error) {
 	d, err := m.driver(v.Driver)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Calls is a metric of upstream's kubelet: how long gRPC calls of drivers took, by driver, method and status code. It has
-// series of registered drivers only.
+// Calls is a metric of upstream's kubelet: how long gRPC calls of drivers took, by driver, method and status code. It
+// has series of registered drivers only.
 type Calls struct {
 	*prometheus.HistogramVec
 	registered func(driver string) bool

@@ -105,8 +105,9 @@ type identity struct {
 	time  syscall.Timespec
 }
 
-// A place is the state of one name in the directory. Several sockets may have the name, one after another. One
-// goroutine registers and removes the plug-ins of all of them, one after another, because both write the same objects.
+// A place is the state of one name in the directory. Several sockets may have the name, one after another. One goroutine
+// registers and removes the plug-ins of all of them: it registers one after the removal of the one before has ended,
+// because both write the same objects.
 type place struct {
 	socket *identity          // the present socket; nil if there is none
 	cancel context.CancelFunc // ends the registration of the socket before, or of this one once it has begun

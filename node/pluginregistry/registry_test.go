@@ -23,8 +23,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// TestPlaceOfSocketOutlivesIt removes a socket and makes it again while the plug-in of the first one is still being removed: no second
-// goroutine may register the plug-in before that has ended.
+// TestPlaceOfSocketOutlivesIt removes a socket and makes it again while the plug-in of the first one is still being
+// removed: no second goroutine may register the plug-in before that has ended.
 func TestPlaceOfSocketOutlivesIt(t *testing.T) {
 	all := &places{names: map[string]*place{}}
 	first, second := map[string]identity{"a.sock": {inode: 1}}, map[string]identity{"a.sock": {inode: 2}}

@@ -27,8 +27,8 @@ const maxMessage = 1 << 20
 // Sockets is a directory with sockets of plug-ins in it: the agent's own, an absolute path without links.
 type Sockets string
 
-// Local returns the path of a socket relative to the directory. Plug-ins in pods name it below [KubeletDir]. The error says
-// why the socket is not in the directory.
+// Local returns the path of a socket relative to the directory. Plug-ins in pods name it below [KubeletDir]. The error
+// says why the socket is not in the directory.
 func (s Sockets) Local(endpoint string) (string, error) {
 	clean := filepath.Clean(endpoint)
 	for _, dir := range []string{KubeletDir, string(s)} {
@@ -48,8 +48,8 @@ func (s Sockets) Connect(path string, opts ...grpc.DialOption) (*grpc.ClientConn
 	}, opts...)...)
 }
 
-// dial connects to a socket. It does not follow links that lead out of the directory, and the path may be longer than addresses
-// of sockets.
+// dial connects to a socket. It does not follow links that lead out of the directory, and the path may be longer than
+// addresses of sockets.
 func (s Sockets) dial(ctx context.Context, path string) (net.Conn, error) {
 	f, err := volume.Subpath(string(s), path, false)
 	if err != nil {
@@ -66,8 +66,8 @@ func (s Sockets) dial(ctx context.Context, path string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
-// Clean removes the sockets by which plug-ins have registered, except those of programs that still run. It needs no [Registry], and follows no
-// symbolic link.
+// Clean removes the sockets by which plug-ins have registered, except those of programs that still run. It needs no
+// [Registry], and follows no symbolic link.
 func Clean(root string) error {
 	dir := filepath.Join(root, directory)
 	entries, err := removal.List(dir)
@@ -105,7 +105,8 @@ func (s Sockets) listened(path string) bool {
 // Shorten returns text from a plug-in for a message.
 func Shorten(text string) string { return cut(text, maxText) }
 
-// Brief bounds the message of an error, which has what a plug-in says, to a number of bytes. The code of a failed call stays.
+// Brief bounds the message of an error, which has what a plug-in says, to a number of bytes. The code of a failed call
+// stays.
 func Brief(err error, size int) error {
 	if len(err.Error()) <= size {
 		return err

@@ -90,8 +90,8 @@ type Records struct {
 	pulling map[string]int // guarded by mu; pulls under way by image
 }
 
-// Open opens the records. Pulls that an earlier agent did not end are settled: those of an image in present become a record
-// without access. present maps each name of each image to its id.
+// Open opens the records. Pulls that an earlier agent did not end are settled: those of an image in present become a
+// record without access. present maps each name of each image to its id.
 func Open(o Options, present map[string]string) (*Records, error) {
 	if o.Policy == "" {
 		o.Policy = NeverVerifyPreloadedImages
@@ -158,8 +158,8 @@ func (r *Records) files(kind string) ([]string, error) {
 	return files, nil
 }
 
-// Begin records that a pull of an image, by its name in the pod, begins (P1). Each call needs one of [Records.Pulled] or
-// [Records.Failed].
+// Begin records that a pull of an image, by its name in the pod, begins (P1). Each call needs one of [Records.Pulled]
+// or [Records.Failed].
 func (r *Records) Begin(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,8 +170,8 @@ func (r *Records) Begin(image string) error {
 	return nil
 }
 
-// Pulled records that an image was pulled and how. ref is its id. If that can't be written, the pull stays recorded as one
-// that has begun, so that credentials are verified (P2).
+// Pulled records that an image was pulled and how. ref is its id. If that can't be written, the pull stays recorded as
+// one that has begun, so that credentials are verified (P2).
 func (r *Records) Pulled(image, ref string, access Access) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -297,9 +297,9 @@ const (
 	MustAuthenticate Verdict = "mustAuthenticate"      // it has to be pulled: only the registry can say whether the pod may use it
 )
 
-// Check decides whether a pod may use an image that is on the node. image is its name in the pod, ref its id, and own returns
-// the access of the pod: its secrets and its service account with credentials that match the image. It is called only if it
-// matters, and its error is returned.
+// Check decides whether a pod may use an image that is on the node. image is its name in the pod, ref its id, and own
+// returns the access of the pod: its secrets and its service account with credentials that match the image. It is
+// called only if it matters, and its error is returned.
 func (r *Records) Check(image, ref string, own func() (Access, error)) (Verdict, error) {
 	r.mu.Lock()
 	p, readErr := r.read(ref)

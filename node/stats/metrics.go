@@ -31,8 +31,8 @@ const (
 // ContentType is the media type of what [Metrics] returns.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Metrics returns the CPU, memory and swap of a summary in the text format of Prometheus. If the summary is nil, because measuring
-// failed, the only metrics are the ones about that.
+// Metrics returns the CPU, memory and swap of a summary in the text format of Prometheus. If the summary is nil,
+// because measuring failed, the only metrics are the ones about that.
 func Metrics(s *statsapi.Summary) []byte {
 	var w metricWriter
 	failed := 1.0

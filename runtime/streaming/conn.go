@@ -61,8 +61,9 @@ func (c *conn) Close() error {
 	return err
 }
 
-// taking returns a response for a request. If the connection is taken out of the response, it reads and writes whole frames of SPDY at
-// once, reads large messages of a WebSocket in several, and is not closed before its client has got everything.
+// taking returns a response for a request. If the connection is taken out of the response, it reads and writes whole
+// frames of SPDY at once, reads large messages of a WebSocket in several, and is not closed before its client has got
+// everything.
 func taking(w http.ResponseWriter, r *http.Request) *response {
 	return &response{ResponseWriter: w, spdy: strings.HasPrefix(strings.ToUpper(r.Header.Get("Upgrade")), "SPDY/")}
 }
@@ -77,7 +78,8 @@ const (
 	// readBuffer has room for a frame as clients of Kubernetes send it.
 	readBuffer = 64 << 10
 
-	// largestFrame is how many bytes the content of a frame has at most. Clients of Kubernetes send no larger ones; others are divided.
+	// largestFrame is how many bytes the content of a frame has at most. Clients of Kubernetes send no larger ones;
+	// others are divided.
 	largestFrame = 32 << 10
 
 	// headBuffer has room for the head of a frame. The library reads that in two parts, and the content at once.
@@ -113,14 +115,16 @@ func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return t, bufio.NewReadWriter(bufio.NewReaderSize(messages, headBuffer), buffers.Writer), nil
 }
 
-// close closes the connection, if it was taken out and is still open: the library leaves it open if the client creates no streams.
+// close closes the connection, if it was taken out and is still open: the library leaves it open if the client creates
+// no streams.
 func (r *response) close() {
 	if r.conn != nil {
 		_ = r.conn.Close()
 	}
 }
 
-// A frameReader ends a connection whose client sends frames that are wrong. The library stops to read, but does not close it.
+// A frameReader ends a connection whose client sends frames that are wrong. The library stops to read, but does not
+// close it.
 type frameReader struct {
 	*spdyframes.Reader
 	from *taken

@@ -56,7 +56,8 @@ func serving(t *testing.T, h Handler, gone error) (net.Conn, *url.URL) {
 	return conn, u
 }
 
-// TestWrongFramesEndConnection has a client that creates its streams and then sends a frame that is wrong, but does not disconnect.
+// TestWrongFramesEndConnection has a client that creates its streams and then sends a frame that is wrong, but does not
+// disconnect.
 func TestWrongFramesEndConnection(t *testing.T) {
 	gone := errors.New("gone")
 	w := &waiter{started: make(chan struct{}), cause: make(chan error, 1)}
@@ -72,7 +73,8 @@ func TestWrongFramesEndConnection(t *testing.T) {
 	_, _ = read() // until the server has closed the connection
 }
 
-// TestClientWithoutStreamsIsDisconnected has clients that upgrade the connection and do nothing more, or send a wrong frame.
+// TestClientWithoutStreamsIsDisconnected has clients that upgrade the connection and do nothing more, or send a wrong
+// frame.
 func TestClientWithoutStreamsIsDisconnected(t *testing.T) {
 	for name, sent := range map[string][]byte{"wrong frame": make([]byte, 8), "nothing": nil} {
 		t.Run(name, func(t *testing.T) {
