@@ -46,7 +46,7 @@ func Resources(pod *corev1.Pod, qos corev1.PodQOSClass, c *corev1.Container, nod
 	limits := effectiveLimits(pod, c)
 	r := linux(c.Resources.Requests, limits)
 	r.HugepageLimits = hugepages(limits)
-	r.OomScoreAdj = OOMScore(pod, qos, c, node.Memory)
+	r.OomScoreAdj = oomScore(pod, qos, c, node.Memory)
 	r.Unified = node.QoS.files(pod, qos, c)
 	if node.NoQuota {
 		r.CpuPeriod, r.CpuQuota = 0, 0
@@ -180,9 +180,9 @@ func linux(requests, limits corev1.ResourceList) *cri.LinuxContainerResources {
 	return r
 }
 
-// OOMScore returns the oom_score_adj of a container: the less of the node's
+// oomScore returns the oom_score_adj of a container: the less of the node's
 // memory a burstable one asked for, the sooner it goes.
-func OOMScore(pod *corev1.Pod, qos corev1.PodQOSClass, c *corev1.Container, memory int64) int64 {
+func oomScore(pod *corev1.Pod, qos corev1.PodQOSClass, c *corev1.Container, memory int64) int64 {
 	switch {
 	case pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority, qos == corev1.PodQOSGuaranteed:
 		return guaranteedOOMScore

@@ -24,9 +24,9 @@ type Need struct {
 	Amount   int64
 }
 
-// Preemptable reports whether a pod may be ended to make room for another one: that is critical and it is not, or it has a lower
+// preemptable reports whether a pod may be ended to make room for another one: that is critical and it is not, or it has a lower
 // priority.
-func Preemptable(preemptor, pod *corev1.Pod) bool {
+func preemptable(preemptor, pod *corev1.Pod) bool {
 	if Critical(preemptor) && !Critical(pod) {
 		return true
 	}
@@ -56,7 +56,7 @@ type Candidate struct {
 func Preempt(preemptor *corev1.Pod, pods []Candidate, needs []Need) ([]*corev1.Pod, bool) {
 	by := map[corev1.PodQOSClass][]*corev1.Pod{}
 	for _, p := range pods {
-		if Preemptable(preemptor, p.Pod) {
+		if preemptable(preemptor, p.Pod) {
 			by[p.Class] = append(by[p.Class], p.Pod)
 		}
 	}

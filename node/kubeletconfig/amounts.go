@@ -58,7 +58,7 @@ func (c *Config) without(capacity corev1.ResourceList, kept map[corev1.ResourceN
 				left.Sub(q)
 			}
 		}
-		if a, err := ParseAmount(kept[name]); err == nil {
+		if a, err := parseAmount(kept[name]); err == nil {
 			left.Sub(*resource.NewQuantity(a.Of(has.Value()), left.Format))
 		}
 		if left.Sign() < 0 {

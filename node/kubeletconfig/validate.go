@@ -238,7 +238,7 @@ func (c *Config) checkEviction(f *faults) {
 		for _, signal := range slices.Sorted(maps.Keys(list.all)) {
 			path := list.name + "." + signal
 			f.oneOf(path, signal, signals...)
-			if _, err := ParseAmount(list.all[signal]); err != nil {
+			if _, err := parseAmount(list.all[signal]); err != nil {
 				f.add(path, list.all[signal], "%v", err)
 			}
 		}
@@ -269,8 +269,8 @@ func (a Amount) Of(capacity int64) int64 {
 	return a.Quantity.Value()
 }
 
-// ParseAmount reads an amount such as 100Mi or 10%.
-func ParseAmount(text string) (Amount, error) {
+// parseAmount reads an amount such as 100Mi or 10%.
+func parseAmount(text string) (Amount, error) {
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
 		v, err := strconv.ParseFloat(percent, 64)
 		if err != nil || !(v >= 0 && v <= 100) {
