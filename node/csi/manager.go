@@ -113,6 +113,14 @@ func (m *Manager) at(k key) *entry {
 	return e
 }
 
+// turn returns the entry of a volume when its driver may be called for it; entry.give ends that.
+func (m *Manager) turn(ctx context.Context, v *Volume) (*entry, error) {
+	m.mu.Lock()
+	e := m.at(key{v.Driver, v.Handle})
+	m.mu.Unlock()
+	return e, e.take(ctx)
+}
+
 // take waits for the turn of a call for the volume; give ends it.
 func (e *entry) take(ctx context.Context) error {
 	select {
@@ -173,7 +181,7 @@ func (m *Manager) openStages() error {
 				continue
 			}
 			e := m.at(key{r.Driver, r.Handle})
-			e.recorded, e.attached, e.block = true, r.AttachmentID != "", blockName(r)
+			e.recorded, e.attached, e.block = true, r.AttachmentID != "", r.blockName()
 		}
 	}
 	return nil

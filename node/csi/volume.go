@@ -63,8 +63,16 @@ func (v *Volume) check() error {
 	return nil
 }
 
-// blockName returns the name of the volume of a record if it is a block device.
-func blockName(r record) string {
+// blockName returns the name of the volume if it is a block device, otherwise "".
+func (v *Volume) blockName() string {
+	if v.Block {
+		return v.Name
+	}
+	return ""
+}
+
+// blockName returns the name of the volume of a record if it is a block device, otherwise "".
+func (r record) blockName() string {
 	if r.Mode == blockMode {
 		return r.Name
 	}
@@ -187,10 +195,8 @@ func (m *Manager) Stage(ctx context.Context, v *Volume) error {
 	if v.Ephemeral || !d.can(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
 		return nil
 	}
-	m.mu.Lock()
-	e := m.at(key{v.Driver, v.Handle})
-	m.mu.Unlock()
-	if err := e.take(ctx); err != nil {
+	e, err := m.turn(ctx, v)
+	if err != nil {
 		return err
 	}
 	defer e.give()
@@ -203,11 +209,7 @@ func (m *Manager) Stage(ctx context.Context, v *Volume) error {
 	if done {
 		return nil
 	}
-	dir, block := m.staged(v.Driver, v.Handle), ""
-	if v.Block {
-		block = v.Name
-	}
-	target := m.stagingPath(e.key, block)
+	dir, target := m.staged(v.Driver, v.Handle), m.stagingPath(e.key, v.blockName())
 	if err := errors.Join(m.save(dir, v.record(m.opts.Node)), m.makeDir(target)); err != nil {
 		return fmt.Errorf("%s: attacher.MountDevice failed to create dir %q:  %w", pluginName, target, err)
 	}
@@ -238,10 +240,8 @@ func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
 	if err != nil {
 		return fmt.Errorf("%s: mounter.SetUpAt failed to get CSI client: %w", pluginName, err)
 	}
-	m.mu.Lock()
-	e := m.at(key{v.Driver, v.Handle})
-	m.mu.Unlock()
-	if err := e.take(ctx); err != nil {
+	e, err := m.turn(ctx, v)
+	if err != nil {
 		return err
 	}
 	defer e.give()
@@ -262,11 +262,7 @@ func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
 		VolumeCapability: v.capability(d, true), Readonly: v.ReadOnly, Secrets: v.PublishSecrets, VolumeContext: merged(v.Attributes, v.PodAttributes),
 	}
 	if !v.Ephemeral && d.can(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
-		block := ""
-		if v.Block {
-			block = v.Name
-		}
-		request.StagingTargetPath = m.shown(d.endpoint, m.stagingPath(e.key, block))
+		request.StagingTargetPath = m.shown(d.endpoint, m.stagingPath(e.key, v.blockName()))
 	}
 	err = m.call(ctx, d, func(ctx context.Context, node csi.NodeClient) error {
 		_, err := node.NodePublishVolume(ctx, request)
@@ -408,10 +404,8 @@ func (m *Manager) Expand(ctx context.Context, v *Volume, size int64, secrets map
 	if err != nil {
 		return 0, err
 	}
-	m.mu.Lock()
-	e := m.at(key{v.Driver, v.Handle})
-	m.mu.Unlock()
-	if err := e.take(ctx); err != nil {
+	e, err := m.turn(ctx, v)
+	if err != nil {
 		return 0, err
 	}
 	defer e.give()
@@ -420,11 +414,7 @@ func (m *Manager) Expand(ctx context.Context, v *Volume, size int64, secrets map
 		VolumeCapability: v.capability(d, false), Secrets: secrets,
 	}
 	if d.can(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
-		block := ""
-		if v.Block {
-			block = v.Name
-		}
-		request.StagingTargetPath = m.shown(d.endpoint, m.stagingPath(e.key, block))
+		request.StagingTargetPath = m.shown(d.endpoint, m.stagingPath(e.key, v.blockName()))
 	}
 	err = m.call(ctx, d, func(ctx context.Context, node csi.NodeClient) error {
 		answer, err := node.NodeExpandVolume(ctx, request)
