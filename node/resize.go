@@ -312,19 +312,7 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 		if err == nil {
 			err = w.n.limit(after, qos)
 		}
-		if ctx.Err() == nil {
-			w.n.metrics.resizes.applied(began, err)
-		}
-		return func() {
-			r := &w.view.Memory.Resize
-			switch {
-			case ctx.Err() != nil:
-			case err == nil:
-				r.Applied[a.ID], r.Error, r.Retry = applied, "", time.Time{}
-			default:
-				w.notResized(err)
-			}
-		}
+		return w.endResize(ctx, began, err, func(r *lifecycle.Resize) { r.Applied[a.ID] = applied })
 	})
 }
 
@@ -342,20 +330,28 @@ func (w *worker) enforce(a lifecycle.Action, now time.Time) {
 		if err == nil {
 			err = w.n.limit(pod, qosOf(pod))
 		}
-		if ctx.Err() == nil {
-			w.n.metrics.resizes.applied(began, err)
-		}
-		return func() {
-			r := &w.view.Memory.Resize
-			switch {
-			case ctx.Err() != nil:
-			case err == nil:
-				r.Enforced, r.Error, r.Retry = pod.Spec.Resources, "", time.Time{}
-			default:
-				w.notResized(err)
-			}
-		}
+		return w.endResize(ctx, began, err, func(r *lifecycle.Resize) { r.Enforced = pod.Spec.Resources })
 	})
+}
+
+// endResize counts an operation that applied granted resources, and returns its end: that records them with set, or the
+// failure err.
+func (w *worker) endResize(ctx context.Context, began time.Time, err error, set func(r *lifecycle.Resize)) func() {
+	if ctx.Err() == nil {
+		w.n.metrics.resizes.applied(began, err)
+	}
+	return func() {
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			w.notResized(err)
+			return
+		}
+		r := &w.view.Memory.Resize
+		set(r)
+		r.Error, r.Retry = "", time.Time{}
+	}
 }
 
 // shrinks reports whether a limit of memory falls; 0 means none.
