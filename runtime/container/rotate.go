@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/sorting"
 )
 
@@ -173,7 +174,7 @@ func (l *logFile) compress(ctx context.Context, path string) error {
 		return err
 	}
 	z := gzip.NewWriter(out)
-	_, err = io.Copy(z, &cancelReader{ctx: ctx, r: in})
+	_, err = io.Copy(z, run.Reader(ctx, in))
 	err = errors.Join(err, z.Close(), out.Close())
 	l.mu.Lock() // no rotation removes files now
 	defer l.mu.Unlock()
@@ -188,19 +189,6 @@ func (l *logFile) compress(ctx context.Context, path string) error {
 		return fmt.Errorf("compressing %s: %w", path, err)
 	}
 	return os.Remove(path)
-}
-
-// cancelReader ends with its context.
-type cancelReader struct {
-	ctx context.Context //nolint:containedctx // lives as long as one call
-	r   io.Reader
-}
-
-func (c *cancelReader) Read(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.r.Read(p)
 }
 
 func compareBool(a, b bool) int {

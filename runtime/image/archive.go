@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/mounts"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // own is the platform of this machine.
@@ -144,7 +145,7 @@ func (im *importer) blob(digest string) string { return filepath.Join(im.tmp, "b
 // spool copies the archive's files to tmp, because the archive lists its contents only
 // at its end. Files whose names contain a digest are verified at once (M1).
 func (im *importer) spool(archive io.Reader) error {
-	plain, err := decompress(&cancelReader{ctx: im.ctx, r: archive})
+	plain, err := decompress(run.Reader(im.ctx, archive))
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 func descriptor(media, sum string, size int64) ocispec.Descriptor {
@@ -31,7 +33,7 @@ func (s *Store) Export(ctx context.Context, ref string, w io.Writer) error {
 		if err := out.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: size, Format: tar.FormatPAX}); err != nil {
 			return err
 		}
-		_, err := io.Copy(out, &cancelReader{ctx: ctx, r: content})
+		_, err := io.Copy(out, run.Reader(ctx, content))
 		return err
 	}
 	document := func(name string, v any) error {

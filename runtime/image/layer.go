@@ -19,6 +19,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // layerName is the name of a chain's directory: short, because overlayfs wants all
@@ -128,7 +130,7 @@ func applyFile(ctx context.Context, root, file, diffID string, room *budget) err
 		return err
 	}
 	sum := sha256.New()
-	stream := io.TeeReader(&cancelReader{ctx: ctx, r: plain}, sum)
+	stream := io.TeeReader(run.Reader(ctx, plain), sum)
 	if err := apply(root, tar.NewReader(stream), room); err != nil {
 		return err
 	}
@@ -169,19 +171,6 @@ func decompress(r io.Reader) (io.Reader, error) {
 		return z.IOReadCloser(), nil
 	}
 	return b, nil
-}
-
-// cancelReader ends with its context.
-type cancelReader struct {
-	ctx context.Context //nolint:containedctx // lives as long as one call
-	r   io.Reader
-}
-
-func (c *cancelReader) Read(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.r.Read(p)
 }
 
 // chainLayer is one layer of a chain, wherever it lies at the moment.
