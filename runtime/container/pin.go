@@ -61,34 +61,80 @@ func (s *PinSpec) Check() error {
 	return errors.Join(errs...)
 }
 
+// PinsOf returns where [Pin] pins the namespaces of a pod below dir.
+func PinsOf(dir string, spec PinSpec) Pins {
+	path := func(wanted bool, name string) string {
+		if !wanted {
+			return ""
+		}
+		return filepath.Join(dir, name)
+	}
+	return Pins{
+		Net: path(spec.Net, "net"), IPC: path(spec.IPC, "ipc"), UTS: path(spec.UTS, "uts"), User: path(spec.Users != nil, "user"),
+	}
+}
+
+// A namespace is one that [Pin] makes: its flag of unshare(2), its name in /proc/PID/ns, and the path of its pin.
+type namespace struct {
+	flag       int
+	name, path string
+}
+
+// made returns the namespaces of a pod that Pin makes, beside that of users.
+func (p *Pins) made() []namespace {
+	all := []namespace{{unix.CLONE_NEWNET, "net", p.Net}, {unix.CLONE_NEWIPC, "ipc", p.IPC}, {unix.CLONE_NEWUTS, "uts", p.UTS}}
+	return slices.DeleteFunc(all, func(n namespace) bool { return n.path == "" })
+}
+
+// mount pins the namespaces in a directory of /proc.
+func (p *Pins) mount(from string) error {
+	if p.User != "" {
+		if err := pinOne(from+"user", p.User); err != nil {
+			return err
+		}
+	}
+	for _, n := range p.made() {
+		if err := pinOne(from+n.name, n.path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare sets what s has for the namespaces of this thread.
+func (s *PinSpec) prepare() error {
+	if s.UTS && s.Hostname != "" {
+		if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
+			return fmt.Errorf("hostname %q: %w", s.Hostname, err)
+		}
+	}
+	for name, value := range s.Sysctls {
+		file := "/proc/sys/" + strings.ReplaceAll(strings.ReplaceAll(name, "/", "."), ".", "/")
+		if err := os.WriteFile(file, []byte(value), 0); err != nil {
+			return fmt.Errorf("sysctl %s=%s: %w", name, value, err)
+		}
+	}
+	if s.Inside != nil {
+		return s.Inside()
+	}
+	return nil
+}
+
 // Pin makes new namespaces and pins them below dir. It leaves nothing behind if it
 // fails. No process is needed: a thread of this one goes in, and comes back.
 func Pin(dir string, spec PinSpec) (Pins, error) {
-	var pins Pins
 	if err := spec.Check(); err != nil {
-		return pins, err
+		return Pins{}, err
 	}
-	kinds := []struct {
-		want bool
-		flag int
-		name string
-		path *string
-	}{
-		{spec.Net, unix.CLONE_NEWNET, "net", &pins.Net},
-		{spec.IPC, unix.CLONE_NEWIPC, "ipc", &pins.IPC},
-		{spec.UTS, unix.CLONE_NEWUTS, "uts", &pins.UTS},
-	}
+	pins := PinsOf(dir, spec)
 	flags := 0
 	var names []string
-	for _, k := range kinds {
-		if k.want {
-			flags |= k.flag
-			*k.path = filepath.Join(dir, k.name)
-			names = append(names, k.name)
-		}
+	for _, n := range pins.made() {
+		flags |= n.flag
+		names = append(names, n.name)
 	}
 	if flags == 0 {
-		return pins, nil
+		return Pins{}, nil
 	}
 	runtime.LockOSThread()
 	back := true // false: the thread must die with this goroutine
@@ -110,7 +156,6 @@ func Pin(dir string, spec PinSpec) (Pins, error) {
 		}
 		defer end()
 		from = "/proc/" + strconv.Itoa(pid) + "/ns/"
-		pins.User = filepath.Join(dir, "user")
 		if err := join(from, names); err != nil {
 			back = leave(home)
 			return Pins{}, err
@@ -118,36 +163,10 @@ func Pin(dir string, spec PinSpec) (Pins, error) {
 	} else if err := unix.Unshare(flags); err != nil {
 		return Pins{}, fmt.Errorf("new namespaces: %w", err)
 	}
-	err = func() error {
-		if pins.User != "" {
-			if err := pinOne(from+"user", pins.User); err != nil {
-				return err
-			}
-		}
-		for _, k := range kinds {
-			if !k.want {
-				continue
-			}
-			if err := pinOne(from+k.name, *k.path); err != nil {
-				return err
-			}
-		}
-		if spec.UTS && spec.Hostname != "" {
-			if err := unix.Sethostname([]byte(spec.Hostname)); err != nil {
-				return fmt.Errorf("hostname %q: %w", spec.Hostname, err)
-			}
-		}
-		for name, value := range spec.Sysctls {
-			file := "/proc/sys/" + strings.ReplaceAll(strings.ReplaceAll(name, "/", "."), ".", "/")
-			if err := os.WriteFile(file, []byte(value), 0); err != nil {
-				return fmt.Errorf("sysctl %s=%s: %w", name, value, err)
-			}
-		}
-		if spec.Inside != nil {
-			return spec.Inside()
-		}
-		return nil
-	}()
+	err = pins.mount(from)
+	if err == nil {
+		err = spec.prepare()
+	}
 	back = leave(home)
 	if err != nil {
 		return Pins{}, errors.Join(err, Unpin(pins))
