@@ -291,52 +291,22 @@ func (s *Server) keepPod(p *pod) {
 	}
 }
 
+// makePod makes the namespaces, the network and the files of a pod.
 func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) error {
 	if err := os.MkdirAll(p.dir, 0o711); err != nil {
 		return err
 	}
-	id := p.record.ID
 	var at network.Attachment
 	if spec.Net {
-		ports, err := hostPorts(p.config)
-		var bandwidth network.Bandwidth
-		if err == nil {
-			bandwidth, err = network.BandwidthOf(p.config.GetAnnotations())
+		var err error
+		if at, err = s.reserve(p); err != nil {
+			return err
 		}
-		if err == nil && s.cni == nil {
-			at, err = s.network.Reservation(id, ports)
-		}
-		if err != nil {
-			return s.named(err)
-		}
-		at.Bandwidth = bandwidth
-		spec.Inside = func() error {
-			// A pod with a separate address may listen on ports below 1024.
-			const lowest = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
-			if _, set := spec.Sysctls["net.ipv4.ip_unprivileged_port_start"]; !set {
-				if err := os.WriteFile(lowest, []byte("0"), 0); err != nil {
-					return fmt.Errorf("unprivileged ports: %w", err)
-				}
-			}
-			if s.cni != nil {
-				return network.UpLoopback()
-			}
-			return s.network.Attach(at)
-		}
+		spec.Inside = func() error { return s.upNetwork(spec.Sysctls, at) }
 	}
 	// The record is written first, so that a restart can find and remove a half-made pod.
-	pins := container.Pins{}
-	for _, ns := range []struct {
-		want bool
-		name string
-		path *string
-	}{{spec.Net, "net", &pins.Net}, {spec.IPC, "ipc", &pins.IPC}, {spec.UTS, "uts", &pins.UTS}, {spec.Users != nil, "user", &pins.User}} {
-		if ns.want {
-			*ns.path = p.file(ns.name)
-		}
-	}
 	err := p.update(func(r *podRecord) {
-		r.Pins, r.Link, r.CNI = pins, at.Link, spec.Net && s.cni != nil
+		r.Pins, r.Link, r.CNI = container.PinsOf(p.dir, spec), at.Link, spec.Net && s.cni != nil
 		if len(at.Addresses) > 0 {
 			r.Address, r.Others = at.Addresses[0], at.Addresses[1:]
 		}
@@ -366,11 +336,43 @@ func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) er
 		}
 	}
 	if spec.Net && s.cni == nil {
-		if err := s.network.Publish(id); err != nil {
+		if err := s.network.Publish(p.record.ID); err != nil {
 			return err
 		}
 	}
 	return p.update(func(r *podRecord) { r.Ready, r.Made = true, true })
+}
+
+// reserve returns how a pod is attached to the pod network; with CNI plug-ins only its bandwidth is known before they run.
+func (s *Server) reserve(p *pod) (at network.Attachment, err error) {
+	ports, err := hostPorts(p.config)
+	var bandwidth network.Bandwidth
+	if err == nil {
+		bandwidth, err = network.BandwidthOf(p.config.GetAnnotations())
+	}
+	if err == nil && s.cni == nil {
+		at, err = s.network.Reservation(p.record.ID, ports)
+	}
+	if err != nil {
+		return at, s.named(err)
+	}
+	at.Bandwidth = bandwidth
+	return at, nil
+}
+
+// upNetwork sets up the network of a pod with these sysctls, in its namespace. CNI plug-ins run later.
+func (s *Server) upNetwork(sysctls map[string]string, at network.Attachment) error {
+	// A pod with a separate address may listen on ports below 1024.
+	const lowest = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+	if _, set := sysctls["net.ipv4.ip_unprivileged_port_start"]; !set {
+		if err := os.WriteFile(lowest, []byte("0"), 0); err != nil {
+			return fmt.Errorf("unprivileged ports: %w", err)
+		}
+	}
+	if s.cni != nil {
+		return network.UpLoopback()
+	}
+	return s.network.Attach(at)
 }
 
 // podFiles makes what the containers of a pod have in common on their file systems.
