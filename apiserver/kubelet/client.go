@@ -176,6 +176,20 @@ func (c *Client) hostPort(node *corev1.Node) (string, error) {
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("node %q has no address at which its kubelet can be reached; known addresses: %v", node.Name, node.Status.Addresses))
 }
 
+// nodeOf returns the node of a pod, and where its kubelet listens. Its error is an API status error, or an internal one.
+func (c *Client) nodeOf(ctx context.Context, pod *corev1.Pod) (*corev1.Node, string, error) {
+	o, err := c.opts.Objects.Get(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "", pod.Spec.NodeName)
+	if err != nil {
+		return nil, "", err
+	}
+	node, ok := o.(*corev1.Node)
+	if !ok {
+		return nil, "", fmt.Errorf("nodes/%s is a %T", pod.Spec.NodeName, o)
+	}
+	host, err := c.hostPort(node)
+	return node, host, err
+}
+
 // Reach returns where the kubelet of a node listens, the transport to it, and whether the transport verifies the
 // kubelet's certificate. Its error is an API status error.
 func (c *Client) Reach(node *corev1.Node) (host, port string, transport http.RoundTripper, verified bool, err error) {

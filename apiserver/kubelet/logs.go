@@ -42,20 +42,33 @@ func (c *Client) ServeLogs(w http.ResponseWriter, r *http.Request, pod *corev1.P
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	o, err := c.opts.Objects.Get(r.Context(), corev1.SchemeGroupVersion.WithResource("nodes"), "", pod.Spec.NodeName)
+	log, err := c.openLog(r, pod, container, query)
 	if err != nil {
 		refuse(w, err)
 		return
 	}
-	node, ok := o.(*corev1.Node)
-	if !ok {
-		refuse(w, fmt.Errorf("nodes/%s is a %T", pod.Spec.NodeName, o))
+	defer log.Close()
+	if wsstream.IsWebSocketRequest(r) {
+		serveMessages(w, r, log)
 		return
 	}
-	host, err := c.hostPort(node)
+	w.Header().Set("Content-Type", "text/plain")
+	w.WriteHeader(http.StatusOK)
+	if query.Get("follow") != "" {
+		_ = http.NewResponseController(w).Flush()
+	}
+	if err := copyStream(w, log); err != nil && r.Context().Err() == nil {
+		// The header is out, so all that can be done is to break the answer off visibly.
+		c.opts.Log.WarnContext(r.Context(), "log stream interrupted", "pod", pod.Namespace+"/"+pod.Name, "container", container, "node", pod.Spec.NodeName, "err", err)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// openLog asks the node of a pod for the log of a container. The caller closes the log.
+func (c *Client) openLog(r *http.Request, pod *corev1.Pod, container string, query url.Values) (io.ReadCloser, error) {
+	node, host, err := c.nodeOf(r.Context(), pod)
 	if err != nil {
-		refuse(w, err)
-		return
+		return nil, err
 	}
 	from := url.URL{
 		Scheme:   "https",
@@ -65,8 +78,7 @@ func (c *Client) ServeLogs(w http.ResponseWriter, r *http.Request, pod *corev1.P
 	}
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, from.String(), nil)
 	if err != nil {
-		refuse(w, err)
-		return
+		return nil, err
 	}
 	transport := c.to
 	if flag(r.URL.Query(), "insecureSkipTLSVerifyBackend") {
@@ -77,28 +89,13 @@ func (c *Client) ServeLogs(w http.ResponseWriter, r *http.Request, pod *corev1.P
 		if r.Context().Err() == nil {
 			c.opts.Log.WarnContext(r.Context(), "cannot reach a node", "node", node.Name, "address", host, "err", err)
 		}
-		refuse(w, unreachable(err))
-		return
+		return nil, unreachable(err)
 	}
-	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		refuse(w, nodeRefusal(resp, pod.Name))
-		return
+		defer resp.Body.Close()
+		return nil, nodeRefusal(resp, pod.Name)
 	}
-	if wsstream.IsWebSocketRequest(r) {
-		serveMessages(w, r, resp.Body)
-		return
-	}
-	w.Header().Set("Content-Type", "text/plain")
-	w.WriteHeader(http.StatusOK)
-	if query.Get("follow") != "" {
-		_ = http.NewResponseController(w).Flush()
-	}
-	if err := copyStream(w, resp.Body); err != nil && r.Context().Err() == nil {
-		// The header is out, so all that can be done is to break the answer off visibly.
-		c.opts.Log.WarnContext(r.Context(), "log stream interrupted", "pod", pod.Namespace+"/"+pod.Name, "container", container, "node", node.Name, "err", err)
-		panic(http.ErrAbortHandler)
-	}
+	return resp.Body, nil
 }
 
 // copyStream copies what comes as it comes.

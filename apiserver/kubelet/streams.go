@@ -125,15 +125,7 @@ func (c *Client) streamTarget(r *http.Request, pod *corev1.Pod, path string, que
 	if pod.Spec.NodeName == "" {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 	}
-	o, err := c.opts.Objects.Get(r.Context(), corev1.SchemeGroupVersion.WithResource("nodes"), "", pod.Spec.NodeName)
-	if err != nil {
-		return nil, nil, err
-	}
-	node, ok := o.(*corev1.Node)
-	if !ok {
-		return nil, nil, fmt.Errorf("nodes/%s is a %T", pod.Spec.NodeName, o)
-	}
-	host, err := c.hostPort(node)
+	node, host, err := c.nodeOf(r.Context(), pod)
 	if err != nil {
 		return nil, nil, err
 	}
