@@ -230,8 +230,21 @@ func (p *provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeC
 		}
 		path, host = made, on
 	}
+	made, err := client.PersistentVolumes.Create(ctx, p.Client, newVolume(c, class, path, on, host))
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("create persistentvolume %s: %w", volume, err)
+	}
+	p.events.Event(c, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", volume)
+	return p.volumes.Await(ctx, made.ResourceVersion)
+}
+
+// newVolume returns the volume of a claim, which is the directory path of a node whose host name is host.
+func newVolume(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, path, node, host string) *corev1.PersistentVolume {
 	v := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: volume, Finalizers: []string{finalizer}, Annotations: map[string]string{volumefit.ProvisionedBy: Provisioner, volumefit.SelectedNode: on}},
+		ObjectMeta: metav1.ObjectMeta{Name: prefix + string(c.UID), Finalizers: []string{finalizer}, Annotations: map[string]string{volumefit.ProvisionedBy: Provisioner, volumefit.SelectedNode: node}},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: c.Spec.Resources.Requests[corev1.ResourceStorage]},
 			AccessModes:                   c.Spec.AccessModes,
@@ -249,15 +262,7 @@ func (p *provisioner) provision(ctx context.Context, c *corev1.PersistentVolumeC
 	if class.ReclaimPolicy != nil {
 		v.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
 	}
-	made, err := client.PersistentVolumes.Create(ctx, p.Client, v)
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("create persistentvolume %s: %w", volume, err)
-	}
-	p.events.Event(c, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", volume)
-	return p.volumes.Await(ctx, made.ResourceVersion)
+	return v
 }
 
 // refusal returns why no volume can be created for a claim; "" if one can.
