@@ -362,24 +362,7 @@ func (n *Node) syncMirrors(ctx context.Context, refused map[types.NamespacedName
 	static := maps.Clone(n.statics.wanted)
 	n.mu.Unlock()
 	write := func(key types.NamespacedName, f func() error) {
-		r := refused[key]
-		if now.Before(r.again) {
-			next = earliest(next, r.again)
-			return
-		}
-		err := f()
-		if err == nil || ctx.Err() != nil {
-			delete(refused, key)
-			return
-		}
-		r.failures++
-		r.again = now.Add(pauseAfter(r.failures))
-		if r.text != err.Error() {
-			r.text = err.Error()
-			n.log.Warn("a mirror pod can't be written, will try again", "pod", key, "err", err)
-		}
-		refused[key] = r
-		next = earliest(next, r.again)
+		next = earliest(next, n.writeMirror(ctx, refused, key, now, f))
 	}
 	for _, pod := range n.pods.List("") {
 		key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
@@ -416,6 +399,28 @@ func (n *Node) syncMirrors(ctx context.Context, refused map[types.NamespacedName
 		}
 	}
 	return next
+}
+
+// writeMirror calls f, which writes a mirror pod, unless it has failed and is not to be tried again yet. It returns when to
+// try again; the zero time if f succeeded or ctx was cancelled.
+func (n *Node) writeMirror(ctx context.Context, refused map[types.NamespacedName]mirrorFailure, key types.NamespacedName, now time.Time, f func() error) time.Time {
+	r := refused[key]
+	if now.Before(r.again) {
+		return r.again
+	}
+	err := f()
+	if err == nil || ctx.Err() != nil {
+		delete(refused, key)
+		return time.Time{}
+	}
+	r.failures++
+	r.again = now.Add(pauseAfter(r.failures))
+	if r.text != err.Error() {
+		r.text = err.Error()
+		n.log.Warn("a mirror pod can't be written, will try again", "pod", key, "err", err)
+	}
+	refused[key] = r
+	return r.again
 }
 
 // mirrorOf returns the mirror pod of a static pod. The node owns it.
