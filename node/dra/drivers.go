@@ -42,22 +42,24 @@ type plugin struct {
 	cancel         context.CancelFunc
 }
 
+// client returns a client of the service of the plug-in.
+func (p *plugin) client() api.DRAPluginClient {
+	if p.service == api.DRAPluginService {
+		return api.NewDRAPluginClient(p.conn)
+	}
+	return oldapi.V1Beta1ClientWrapper{DRAPluginClient: oldapi.NewDRAPluginClient(p.conn)}
+}
+
 func (p *plugin) prepare(ctx context.Context, r *api.NodePrepareResourcesRequest) (*api.NodePrepareResourcesResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	if p.service == api.DRAPluginService {
-		return api.NewDRAPluginClient(p.conn).NodePrepareResources(ctx, r)
-	}
-	return oldapi.V1Beta1ClientWrapper{DRAPluginClient: oldapi.NewDRAPluginClient(p.conn)}.NodePrepareResources(ctx, r)
+	return p.client().NodePrepareResources(ctx, r)
 }
 
 func (p *plugin) unprepare(ctx context.Context, r *api.NodeUnprepareResourcesRequest) (*api.NodeUnprepareResourcesResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	if p.service == api.DRAPluginService {
-		return api.NewDRAPluginClient(p.conn).NodeUnprepareResources(ctx, r)
-	}
-	return oldapi.V1Beta1ClientWrapper{DRAPluginClient: oldapi.NewDRAPluginClient(p.conn)}.NodeUnprepareResources(ctx, r)
+	return p.client().NodeUnprepareResources(ctx, r)
 }
 
 // driver returns the newest connected instance of a driver, or the newest one.
