@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -160,9 +161,8 @@ func (n *Node) register(ctx context.Context) error {
 	defer g.Stop()
 	g.Go(func(ctx context.Context) { _ = n.self.Run(ctx) })
 
-	// The object is made as soon as the state of the runtime is known, so that it is
-	// made Ready.
-	// And it is followed before, so that no deletion of it is missed.
+	// The object is made as soon as the state of the runtime is known, so that it is made Ready. It is followed before, so
+	// that no deletion of it is missed.
 	for _, first := range []<-chan struct{}{n.health.changed, n.self.Ready()} {
 		select {
 		case <-first:
@@ -197,16 +197,7 @@ func (n *Node) register(ctx context.Context) error {
 			}
 			pause = pauseAfter(failures)
 		}
-		if _, fault := n.health.get(); fault != "" {
-			pause = min(pause, recheck)
-		}
-		if left := n.health.tolerated(); left > 0 {
-			pause = min(pause, left)
-		}
-		if n.opts.Owner != "" {
-			pause = min(pause, n.config().NodeStatusUpdateFrequency.Duration)
-		}
-		timer.Reset(pause)
+		timer.Reset(min(pause, n.checkPause()))
 		select {
 		case <-timer.C:
 			if _, fault := n.health.get(); fault != "" || n.opts.Owner != "" {
@@ -219,6 +210,21 @@ func (n *Node) register(ctx context.Context) error {
 		last, _ = n.self.Get("", n.opts.Name)
 	}
 	return nil
+}
+
+// checkPause returns how long the health of the node may go without a check.
+func (n *Node) checkPause() time.Duration {
+	pause := time.Duration(math.MaxInt64)
+	if _, fault := n.health.get(); fault != "" {
+		pause = recheck
+	}
+	if left := n.health.tolerated(); left > 0 {
+		pause = min(pause, left)
+	}
+	if n.opts.Owner != "" {
+		pause = min(pause, n.config().NodeStatusUpdateFrequency.Duration)
+	}
+	return pause
 }
 
 // announce says that the node is ready.
