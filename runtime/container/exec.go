@@ -71,18 +71,7 @@ func (k *Supervisor) Exec(ctx context.Context, id string, args []string, timeout
 	for i := range outs {
 		readers.Go(func(context.Context) { outs[i].read() })
 	}
-	limited, cancel := ctx, func() {}
-	if timeout > 0 {
-		limited, cancel = context.WithTimeoutCause(ctx, timeout, ErrTimeout)
-	}
-	defer cancel()
-	code, known, waitErr := held.wait(limited)
-	if waitErr != nil {
-		waitErr = context.Cause(limited)
-		_ = held.file.SetReadDeadline(time.Time{})
-		_ = held.signal(unix.SIGKILL)
-		code, known, _ = held.wait(context.WithoutCancel(ctx))
-	}
+	code, known, waitErr := held.waitOrKill(ctx, timeout)
 	// A process that the command left behind may keep the pipes open; its output is not
 	// part of the answer.
 	const linger = 500 * time.Millisecond
@@ -98,6 +87,24 @@ func (k *Supervisor) Exec(ctx context.Context, id string, args []string, timeout
 		return result, fmt.Errorf("container %s: the exit code of %q is unknown", id, args[0])
 	}
 	return result, nil
+}
+
+// waitOrKill waits for the process. After the timeout (0 means never) or when ctx is cancelled, it kills the process, and
+// returns [ErrTimeout] or the cause of ctx.
+func (p *process) waitOrKill(ctx context.Context, timeout time.Duration) (code int, known bool, err error) {
+	limited, cancel := ctx, func() {}
+	if timeout > 0 {
+		limited, cancel = context.WithTimeoutCause(ctx, timeout, ErrTimeout)
+	}
+	defer cancel()
+	if code, known, err = p.wait(limited); err == nil {
+		return code, known, nil
+	}
+	err = context.Cause(limited)
+	_ = p.file.SetReadDeadline(time.Time{})
+	_ = p.signal(unix.SIGKILL)
+	code, known, _ = p.wait(context.WithoutCancel(ctx))
+	return code, known, err
 }
 
 // spawnIn starts a process in a container. It waits while many are being started.
