@@ -36,10 +36,10 @@ const statusLimit = 2 * time.Second
 // pingPeriod is how often an idle connection to a node is tested, as by upstream.
 const pingPeriod = 5 * time.Second
 
-// translate serves the WebSocket protocol v5.channel.k8s.io to the client, and is a client of the node over SPDY. The
-// WebSocket stands before the node is asked, so an error of the node is a Status in the error channel. stream runs the
-// command or attaches to the container, until that or its context ends. A message has 32 KiB at most when it is read,
-// and output is read from the node as the client takes it.
+// translate serves the WebSocket protocol v5.channel.k8s.io to the client, and is a client of the node over SPDY. It
+// opens the WebSocket before it asks the node, so an error of the node is a Status in the error channel. stream runs
+// the command or attaches to the container, until the process or the context ends. A message has 32 KiB at most when it
+// is read, and output is read from the node as the client reads it.
 func (c *Client) translate(w http.ResponseWriter, r *http.Request, s streams, stream func(context.Context, remotecommand.StreamOptions) error) {
 	// The libraries log every connection that breaks; what matters of it is in the Status.
 	r = r.WithContext(klog.NewContext(r.Context(), klog.New(nil)))
@@ -52,7 +52,7 @@ func (c *Client) translate(w http.ResponseWriter, r *http.Request, s streams, st
 		return // it has answered
 	}
 	defer socket.Close()
-	// An empty message says that the connection stands.
+	// An empty message means that the connection is open.
 	if _, err := channels[s.firstOutput()].Write(nil); err != nil {
 		return
 	}

@@ -36,9 +36,9 @@ func (c *Client) pass(w http.ResponseWriter, r *http.Request, to *url.URL, trans
 	c.proxy(to, transport).ServeHTTP(w, r)
 }
 
-// passAsV4 passes a connection with the WebSocket protocol v5.channel.k8s.io on byte by byte, to a node that may know
-// v4 only. The two differ in one message, which ends the client's input: there must be none. An error of the node
-// becomes a Status in the error channel, as in [Client.translate].
+// passAsV4 passes a connection with the WebSocket protocol v5.channel.k8s.io on byte by byte, to a node that may
+// support v4 only. The versions differ only in a message that ends the client's input, so the connection must have no
+// input. An error of the node becomes a Status in the error channel, as in [Client.translate].
 func (c *Client) passAsV4(w http.ResponseWriter, r *http.Request, to *url.URL, transport http.RoundTripper, s streams) {
 	proxy := c.proxy(to, transport)
 	rewrite := proxy.Rewrite
@@ -113,8 +113,8 @@ func notDialed(err error) error {
 	}}
 }
 
-// openSPDY asks a node for a connection over SPDY that begins with one of these protocols. If the node answers
-// something else than an upgrade, it is the answer's body that the caller has to close; otherwise the connection.
+// openSPDY asks a node for a connection over SPDY that begins with one of these protocols. If the node refuses the
+// upgrade, the caller closes the body of its answer, otherwise the connection.
 func openSPDY(ctx context.Context, to *url.URL, transport http.RoundTripper, protocols []string) (*http.Response, *nodeConn, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), nil)
 	if err != nil {

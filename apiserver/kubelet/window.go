@@ -10,8 +10,8 @@ import (
 	"github.com/sampan-io/sampan/internal/upgrade"
 )
 
-// mostHeld is how many bytes of a command's output are held for a client. The library between the two would hold 50
-// frames, and as many more for each stream.
+// mostHeld is how many bytes of a command's output are held for a client. The SPDY library would hold 50 frames, and as
+// many again for each stream.
 const mostHeld = 4 * upgrade.FourRecords
 
 // A window counts the bytes that have come from a node and not gone to the client.
@@ -21,8 +21,8 @@ type window struct {
 	more  chan struct{} // closed when bytes has become less; nil if admit does not wait
 }
 
-// admit waits until bytes have room in the window, or the context ends. What is larger than the window gets room when
-// that is empty.
+// admit waits until bytes fit in the window, or ctx is cancelled. A number that is larger than the window is admitted
+// when the window is empty.
 func (w *window) admit(ctx context.Context, bytes int) error {
 	for {
 		w.mu.Lock()

@@ -23,10 +23,10 @@ const controlBit = 1 << 31
 
 var errStreamZero = errors.New("a data frame of stream 0")
 
-// A Reader reads frames for a connection of moby/spdystream. That allocates what the head of a frame announces, which
-// is up to 16 MiB, and holds up to 250 frames that its user has not read. When it meets a frame that is wrong it stops
-// to read, but leaves the connection open, so that its end is not noticed. The reader therefore divides data frames,
-// and ends with an error before a frame that is wrong.
+// A Reader reads frames for a connection of moby/spdystream. The library allocates as many bytes as the head of a frame
+// announces, up to 16 MiB, and holds up to 250 frames that its caller has not read. After an invalid frame it stops
+// reading and leaves the connection open, so that nothing notices its end. The reader therefore divides data frames,
+// and returns an error before an invalid frame.
 //
 // It must be called by one goroutine at a time.
 type Reader struct {

@@ -66,8 +66,8 @@ func (m *Manager) makeDir(path string) error {
 	return dir.Close()
 }
 
-// listed returns the names of the directories in one; none if it does not exist, or if a driver has put something else
-// in its place: the agent goes on without the records in it.
+// listed returns the names of the directories in path. There are none if path does not exist, or if a driver has
+// replaced it by something else: the agent ignores the records in it then.
 func (m *Manager) listed(path string) ([]string, error) {
 	dir, err := m.below(path, false)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -55,7 +55,7 @@ const (
 // pauses are those between tries to unstage, as in kubelet.
 var pauses = run.Backoff{First: 500 * time.Millisecond, Max: 2 * time.Minute} //nolint:gochecknoglobals // a constant
 
-// A Manager knows the drivers of a node, as a [pluginregistry.Handler], and the volumes that they have mounted. It is
+// A Manager has the drivers of a node, as a [pluginregistry.Handler], and the volumes that they have mounted. It is
 // safe for concurrent use.
 type Manager struct {
 	opts   Options
@@ -73,7 +73,7 @@ type Manager struct {
 // A key names a volume on the node.
 type key struct{ driver, handle string }
 
-// An entry is a volume that is on the node, or is to be. The fields are guarded by Manager.mu, beside turn.
+// An entry is a volume that is on the node or will be. Manager.mu guards all fields but turn.
 type entry struct {
 	key
 	turn             chan struct{} // holds a token while no driver is called for the volume (csi-C3)
@@ -244,9 +244,8 @@ func (m *Manager) driver(name string) (*driver, error) {
 	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 
-// Hold says that a pod needs a volume: it is in use, and is not unstaged, until [Manager.Release]. It returns an error
-// if the volume is for one pod, and another one has it: the scheduler sees to that, but a pod may have its node from
-// its user.
+// Hold records that a pod uses a volume, which is not unstaged until [Manager.Release]. It returns an error if the
+// volume is for one pod and another pod uses it. The scheduler checks that too, but users can create pods with a node.
 func (m *Manager) Hold(v *Volume) error {
 	if err := v.check(); err != nil {
 		return err
@@ -270,8 +269,8 @@ func (m *Manager) Hold(v *Volume) error {
 	return nil
 }
 
-// Release unpublishes the volumes of a pod that has no containers any more. What no other pod uses is unstaged later.
-// It is to be called again after an error.
+// Release unpublishes the volumes of a pod that has no containers any more. Volumes that no other pod uses are unstaged
+// later. After an error the caller calls it again.
 func (m *Manager) Release(ctx context.Context, pod types.UID) error {
 	records, err := m.podRecords(pod)
 	if err != nil {

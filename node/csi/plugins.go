@@ -88,9 +88,9 @@ func (m *Manager) Register(ctx context.Context, p pluginregistry.Plugin) error {
 	return nil
 }
 
-// write calls f, which writes a driver into the objects of the node or removes one, when no other call does. So f can
-// rely on m.drivers: an object never has a driver that was removed, nor what a driver said that another one has
-// replaced.
+// write calls f, which writes a driver into the objects of the node or removes one. Calls of f do not overlap. A
+// removal and a refresh read m.drivers in f, so the objects keep no driver that was removed, and no answer of one that
+// was replaced.
 func (m *Manager) write(ctx context.Context, f func() error) error {
 	select {
 	case <-m.writes:

@@ -42,8 +42,8 @@ type Volume struct {
 	PublishSecrets map[string]string
 
 	Group *int64 // of the files; a driver that can sets it (VOLUME_MOUNT_GROUP)
-	// Own has the agent give the files to Group if the driver does not, unless the root directory has it and
-	// OwnOnMismatch.
+	// Own means that the agent sets the group of the files if the driver does not. With OwnOnMismatch it does so only
+	// if the root directory does not have the group.
 	Own, OwnOnMismatch bool
 }
 
@@ -182,7 +182,7 @@ func OutcomeOf(err error) Outcome {
 // in use.
 func RefusedInUse(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
-// ended reports whether a driver has said that a call failed, and so is not still working on it.
+// ended reports whether a driver has refused a call or failed, so that it does not work on the call any more.
 func ended(err error) bool { return OutcomeOf(err) != Unknown }
 
 // Stage stages a volume that a pod holds, unless it is staged or its driver does not do that. Errors are in kubelet's
@@ -388,8 +388,8 @@ func (m *Manager) unstage(ctx context.Context, e *entry) (err error) {
 	return nil
 }
 
-// ExpansionRefused reports whether the driver has refused to expand a volume because it is in use. That holds until the
-// volume has left the node: it is not to be asked again before.
+// ExpansionRefused reports whether the driver has refused to expand a volume because it is in use. The driver is not to
+// be called for it again until the volume has left the node.
 func (m *Manager) ExpansionRefused(v *Volume) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

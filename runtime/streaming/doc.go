@@ -1,6 +1,6 @@
 // Package streaming serves the streams of CRI (exec, attach, port-forward) over HTTP on a loopback address.
 //
-// A call of CRI makes a URL, and the client of CRI, or someone whom it passes the URL on to, opens it once within a
+// A call of CRI makes a URL. The client of CRI, or another client that gets the URL from it, opens it once within a
 // minute and upgrades the connection: to SPDY (v1 to v4 of the remote command protocol, v1 of port forwarding) or to a
 // WebSocket (up to v4). The protocols are those of the kubelet, from module k8s.io/cri-streaming. A [Handler] does the
 // work.
