@@ -406,5 +406,8 @@ func (c *cluster) saveFiles(ctx context.Context, url string) error {
 			return err
 		}
 	}
+	if err := c.Profile.Record(); err != nil {
+		c.Log.WarnContext(ctx, "when the cluster is stopped, commands for it need --data-dir", "err", err)
+	}
 	return nil
 }

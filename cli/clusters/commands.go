@@ -52,9 +52,8 @@ func Commands(o Options) []*cobra.Command {
 	return []*cobra.Command{upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), certsCommand(), demoCommand(o), encryptionCommand(), joinCommand(o), agentCommand(o), leaveCommand(o)}
 }
 
-// profileOf returns the cluster that the global flags name. One that was started
-// with a data directory of its own is known by its name alone from then on.
-func profileOf(cmd *cobra.Command) (local.Profile, error) {
+// named returns the cluster that the global flags name, with its data where they say or by default.
+func named(cmd *cobra.Command) (local.Profile, error) {
 	// A script's variable that is not set must not mean the default cluster: it
 	// could be purged.
 	for _, name := range []string{"name", "data-dir"} {
@@ -62,15 +61,25 @@ func profileOf(cmd *cobra.Command) (local.Profile, error) {
 			return local.Profile{}, fmt.Errorf("--%s must not be empty", name)
 		}
 	}
-	p, err := local.NewProfile(flag(cmd, "name"), flag(cmd, "data-dir"))
+	return local.NewProfile(flag(cmd, "name"), flag(cmd, "data-dir"))
+}
+
+// profileOf returns the cluster that the global flags name. One that was started
+// with a data directory of its own is known by its name alone from then on.
+func profileOf(cmd *cobra.Command) (local.Profile, error) {
+	p, err := named(cmd)
 	if err != nil || flag(cmd, "data-dir") != "" {
 		return p, err
 	}
 	i, _, err := p.Instance()
-	if err == nil && i.DataDir != "" {
-		p.DataDir = i.DataDir
+	if err != nil {
+		return p, err
 	}
-	return p, err
+	if i.DataDir != "" {
+		p.DataDir = i.DataDir
+		return p, nil
+	}
+	return p.Located()
 }
 
 // found returns the cluster that the global flags name, what it wrote down about

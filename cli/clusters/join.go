@@ -105,13 +105,16 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 	if err := checkSurroundings(local.Settings{}); err != nil {
 		return err
 	}
-	if err := checkDataDir(p); err != nil {
+	if err := errors.Join(checkDataDir(cmd, p), warnOfOtherData(cmd, p)); err != nil {
 		return err
 	}
 	if !member {
 		if m, err = j.join(cmd, p, args[0]); err != nil {
 			return err
 		}
+	}
+	if err := p.Record(); err != nil {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %v; when the node is stopped, commands for it need --data-dir\n", err)
 	}
 	if i, err = startMember(cmd, o, p); err != nil {
 		return err

@@ -63,10 +63,10 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	if err != nil {
 		return err
 	}
-	if !brief { // then it must not even be empty
-		if err := errors.Join(checkDataDir(p), checkNoMember(p)); err != nil {
-			return err
-		}
+	if brief { // the directory must be empty, and is removed at the end: there is nothing to record
+		p.Default = ""
+	} else if err := errors.Join(checkDataDir(cmd, p), checkNoMember(p)); err != nil {
+		return err
 	}
 	var networks local.Claims
 	defer networks.Release()

@@ -31,7 +31,7 @@ func statusCommand(Options) *cobra.Command {
 				return fmt.Errorf("-o %s: must be json or not set", o)
 			}
 			if all {
-				p, err := profileOf(cmd)
+				p, err := named(cmd)
 				if err != nil {
 					return err
 				}

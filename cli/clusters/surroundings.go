@@ -36,11 +36,31 @@ func needs() []need {
 }
 
 // checkDataDir says that the data directory holds something else, before
-// anything is put there: `down --purge` removes all of it.
-func checkDataDir(p local.Profile) error {
-	_, err := p.Holds()
+// anything is put there: `down --purge` removes all of it. It also says that a
+// directory that is known from an earlier start has no data now, because a disk
+// may not be mounted.
+func checkDataDir(cmd *cobra.Command, p local.Profile) error {
+	holds, err := p.Holds()
 	if foreign, ok := errors.AsType[*local.ForeignError](err); ok {
 		return fmt.Errorf("%w and is not empty; pass an empty or new directory with --data-dir", foreign)
+	}
+	if err != nil || holds || flag(cmd, "data-dir") != "" {
+		return err
+	}
+	recorded, err := p.Recorded()
+	if err != nil || recorded != p.DataDir {
+		return err
+	}
+	return fmt.Errorf("cluster %[1]s was started last with its data in %[2]s, which has none now: is its disk mounted? "+
+		"To start a new cluster there, pass --data-dir=%[2]s; to forget the directory, run `sampan down --purge --name=%[1]s`", p.Name, p.DataDir)
+}
+
+// warnOfOtherData prints that another directory has the data of a cluster of that name, which the name alone does not find any
+// more after a start with --data-dir.
+func warnOfOtherData(cmd *cobra.Command, p local.Profile) error {
+	other, err := p.Elsewhere()
+	if other != "" {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s has the data of another cluster %s, which is kept; commands for that one need --data-dir from now on\n", other, p.Name)
 	}
 	return err
 }

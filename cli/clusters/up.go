@@ -103,7 +103,7 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	if err := checkKubeletConfig(cmd, s); err != nil {
 		return local.Instance{}, err
 	}
-	if err := checkDataDir(p); err != nil {
+	if err := errors.Join(checkDataDir(cmd, p), warnOfOtherData(cmd, p)); err != nil {
 		return local.Instance{}, err
 	}
 	program, err := os.Executable()

@@ -18,9 +18,22 @@ import (
 )
 
 // Remove removes the data of the cluster, unless a process uses it (perhaps of a cluster
-// with another name), or the directory is not the data of a cluster. It reports whether
-// there was any. It blocks for up to a few seconds while the cluster is being started.
+// with another name), or the directory is not the data of a cluster, and what
+// [Profile.Record] has recorded of that directory. It reports whether there was any data.
+// It blocks for up to a few seconds while the cluster is being started.
 func (p Profile) Remove(ctx context.Context) (bool, error) {
+	had, err := p.removeData(ctx)
+	if err != nil {
+		return had, err
+	}
+	recorded, err := p.Recorded()
+	if err == nil && recorded == p.DataDir {
+		err = p.forgetRecord()
+	}
+	return had, err
+}
+
+func (p Profile) removeData(ctx context.Context) (bool, error) {
 	holds, err := p.Holds()
 	if foreign, ok := errors.AsType[*ForeignError](err); ok {
 		return false, fmt.Errorf("%w; nothing was removed, remove it yourself if you want to", foreign)

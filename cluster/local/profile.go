@@ -18,6 +18,9 @@ type Profile struct {
 	Name    string
 	DataDir string // what survives: objects, keys, images, volumes, logs
 	RunDir  string // what does not survive a boot: sockets, pids, namespaces
+
+	// Default is the data directory that the name has by default. If it is empty, [Profile.Record] records nothing.
+	Default string
 }
 
 // NewProfile returns the profile of a cluster. An empty name means DefaultName;
@@ -39,7 +42,7 @@ func NewProfile(name, dataDir string) (Profile, error) {
 		data = filepath.Join(envOr("XDG_DATA_HOME", filepath.Join(home, ".local", "share")), "sampan")
 		run = filepath.Join(envOr("XDG_RUNTIME_DIR", data), "sampan-run")
 	}
-	p := Profile{Name: name, DataDir: filepath.Join(data, name), RunDir: filepath.Join(run, name)}
+	p := Profile{Name: name, DataDir: filepath.Join(data, name), RunDir: filepath.Join(run, name), Default: filepath.Join(data, name)}
 	if dataDir != "" {
 		abs, err := filepath.Abs(dataDir)
 		if err != nil {

@@ -1,0 +1,104 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// placeFile is what the file of a [Profile.Record] has.
+type placeFile struct {
+	DataDir string `json:"dataDir"`
+}
+
+// record returns the file that records the data directory of the cluster, if that is not the default one. It is beside the
+// default data directories of all names: a name has no dots.
+func (p Profile) record() string { return p.Default + ".json" }
+
+// Record records the data directory, so that the name alone finds the cluster when it is stopped: see [Profile.Located].
+func (p Profile) Record() error {
+	if p.Default == "" {
+		return nil
+	}
+	if p.DataDir == p.Default {
+		return p.forgetRecord()
+	}
+	data, err := json.Marshal(placeFile{DataDir: p.DataDir})
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(p.record()), 0o700)
+	}
+	if err == nil {
+		err = replace(p.record(), data)
+	}
+	if err != nil {
+		return fmt.Errorf("recording the data directory of the cluster: %w", err)
+	}
+	return nil
+}
+
+// Recorded returns the data directory of the last [Profile.Record], or "" if that is the default one.
+func (p Profile) Recorded() (string, error) {
+	var place placeFile
+	if p.Default == "" {
+		return "", nil
+	}
+	if err := read(p.record(), &place); err != nil {
+		return "", fmt.Errorf("reading the data directory of cluster %s: %w; remove that file, and pass the directory with --data-dir", p.Name, err)
+	}
+	return place.DataDir, nil
+}
+
+// Located returns the profile with the recorded data directory, or the default one. It is an error if that could be the wrong one:
+// if the default directory has the data of a cluster as well.
+func (p Profile) Located() (Profile, error) {
+	recorded, err := p.Recorded()
+	if err != nil || recorded == "" {
+		return p, err
+	}
+	inDefault := p.holdsIn(p.Default)
+	p.DataDir = recorded
+	switch {
+	case !inDefault:
+		return p, nil
+	case p.holdsIn(recorded):
+		return p, fmt.Errorf("there are two clusters %s: one with its data in %s, which was started last, and one in %s; pass the directory with --data-dir", p.Name, recorded, p.Default)
+	default:
+		return p, fmt.Errorf("cluster %s was started last with its data in %s, which has none now, and there is a cluster of that name in %s; pass the directory with --data-dir", p.Name, recorded, p.Default)
+	}
+}
+
+// holdsIn reports whether a directory has the data of a cluster.
+func (p Profile) holdsIn(dir string) bool {
+	p.DataDir = dir
+	holds, err := p.Holds()
+	return holds && err == nil
+}
+
+// Elsewhere returns the directory with the data of a cluster of that name that the name alone finds now and does not any more after
+// [Profile.Record], or "" if there is none.
+func (p Profile) Elsewhere() (string, error) {
+	if p.Default == "" {
+		return "", nil
+	}
+	recorded, err := p.Recorded()
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range []string{recorded, p.Default} {
+		if dir != "" && dir != p.DataDir && p.holdsIn(dir) {
+			return dir, nil
+		}
+	}
+	return "", nil
+}
+
+// forgetRecord removes what [Profile.Record] has recorded.
+func (p Profile) forgetRecord() error {
+	if err := os.Remove(p.record()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the record of the data directory: %w", err)
+	}
+	return nil
+}
