@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -66,25 +67,32 @@ type Credentials struct {
 
 // For returns the credentials if they are for a registry's host, and otherwise none.
 func (c Credentials) forHost(address string) Credentials {
-	if c.ServerAddress == "" {
-		return c
+	if server, ok := c.server(); c.ServerAddress != "" && (!ok || server != address) {
+		return Credentials{}
 	}
+	return c
+}
+
+// server returns the host of ServerAddress.
+func (c Credentials) server() (string, bool) {
 	text := c.ServerAddress
 	if !strings.Contains(text, "://") {
 		text = "https://" + text
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return Credentials{}
+		return "", false
 	}
-	server := u.Host
-	if server == "docker.io" || server == "index.docker.io" {
-		server = "registry-1.docker.io"
+	if u.Host == "docker.io" || u.Host == "index.docker.io" {
+		return "registry-1.docker.io", true
 	}
-	if server != address {
-		return Credentials{}
-	}
-	return c
+	return u.Host, true
+}
+
+// empty reports whether there are no credentials.
+func (c Credentials) empty() bool {
+	c.ServerAddress = ""
+	return c == Credentials{}
 }
 
 func (c Credentials) authenticator() (authn.Authenticator, error) {
@@ -112,6 +120,7 @@ type Repository struct {
 	path        string
 	credentials Credentials
 	endpoints   []*endpoint
+	ignored     string // the keys of the configuration that have no meaning, as the end of an error; empty if there are none
 }
 
 // Repository returns the repository with a name such as docker.io/library/nginx. It reads the configuration of the
@@ -121,18 +130,23 @@ func (c *Client) Repository(full string, credentials Credentials) (*Repository, 
 	if !ok {
 		return nil, fmt.Errorf("repository %q: must be REGISTRY/PATH", full)
 	}
-	list, err := hosts(c.opts.Dirs, registry)
+	found, err := configure(c.opts.Dirs, registry)
 	if err != nil {
 		return nil, err
 	}
 	r := &Repository{client: c, registry: registry, path: path, credentials: credentials}
-	for i := range list {
-		w, err := newWire(&list[i], c.opts.Stall, c.opts.Log)
+	if len(found.ignored) > 0 {
+		keys := clip(strings.Join(found.ignored, ", "))
+		c.opts.Log.Warn("unknown keys are ignored", "file", found.file, "keys", keys)
+		r.ignored = fmt.Sprintf("; unknown keys in %s are ignored: %s", found.file, keys)
+	}
+	for i := range found.hosts {
+		w, err := newWire(&found.hosts[i], c.opts.Stall, c.opts.Log)
 		if err != nil {
 			r.Close()
 			return nil, err
 		}
-		r.endpoints = append(r.endpoints, &endpoint{host: &list[i], wire: w, turn: make(chan struct{}, 1)})
+		r.endpoints = append(r.endpoints, &endpoint{host: &found.hosts[i], wire: w, turn: make(chan struct{}, 1)})
 	}
 	return r, nil
 }
@@ -194,15 +208,17 @@ func (r *Repository) connect(ctx context.Context, e *endpoint) (*http.Client, st
 	return client, scheme, nil
 }
 
-// An observer remembers with which scheme a host answered, and why a request over plain HTTP failed: the authentication tries
-// HTTPS first, and its error would hide this one.
+// An observer remembers with which scheme a host answered, and why a request failed: over plain HTTP, because the authentication
+// tries HTTPS first, and its error would hide this one; or over HTTPS, if plain HTTP is refused.
 type observer struct {
 	inner   http.RoundTripper
 	address string
 
-	mu    sync.Mutex
-	last  string // guarded by mu
-	plain error  // guarded by mu
+	mu      sync.Mutex
+	last    string // guarded by mu
+	plain   error  // guarded by mu
+	secure  error  // guarded by mu
+	refused bool   // guarded by mu
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -214,7 +230,11 @@ func (o *observer) RoundTrip(in *http.Request) (*http.Response, error) {
 		switch {
 		case err == nil:
 			o.last = in.URL.Scheme
-		case in.URL.Scheme == "http":
+		case in.URL.Scheme == "https":
+			o.secure = err
+		case errors.Is(err, errPlain):
+			o.refused = true
+		default:
 			o.plain = err
 		}
 	}
@@ -224,6 +244,9 @@ func (o *observer) RoundTrip(in *http.Request) (*http.Response, error) {
 func (o *observer) failure() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.refused {
+		return o.secure
+	}
 	return o.plain
 }
 
@@ -290,7 +313,7 @@ func (r *Repository) explain(e *endpoint, err error) error {
 		case http.StatusNotFound:
 			return fmt.Errorf("%s: %w%s", at, ErrNotFound, text)
 		case http.StatusUnauthorized, http.StatusForbidden:
-			return fmt.Errorf("%s: %w%s", at, ErrDenied, text)
+			return fmt.Errorf("%s: %w%s; %s", at, ErrDenied, text, r.sent(e.host))
 		}
 		return fmt.Errorf("%s: the registry answered %d %s%s", at, said.StatusCode, http.StatusText(said.StatusCode), text)
 	}
@@ -299,7 +322,31 @@ func (r *Repository) explain(e *endpoint, err error) error {
 	if errors.As(err, &of) {
 		err = of.Err
 	}
-	return fmt.Errorf("%s: %w", at, err)
+	var record tls.RecordHeaderError
+	if errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/" { // net/http has that only for its clients
+		err = http.ErrSchemeMismatch
+	}
+	switch {
+	case !errors.Is(err, http.ErrSchemeMismatch) || e.host.file == "":
+		return fmt.Errorf("%s: %w", at, err)
+	case e.host.mirror:
+		return fmt.Errorf("%s: %w; if it should be used without TLS, write its URL with http:// in %s", at, err, e.host.file)
+	}
+	return fmt.Errorf("%s: %w; if it should be used without TLS, write server = \"http://%s\" in %s", at, err, at, e.host.file)
+}
+
+// sent says whether a host that denied access got credentials.
+func (r *Repository) sent(h *host) string {
+	switch server, ok := r.credentials.server(); {
+	case !r.credentials.forHost(h.address).empty() || h.header.Get("Authorization") != "":
+		return "credentials were sent"
+	case r.credentials.empty():
+		return "no credentials were sent"
+	case ok:
+		return "no credentials were sent, because the given ones are for " + clip(server)
+	default:
+		return "no credentials were sent, because the address of their server is invalid"
+	}
 }
 
 // diagnosis returns the errors that a registry lists in its answer. An answer of another form is not repeated: it may be
@@ -393,7 +440,7 @@ func (r *Repository) each(ctx context.Context, fits func(*host) bool, f func(*en
 		last = err
 	}
 	if last == nil {
-		return fmt.Errorf("no configured host of registry %s has the needed capability (resolve, pull)", r.registry)
+		last = fmt.Errorf("no configured host of registry %s has the needed capability (resolve, pull)", r.registry)
 	}
-	return last
+	return fmt.Errorf("%w%s", last, r.ignored)
 }

@@ -41,6 +41,15 @@ type host struct {
 	header     http.Header
 	dial       time.Duration // 0 means dialTimeout
 	rewrites   []rewrite     // in the order of the file; the first one that matches counts
+
+	file string // hosts.toml that configures the host, or would; empty means that no directories are configured
+}
+
+// A configuration says where to read images of a registry.
+type configuration struct {
+	hosts   []host   // in the order in which to try
+	file    string   // that it was read from; empty means the default
+	ignored []string // keys of the file that have no meaning
 }
 
 // A rewrite changes the names of repositories that match a pattern. In the replacement, $1 is the first group of the
@@ -73,27 +82,45 @@ type hostEntry struct {
 	Rewrite map[string]string `toml:"rewrite"` // by pattern, as in the containerd of K3s
 }
 
-// hosts returns where to read images of a registry, in the order in which to try. It reads the first directory for this
+// configure returns where to read images of a registry. It reads the first directory for this
 // registry, or else the first one for all registries, in the directories of the configuration.
-func hosts(dirs []string, registry string) ([]host, error) {
+func configure(dirs []string, registry string) (configuration, error) {
 	if registry == "" || strings.HasPrefix(registry, ".") || strings.ContainsAny(registry, "/\\") {
-		return nil, fmt.Errorf("registry %q: must be the name of a host", registry)
+		return configuration{}, fmt.Errorf("registry %q: must be the name of a host", registry)
 	}
-	for _, sub := range []string{registry, strings.Replace(registry, ":", "_", 1) + "_", "_default"} {
+	const all = "_default"
+	own := "" // the file of this registry that would come first
+	if len(dirs) > 0 {
+		own = filepath.Join(dirs[0], registry, hostsFile)
+	}
+	for _, sub := range []string{registry, strings.Replace(registry, ":", "_", 1) + "_", all} {
 		if sub == registry+"_" && !strings.Contains(registry, ":") {
 			continue
 		}
 		for _, dir := range dirs {
 			at := filepath.Join(dir, sub)
 			if info, err := os.Stat(at); err == nil && info.IsDir() {
-				return configured(at, registry)
+				c, err := configured(at, registry)
+				for i := range c.hosts {
+					if h := &c.hosts[i]; h.mirror || sub != all {
+						h.file = filepath.Join(at, hostsFile)
+					} else {
+						h.file = own
+					}
+				}
+				return c, err
 			} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, fmt.Errorf("configuration of registry %s: %w", registry, err)
+				return configuration{}, fmt.Errorf("configuration of registry %s: %w", registry, err)
 			}
 		}
 	}
-	return []host{standard(registry)}, nil
+	h := standard(registry)
+	h.file = own
+	return configuration{hosts: []host{h}}, nil
 }
+
+// hostsFile is the name of the file with the configuration of a registry.
+const hostsFile = "hosts.toml"
 
 // standard returns a registry's own host.
 func standard(registry string) host {
@@ -115,20 +142,21 @@ func loopback(address string) bool {
 }
 
 // configured reads the configuration in a directory: hosts.toml or, without it, certificates as Docker has them.
-func configured(dir, registry string) ([]host, error) {
-	file := filepath.Join(dir, "hosts.toml")
+func configured(dir, registry string) (c configuration, err error) {
+	file := filepath.Join(dir, hostsFile)
 	text, err := read(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return certificates(dir, registry)
+		c.hosts, err = certificates(dir, registry)
+		return c, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("configuration of registry %s: %w", registry, err)
+		return c, fmt.Errorf("configuration of registry %s: %w", registry, err)
 	}
-	list, err := parse(string(text), dir, registry)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	c.file = file
+	if c.hosts, c.ignored, err = parse(string(text), dir, registry); err != nil {
+		return c, fmt.Errorf("%s: %w", file, err)
 	}
-	return list, nil
+	return c, nil
 }
 
 // largestFile bounds a file of a configuration.
@@ -169,23 +197,37 @@ func certificates(dir, registry string) ([]host, error) {
 	return []host{h}, nil
 }
 
-// parse reads hosts.toml. Relative names of files are below dir.
-func parse(text, dir, registry string) ([]host, error) {
-	var file struct {
-		Server string               `toml:"server"`
-		Host   map[string]hostEntry `toml:"host"`
-	}
+// A hostsTable is the text of hosts.toml. The keys of hostEntry at its top are those of the server.
+type hostsTable struct {
+	Server string               `toml:"server"`
+	Host   map[string]hostEntry `toml:"host"`
+}
+
+// parse reads hosts.toml, and returns the keys that it ignores, as containerd does. Relative names of files are below dir.
+func parse(text, dir, registry string) (list []host, ignored []string, err error) {
+	var file hostsTable
 	var own hostEntry
 	meta, err := toml.Decode(text, &file)
-	if err == nil {
-		_, err = toml.Decode(text, &own)
-	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var list []host
+	ofServer, err := toml.Decode(text, &own)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, key := range meta.Undecoded() {
+		if slices.ContainsFunc(ofServer.Undecoded(), func(k toml.Key) bool { return slices.Equal(k, key) }) {
+			ignored = append(ignored, key.String())
+		}
+	}
+	list, err = order(file, own, meta.Keys(), dir, registry)
+	return list, ignored, err
+}
+
+// order returns the hosts of hosts.toml, in the order of its keys.
+func order(file hostsTable, own hostEntry, keys []toml.Key, dir, registry string) (list []host, err error) {
 	seen := map[string]bool{}
-	for _, key := range meta.Keys() { // in the order of the file
+	for _, key := range keys {
 		const depth = 2 // host.NAME, which may have only tables of its own
 		if len(key) < depth || key[0] != "host" || seen[key[1]] {
 			continue
@@ -196,7 +238,7 @@ func parse(text, dir, registry string) ([]host, error) {
 			return nil, fmt.Errorf("host %q: %w", key[1], err)
 		}
 		h.mirror = true
-		if h.rewrites, err = rewrites(meta.Keys(), key, file.Host[key[1]].Rewrite); err != nil {
+		if h.rewrites, err = rewrites(keys, key, file.Host[key[1]].Rewrite); err != nil {
 			return nil, fmt.Errorf("host %q: %w", key[1], err)
 		}
 		list = append(list, h)
@@ -210,7 +252,7 @@ func parse(text, dir, registry string) ([]host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	if h.rewrites, err = rewrites(meta.Keys(), nil, own.Rewrite); err != nil {
+	if h.rewrites, err = rewrites(keys, nil, own.Rewrite); err != nil {
 		return nil, err
 	}
 	if file.Server == "" {

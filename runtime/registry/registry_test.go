@@ -120,6 +120,70 @@ func TestErrorOfAHostWithPlainHTTPIsThatOfPlainHTTP(t *testing.T) {
 	}
 }
 
+// TestErrorOfARegistryWithoutTLSNamesTheSetting has a host that answers HTTPS in plain HTTP.
+func TestErrorOfARegistryWithoutTLSNamesTheSetting(t *testing.T) {
+	_, address := serve(t, nil)
+	first, second := t.TempDir(), t.TempDir()
+	for name, want := range map[string]string{
+		"":                      fmt.Sprintf("write server = \"http://%s\" in %s/registry.example/hosts.toml", address, first),
+		"registry.example":      fmt.Sprintf("write server = \"http://%s\" in %s/registry.example/hosts.toml", address, second),
+		"_default":              fmt.Sprintf("write server = \"http://%s\" in %s/registry.example/hosts.toml", address, first),
+		"_default, as a mirror": "write its URL with http:// in " + second + "/_default/hosts.toml",
+	} {
+		c, err := configure([]string{first, second}, "registry.example")
+		if dir, mirror, _ := strings.Cut(name, ","); dir != "" {
+			text := "skip_verify = true\n"
+			if mirror != "" {
+				text = "[host.\"https://" + address + "\"]\n"
+			}
+			write(t, filepath.Join(second, dir, "hosts.toml"), text)
+			c, err = configure([]string{first, second}, "registry.example")
+			if err := os.RemoveAll(filepath.Join(second, dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &c.hosts[0]
+		h.address = address // the address of the test's server: a registry at a loopback address would be used without TLS
+		w, err := newWire(h, time.Second, slog.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Repository{client: New(Options{}), registry: "registry.example", path: "a", endpoints: []*endpoint{{host: h, wire: w, turn: make(chan struct{}, 1)}}}
+		_, _, err = r.Manifest(t.Context(), "v1", most)
+		if err == nil || !strings.Contains(err.Error(), "server gave HTTP response to HTTPS client; if it should be used without TLS, "+want) {
+			t.Errorf("%s: %v\nwant %s", name, err, want)
+		}
+	}
+}
+
+func TestUnknownKeysAreNamed(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "registry.example", "hosts.toml"), `
+sever = "http://registry.example"
+skip_verify = true
+[header]
+x-any = "a"
+[host."http://127.0.0.1:1"]
+capabilties = ["pull"]
+header = {x-any = ["a", "b"]}
+rewrite = {"^a" = "b"}
+`)
+	var log bytes.Buffer
+	r := repository(t, Options{Dirs: []string{dir}, Log: slog.New(slog.NewTextHandler(&log, nil))}, "registry.example/a", Credentials{})
+	r.endpoints = r.endpoints[:1]
+	_, _, err := r.Manifest(t.Context(), "v1", most)
+	want := "; unknown keys in " + dir + "/registry.example/hosts.toml are ignored: sever, host.\"http://127.0.0.1:1\".capabilties"
+	if err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	if !strings.Contains(log.String(), "level=WARN msg=\"unknown keys are ignored\"") {
+		t.Errorf("log: %s", log.String())
+	}
+}
+
 func TestBasicCredentials(t *testing.T) {
 	_, address := serve(t, func(w http.ResponseWriter, r *http.Request) bool {
 		if user, password, _ := r.BasicAuth(); user == "me" && password == "secret" {
@@ -134,10 +198,15 @@ func TestBasicCredentials(t *testing.T) {
 			t.Errorf("with credentials: %v", err)
 		}
 	}
-	for _, c := range []Credentials{{}, {Username: "me", Password: "wrong-secret"}, {Username: "me", Password: "secret", ServerAddress: "other.example"}} {
+	for want, c := range map[string]Credentials{
+		"; no credentials were sent": {},
+		"; credentials were sent":    {Username: "me", Password: "wrong-secret"},
+		"; no credentials were sent, because the given ones are for other.example:1": {Username: "me", Password: "secret", ServerAddress: "https://me:secret@other.example:1/v1"},
+		"; no credentials were sent, because the address of their server is invalid": {Username: "me", Password: "secret", ServerAddress: "https://me:secret@[other"},
+	} {
 		_, err := fetch(repository(t, Options{}, address+"/a/b", c))
-		if !errors.Is(err, ErrDenied) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: %v", c.Username, err)
+		if !errors.Is(err, ErrDenied) || strings.Contains(err.Error(), "secret") || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }
@@ -532,7 +601,7 @@ func TestConfigurationIsReadAsContainerdDoes(t *testing.T) {
 		`[host."https://m.example"]`:                                                           "https m.example /v2; https registry.example /v2",
 		"[host.\"https://b.example\"]\ncapabilities=[\"pull\"]\n[host.\"http://a.example\"]\n": "https b.example /v2; http a.example /v2; https registry.example /v2",
 	} {
-		list, err := parse(text, "/d", "registry.example")
+		list, _, err := parse(text, "/d", "registry.example")
 		var got []string
 		for _, h := range list {
 			got = append(got, h.scheme+" "+h.address+" "+h.path)
@@ -546,7 +615,7 @@ func TestConfigurationIsReadAsContainerdDoes(t *testing.T) {
 		"[host.\"https://x\"]\ncapabilities = [\"fly\"]": `got "fly"`, "[host.\"https://x\"]\nca = 5": "ca: must be a string",
 		"[host.\"https://x\".rewrite]\n\"(\" = \"a\"": `must have regular expressions as keys, got "("`, "[rewrite]\n\"(\" = \"a\"": "rewrite: must have",
 	} {
-		if _, err := parse(text, "/d", "registry.example"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := parse(text, "/d", "registry.example"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

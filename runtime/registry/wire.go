@@ -28,6 +28,9 @@ type content struct{}
 // errStalled is the cause of a request that was cancelled because nothing came.
 var errStalled = errors.New("the registry sent nothing for too long")
 
+// errPlain is the error of a request over plain HTTP to a host for which that is not allowed.
+var errPlain = errors.New("plain HTTP")
+
 // A wire sends requests for one host, below the authentication: it refuses plain HTTP where that is not allowed, adds the
 // configured headers, tries again what can succeed later, and bounds responses (G1, G2, G3).
 type wire struct {
@@ -60,10 +63,10 @@ func newWire(h *host, stall time.Duration, log *slog.Logger) (*wire, error) {
 func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 	own := in.URL.Host == w.host.address
 	if in.URL.Scheme == "http" && !w.host.plain() {
-		return nil, fmt.Errorf("plain HTTP to %s is refused: only loopback addresses and hosts configured with http:// may use it", in.URL.Host)
+		return nil, fmt.Errorf("%w to %s is refused: only loopback addresses and hosts configured with http:// may use it", errPlain, in.URL.Host)
 	}
 	if own && in.URL.Scheme == "https" && w.host.scheme == "http" {
-		return nil, errors.New("configured for plain HTTP")
+		return nil, errors.New("configured for plain HTTP") // the authentication goes on with that
 	}
 	ctx, cancel := context.WithCancelCause(in.Context())
 	out := in.Clone(ctx)
