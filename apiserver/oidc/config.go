@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sampan-io/sampan/internal/document"
 )
 
 // A Config is the contents of an AuthenticationConfiguration.
@@ -102,23 +105,26 @@ const (
 )
 
 // ParseConfig reads an AuthenticationConfiguration in YAML or JSON. It does not validate its contents. Fields that do not
-// exist, and duplicate fields, are errors.
-func ParseConfig(data []byte) (*Config, error) {
-	if len(data) == 0 {
-		return nil, errors.New("empty configuration data")
-	}
+// exist, duplicate fields, and values of the wrong type are errors, which name the source and the line and path of each field.
+func ParseConfig(source string, data []byte) (*Config, error) {
 	if len(data) > maxConfig {
-		return nil, fmt.Errorf("the configuration has %d bytes, want at most %d", len(data), maxConfig)
+		return nil, fmt.Errorf("%s: has %d bytes, want at most %d", source, len(data), maxConfig)
+	}
+	doc, err := document.Parse(source, data)
+	if err != nil {
+		return nil, err
+	}
+	var head metav1.TypeMeta
+	versions := []string{configGroup + "/v1", configGroup + "/v1beta1", configGroup + "/v1alpha1"}
+	switch err := yaml.Unmarshal(data, &head); {
+	case err != nil || head.Kind != configKind:
+		return nil, fmt.Errorf("%s: kind: must be %s, got %q", source, configKind, head.Kind)
+	case !slices.Contains(versions, head.APIVersion):
+		return nil, fmt.Errorf("%s: apiVersion: must be %s/v1, v1beta1 or v1alpha1, got %q", source, configGroup, head.APIVersion)
 	}
 	c := &Config{}
-	if err := yaml.UnmarshalStrict(data, c); err != nil {
-		return nil, fmt.Errorf("strict decoding error: %w", err)
-	}
-	switch {
-	case c.Kind != configKind:
-		return nil, fmt.Errorf("kind: must be %s, got %q", configKind, c.Kind)
-	case !slices.Contains([]string{configGroup + "/v1", configGroup + "/v1beta1", configGroup + "/v1alpha1"}, c.APIVersion):
-		return nil, fmt.Errorf("apiVersion: must be %s/v1, v1beta1 or v1alpha1, got %q", configGroup, c.APIVersion)
+	if err := doc.Decode(c); err != nil {
+		return nil, err
 	}
 	return c, nil
 }

@@ -45,7 +45,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte(simple))
 	f.Add([]byte(expressions))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := ParseConfig(data)
+		c, err := ParseConfig("auth.yaml", data)
 		if err != nil {
 			return
 		}

@@ -105,7 +105,7 @@ jwt:
 
 func parse(t testing.TB, text string) *Config {
 	t.Helper()
-	c, err := ParseConfig([]byte(text))
+	c, err := ParseConfig("auth.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,15 +352,19 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q", to, err, want)
 		}
 	}
+	const head = "kind: AuthenticationConfiguration\napiVersion: "
 	for text, want := range map[string]string{
-		"":        "empty configuration data",
-		"kind: x": `kind: must be AuthenticationConfiguration, got "x"`,
-		"kind: AuthenticationConfiguration\napiVersion: v1": "apiVersion: must be apiserver.config.k8s.io/v1",
-		simple + "other: 1": `unknown field "other"`,
-		simple + "jwt: []":  `key "jwt" already set in map`,
-		"{":                 "strict decoding error",
+		"":                  "auth.yaml: is empty",
+		"kind: x":           `auth.yaml: kind: must be AuthenticationConfiguration, got "x"`,
+		"kind: [x]":         `auth.yaml: kind: must be AuthenticationConfiguration, got ""`,
+		head + "v1":         "auth.yaml: apiVersion: must be apiserver.config.k8s.io/v1",
+		simple + "other: 1": "column 1: other: unknown field",
+		simple + "jwt: []":  `key "jwt" already`,
+		"{":                 "auth.yaml: line 1: did not find expected node content",
+		head + "apiserver.config.k8s.io/v1\njwt: {issuer: {}}":           "auth.yaml: line 3 column 1: jwt: is an object, want a list",
+		head + "apiserver.config.k8s.io/v1\njwt:\n- issuer:\n    url: 5": "auth.yaml: line 5 column 5: jwt[0].issuer.url: is a number, want a string",
 	} {
-		if _, err := ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseConfig("auth.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}

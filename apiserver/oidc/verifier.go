@@ -64,10 +64,10 @@ func New(opts Options) (*Verifier, error) {
 	if opts.File != "" {
 		var err error
 		if v.data, err = os.ReadFile(opts.File); err == nil {
-			c, err = ParseConfig(v.data)
+			c, err = ParseConfig(opts.File, v.data)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("failed to load authentication configuration from file %q: %w", opts.File, err)
+			return nil, fmt.Errorf("failed to load authentication configuration: %w", err)
 		}
 	}
 	if c == nil {
@@ -159,7 +159,7 @@ func (v *Verifier) reload(ctx context.Context) {
 	var c *Config
 	if err == nil {
 		v.data = data
-		c, err = ParseConfig(data)
+		c, err = ParseConfig(v.opts.File, data)
 	}
 	if err == nil {
 		err = v.change(c)
