@@ -124,6 +124,7 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 		_, _ = fmt.Fprintf(out, "node %s has joined after %v, and will be Ready when a network add-on has written its configuration to %s\ncluster %s\n", m.Settings.NodeName, after, dir, m.Server)
 		return nil
 	}
+	warnOfConditions(cmd, p)
 	_, _ = fmt.Fprintf(out, "node %s is Ready after %v\ncluster %s\n", m.Settings.NodeName, after, m.Server)
 	return nil
 }

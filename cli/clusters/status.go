@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/cluster/local"
 )
@@ -43,7 +44,7 @@ func statusCommand(Options) *cobra.Command {
 					if n > 0 && flag(cmd, "output") == "" {
 						_, _ = fmt.Fprintln(cmd.OutOrStdout())
 					}
-					show(cmd, i)
+					show(cmd, p.Of(i), i)
 				}
 				return nil
 			}
@@ -52,9 +53,9 @@ func statusCommand(Options) *cobra.Command {
 				return err
 			}
 			if !running {
-				return stopped(cmd, p)
+				return errors.Join(stopped(cmd, p), others(p))
 			}
-			show(cmd, i)
+			show(cmd, p, i)
 			return nil
 		},
 	}
@@ -74,7 +75,20 @@ func stopped(cmd *cobra.Command, p local.Profile) error {
 	return fmt.Errorf("cluster %s is not running; start it with %s", p.Name, hint(cmd, "up"))
 }
 
-func describe(cmd *cobra.Command, i local.Instance) {
+// others returns an error that names the clusters that run on this machine, or nil if none does.
+func others(p local.Profile) error {
+	running, err := p.Instances()
+	if err != nil || len(running) == 0 {
+		return err
+	}
+	var names []string
+	for _, i := range running {
+		names = append(names, i.Name)
+	}
+	return fmt.Errorf("running on this machine: %s; choose one with --name, or see all with `sampan status --all`", nodes(names))
+}
+
+func describe(cmd *cobra.Command, p local.Profile, i local.Instance) {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
 		_, _ = fmt.Fprintf(w, "%s:\t%s\n", name, fmt.Sprintf(format, args...))
@@ -95,23 +109,47 @@ func describe(cmd *cobra.Command, i local.Instance) {
 		row("Container runtime", "%s", i.Runtime.Endpoint)
 	}
 	row("Service network", "%s", i.ServiceNetwork)
-	row("Data", "%s", i.DataDir)
+	row("Data", "%s%s", i.DataDir, space(i.DataDir))
 	if mem, err := i.Memory(); err == nil {
 		row("Memory", "%.1f MiB (proportional set size)", float64(mem)/(1<<20))
 	}
 	row("Processes", "%s", processes(i))
+	if !i.Starting() {
+		bad, err := conditions(cmd.Context(), p)
+		for _, line := range conditionLines(bad, err) {
+			row("Warning", "%s", line)
+		}
+	}
 	_ = w.Flush()
 }
 
-// describeJSON prints what the cluster wrote down about itself, and its memory, on
+// space returns how full the file system of a directory is, as the end of a line, or "" if that is not known.
+func space(dir string) string {
+	var fs unix.Statfs_t
+	if unix.Statfs(dir, &fs) != nil || fs.Bsize <= 0 {
+		return ""
+	}
+	gib := func(blocks uint64) float64 { return float64(blocks) * float64(fs.Bsize) / (1 << 30) }
+	return fmt.Sprintf(" (%.1f of %.1f GiB free)", gib(fs.Bavail), gib(fs.Blocks))
+}
+
+// describeJSON prints what the cluster wrote down about itself, its memory, and the bad conditions of its nodes, on
 // one line.
-func describeJSON(cmd *cobra.Command, i local.Instance) {
+func describeJSON(cmd *cobra.Command, p local.Profile, i local.Instance) {
 	memory, _ := i.Memory() // 0: it cannot be read
+	var bad []nodeCondition
+	if !i.Starting() {
+		var err error
+		if bad, err = conditions(cmd.Context(), p); err != nil {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %v\n", err)
+		}
+	}
 	_ = json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
 		local.Instance
-		Starting    bool  `json:"starting"`
-		MemoryBytes int64 `json:"memoryBytes,omitempty"` // proportional set size
-	}{i, i.Starting(), memory})
+		Starting      bool            `json:"starting"`
+		MemoryBytes   int64           `json:"memoryBytes,omitempty"` // proportional set size
+		BadConditions []nodeCondition `json:"badConditions,omitempty"`
+	}{i, i.Starting(), memory, bad})
 }
 
 // nodes lists names, or says how many there are if they would fill a screen.

@@ -56,6 +56,9 @@ func upCommand(o Options) *cobra.Command {
 			} else {
 				_, _ = fmt.Fprintf(out, "cluster %s is ready after %v\n", p.Name, i.ReadyAfter.Round(time.Millisecond))
 			}
+			if !i.Simulated {
+				warnOfConditions(cmd, p)
+			}
 			file, err := p.Merge(cmd.Context(), flag(cmd, "kubeconfig"))
 			if err != nil {
 				return fmt.Errorf("cluster %s is running, but %w; %s prints the kubeconfig", p.Name, err, hint(cmd, "kubeconfig"))

@@ -163,6 +163,13 @@ func (p Profile) At(i Instance) Profile {
 	return p
 }
 
+// Of returns the profile of a running cluster that [Profile.Instances] has returned.
+func (p Profile) Of(i Instance) Profile {
+	home := filepath.Dir(p.RunDir)
+	p.Name, p.RunDir, p.Default = i.Name, filepath.Join(home, i.Name), filepath.Join(filepath.Dir(p.Default), i.Name)
+	return p.At(i)
+}
+
 // starterFile is where a process that starts the cluster is written down.
 func (p Profile) starterFile(pid int) string {
 	return filepath.Join(p.RunDir, fmt.Sprintf("starter-%d.json", pid))

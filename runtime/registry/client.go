@@ -323,11 +323,12 @@ func (r *Repository) explain(e *endpoint, err error) error {
 		err = of.Err
 	}
 	var record tls.RecordHeaderError
-	if errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/" { // net/http has that only for its clients
+	noTLS := errors.As(err, &record)
+	if noTLS && string(record.RecordHeader[:]) == "HTTP/" { // only clients of net/http have that error
 		err = http.ErrSchemeMismatch
 	}
-	switch {
-	case !errors.Is(err, http.ErrSchemeMismatch) || e.host.file == "":
+	switch noTLS = noTLS || errors.Is(err, http.ErrSchemeMismatch); {
+	case !noTLS || e.host.file == "":
 		return fmt.Errorf("%s: %w", at, err)
 	case e.host.mirror:
 		return fmt.Errorf("%s: %w; if it should be used without TLS, write its URL with http:// in %s", at, err, e.host.file)

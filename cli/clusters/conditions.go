@@ -1,0 +1,134 @@
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/cluster/join"
+	"github.com/sampan-io/sampan/cluster/local"
+)
+
+// A nodeCondition is a condition of a node that is not as it should be.
+type nodeCondition struct {
+	Node    string                   `json:"node"`
+	Type    corev1.NodeConditionType `json:"type"`
+	Status  corev1.ConditionStatus   `json:"status"`
+	Reason  string                   `json:"reason,omitempty"`
+	Message string                   `json:"message,omitempty"`
+}
+
+// String returns a line for users.
+func (c nodeCondition) String() string {
+	s := fmt.Sprintf("node %s: %s is %s", c.Node, c.Type, c.Status)
+	if c.Message != "" {
+		s += ": " + c.Message
+	}
+	return s
+}
+
+// badConditions returns the conditions of nodes with which pods are not started or may be ended: not Ready, or under pressure, or
+// without a network. The pressures of a node that is not known to be Ready are not known either.
+func badConditions(nodes []*corev1.Node) []nodeCondition {
+	var bad []nodeCondition
+	for _, n := range nodes {
+		ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "the node has not reported its status yet"}
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				ready = c
+			}
+		}
+		add := func(c corev1.NodeCondition) {
+			bad = append(bad, nodeCondition{Node: n.Name, Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
+		}
+		if ready.Status != corev1.ConditionTrue {
+			add(ready)
+		}
+		for _, c := range n.Status.Conditions {
+			switch c.Type {
+			case corev1.NodeDiskPressure, corev1.NodeMemoryPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable:
+				if c.Status == corev1.ConditionTrue {
+					add(c)
+				}
+			}
+		}
+	}
+	return bad
+}
+
+// conditionsLimit is how long reading the nodes may take.
+const conditionsLimit = 5 * time.Second
+
+// conditions reads the nodes of a running cluster, or the node that this machine is of another one, and returns their bad conditions.
+func conditions(ctx context.Context, p local.Profile) ([]nodeCondition, error) {
+	ctx, cancel := context.WithTimeout(ctx, conditionsLimit)
+	defer cancel()
+	nodes, err := readNodes(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("the conditions of the nodes cannot be read: %w", err)
+	}
+	return badConditions(nodes), nil
+}
+
+func readNodes(ctx context.Context, p local.Profile) ([]*corev1.Node, error) {
+	m, member, err := p.Member()
+	switch {
+	case err != nil:
+		return nil, err
+	case member:
+		certificates, err := join.Open(p.PKI(), m.Settings.NodeName)
+		if err != nil {
+			return nil, err
+		}
+		api, err := certificates.Client(m.Server, "sampan", nil)
+		if err != nil {
+			return nil, err
+		}
+		node, err := client.Nodes.Get(ctx, api, "", m.Settings.NodeName)
+		return []*corev1.Node{node}, err
+	}
+	saved, ok := p.SavedCredentials()
+	if !ok {
+		return nil, errors.New("there are no credentials in " + p.Kubeconfig())
+	}
+	api, err := client.NewREST(&rest.Config{
+		Host: saved.Server, TLSClientConfig: rest.TLSClientConfig{CAData: saved.CA, CertData: saved.Cert, KeyData: saved.Key},
+	}, client.RESTOptions{})
+	if err != nil {
+		return nil, err
+	}
+	nodes, _, err := client.Nodes.List(ctx, api, "", metav1.ListOptions{})
+	return nodes, err
+}
+
+// warnOfConditions prints the bad conditions of the nodes of a cluster that is up.
+func warnOfConditions(cmd *cobra.Command, p local.Profile) {
+	bad, err := conditions(cmd.Context(), p)
+	for _, line := range conditionLines(bad, err) {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", line)
+	}
+}
+
+// conditionLines returns bad conditions as lines for users: not more than fit on a screen.
+func conditionLines(bad []nodeCondition, err error) []string {
+	const most = 12
+	var lines []string
+	for i, c := range bad {
+		if i == most {
+			lines = append(lines, fmt.Sprintf("%d more: see `kubectl get nodes`", len(bad)-i))
+			break
+		}
+		lines = append(lines, c.String())
+	}
+	if err != nil {
+		lines = append(lines, err.Error())
+	}
+	return lines
+}
