@@ -11,7 +11,7 @@ import (
 )
 
 // DefaultIngressClass gives new ingresses that name no class the default class: the newest, if
-// there are several.
+// there are several. It warns of an ingress that no controller can serve yet, because there is no class for it.
 type DefaultIngressClass struct{ reader Reader }
 
 // NewDefaultIngressClass returns the plug-in.
@@ -26,17 +26,23 @@ const ingressClass = "kubernetes.io/ingress.class"
 // Admit implements [Mutator].
 func (p DefaultIngressClass) Admit(ctx context.Context, a *Attributes) error {
 	ingress, ok := a.Object.(*networkingv1.Ingress)
-	if !ok || a.Operation != Create || a.Subresource != "" || ingress.Spec.IngressClassName != nil {
+	if !ok || a.Operation != Create || a.Subresource != "" {
 		return nil
 	}
-	if _, named := ingress.Annotations[ingressClass]; named {
+	if _, annotated := ingress.Annotations[ingressClass]; annotated {
 		return nil
 	}
 	all, err := p.reader.List(ctx, networkingv1.SchemeGroupVersion.WithResource("ingressclasses"), "", nil)
 	if err != nil {
 		return refuse(a, "%w", err)
 	}
-	if class := newestDefault(all, networkingv1.AnnotationIsDefaultIngressClass); class != nil {
+	named := ingress.Spec.IngressClassName
+	switch class := newestDefault(all, networkingv1.AnnotationIsDefaultIngressClass); {
+	case named != nil && !slices.ContainsFunc(all, func(o catalog.Object) bool { return o.GetName() == *named }):
+		a.warn("spec.ingressClassName: there is no IngressClass %q: the Ingress has no effect until the controller of that class is installed", *named)
+	case named == nil && len(all) == 0:
+		a.warn("spec: the Ingress has no effect until an ingress controller is installed: Sampan has none, and there is no IngressClass")
+	case named == nil && class != nil:
 		ingress.Spec.IngressClassName = new(class.GetName())
 	}
 	return nil

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,13 +27,15 @@ func TestDefaultIngressClass(t *testing.T) {
 		own     *string
 		old     bool // named by the annotation
 		want    string
+		warning string
 	}{
-		{name: "no class"},
+		{name: "no class", warning: "spec: the Ingress has no effect until an ingress controller is installed: Sampan has none, and there is no IngressClass"},
 		{name: "no default", classes: []catalog.Object{class("a", 0, false)}},
 		{name: "the default", classes: []catalog.Object{class("a", 0, false), class("b", 1, true)}, want: "b"},
 		{name: "the newest default", classes: []catalog.Object{class("a", 2, true), class("b", 1, true)}, want: "b"},
 		{name: "the first by name", classes: []catalog.Object{class("b", 1, true), class("a", 1, true)}, want: "a"},
-		{name: "its own", classes: []catalog.Object{class("a", 0, true)}, own: &own, want: "own"},
+		{name: "its own", classes: []catalog.Object{class("a", 0, true), class("own", 0, false)}, own: &own, want: "own"},
+		{name: "one that is not there", classes: []catalog.Object{class("a", 0, true)}, own: &own, want: "own", warning: `spec.ingressClassName: there is no IngressClass "own": the Ingress has no effect until the controller of that class is installed`},
 		{name: "its own by annotation", classes: []catalog.Object{class("a", 0, true)}, old: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -45,8 +48,12 @@ func TestDefaultIngressClass(t *testing.T) {
 				ingress.Annotations = map[string]string{"kubernetes.io/ingress.class": ""}
 			}
 			p := admission.NewDefaultIngressClass(m)
-			if err := p.Admit(t.Context(), creating(k, ingress)); err != nil {
+			create := creating(k, ingress)
+			if err := p.Admit(t.Context(), create); err != nil {
 				t.Fatal(err)
+			}
+			if warning := strings.Join(create.Warnings, "\n"); warning != tt.warning {
+				t.Errorf("the warning is %q, want %q", warning, tt.warning)
 			}
 			got := ""
 			if ingress.Spec.IngressClassName != nil {
@@ -56,7 +63,8 @@ func TestDefaultIngressClass(t *testing.T) {
 				t.Errorf("the class is %q, want %q", got, tt.want)
 			}
 			update := &networkingv1.Ingress{ObjectMeta: meta("ship", "i")}
-			if err := p.Admit(t.Context(), updating(k, update, update)); err != nil || update.Spec.IngressClassName != nil {
+			change := updating(k, update, update)
+			if err := p.Admit(t.Context(), change); err != nil || len(change.Warnings) > 0 || update.Spec.IngressClassName != nil {
 				t.Errorf("an update sets the class: %v", err)
 			}
 		})

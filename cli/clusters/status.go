@@ -53,7 +53,7 @@ func statusCommand(Options) *cobra.Command {
 				return err
 			}
 			if !running {
-				return errors.Join(stopped(cmd, p), others(p))
+				return fmt.Errorf("%w%s", stopped(cmd, p), others(p))
 			}
 			show(cmd, p, i)
 			return nil
@@ -75,17 +75,17 @@ func stopped(cmd *cobra.Command, p local.Profile) error {
 	return fmt.Errorf("cluster %s is not running; start it with %s", p.Name, hint(cmd, "up"))
 }
 
-// others returns an error that names the clusters that run on this machine, or nil if none does.
-func others(p local.Profile) error {
+// others returns a line with the clusters that run on this machine, for the end of an error, or "" if none does.
+func others(p local.Profile) string {
 	running, err := p.Instances()
 	if err != nil || len(running) == 0 {
-		return err
+		return "" // the error is about the cluster that does not run
 	}
 	var names []string
 	for _, i := range running {
 		names = append(names, i.Name)
 	}
-	return fmt.Errorf("running on this machine: %s; choose one with --name, or see all with `sampan status --all`", nodes(names))
+	return fmt.Sprintf("\nrunning on this machine: %s; choose one with --name, or see all with `sampan status --all`", strings.Join(names, ", "))
 }
 
 func describe(cmd *cobra.Command, p local.Profile, i local.Instance) {

@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -8,6 +9,29 @@ import (
 
 	"github.com/sampan-io/sampan/cluster/local"
 )
+
+// TestOthersAreNamed has a cluster that does not run, beside one that does and one that has ended.
+func TestOthersAreNamed(t *testing.T) {
+	home := t.TempDir()
+	profile := func(name string) local.Profile {
+		return local.Profile{Name: name, DataDir: t.TempDir(), RunDir: filepath.Join(home, name)}
+	}
+	if got := others(profile("a")); got != "" {
+		t.Errorf("with no cluster: %q", got)
+	}
+	self, err := local.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, process := range map[string]local.Process{"running": self, "ended": {PID: self.PID, Start: self.Start - 1}} {
+		if err := profile(name).Save(local.Instance{Name: name, Process: process}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := others(profile("a")), "\nrunning on this machine: running; choose one with --name"; !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
 
 // TestStoppedNodeIsStartedByJoin has commands about a cluster of this machine, and about a node of another machine's cluster.
 func TestStoppedNodeIsStartedByJoin(t *testing.T) {
