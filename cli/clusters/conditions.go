@@ -27,7 +27,7 @@ type nodeCondition struct {
 
 // String returns a line for users.
 func (c nodeCondition) String() string {
-	s := fmt.Sprintf("node %s: %s is %s", c.Node, c.Type, c.Status)
+	s := fmt.Sprintf("node %s gets no new pods: %s is %s", c.Node, c.Type, c.Status)
 	if c.Message != "" {
 		s += ": " + c.Message
 	}

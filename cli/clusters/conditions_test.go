@@ -24,11 +24,11 @@ func TestBadConditionsOfNodes(t *testing.T) {
 		want  []string
 	}{
 		"good":           {node(ready, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}), nil},
-		"pressure":       {node(full, ready), []string{"node a: DiskPressure is True: kubelet has disk pressure"}},
-		"lost":           {node(unknown(corev1.NodeMemoryPressure), unknown(corev1.NodeReady)), []string{"node a: Ready is Unknown: Kubelet stopped posting node status."}},
-		"without status": {node(), []string{"node a: Ready is Unknown: the node has not reported its status yet"}},
+		"pressure":       {node(full, ready), []string{"node a gets no new pods: DiskPressure is True: kubelet has disk pressure"}},
+		"lost":           {node(unknown(corev1.NodeMemoryPressure), unknown(corev1.NodeReady)), []string{"node a gets no new pods: Ready is Unknown: Kubelet stopped posting node status."}},
+		"without status": {node(), []string{"node a gets no new pods: Ready is Unknown: the node has not reported its status yet"}},
 		"of others":      {node(ready, corev1.NodeCondition{Type: "example.com/Fine", Status: corev1.ConditionTrue}), nil},
-		"no message":     {node(ready, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue}), []string{"node a: NetworkUnavailable is True"}},
+		"no message":     {node(ready, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue}), []string{"node a gets no new pods: NetworkUnavailable is True"}},
 	} {
 		if got := conditionLines(badConditions(tt.nodes), nil); !slices.Equal(got, tt.want) {
 			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))

@@ -47,7 +47,7 @@ func downCommand(o Options) *cobra.Command {
 				}
 			}
 			out := cmd.OutOrStdout()
-			drivers := p.DriverSockets()
+			drivers, former := p.DriverSockets(), p.FormerContexts()
 			if purge {
 				had, err := p.Remove(cmd.Context())
 				if err != nil {
@@ -61,7 +61,7 @@ func downCommand(o Options) *cobra.Command {
 				} else {
 					_, _ = fmt.Fprintf(out, "cluster %s is not running and has no data in %s\n", p.Name, p.DataDir)
 				}
-				return p.Forget(cmd.Context(), flag(cmd, "kubeconfig"))
+				return p.Forget(cmd.Context(), flag(cmd, "kubeconfig"), former)
 			}
 			if !was && !stopped {
 				_, _ = fmt.Fprintf(out, "cluster %s is not running\n", p.Name)

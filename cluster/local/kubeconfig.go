@@ -3,6 +3,7 @@ package local
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,7 +69,8 @@ func (p Profile) SavedCredentials() (Credentials, bool) {
 
 // Merge writes the context of the profile into the user's kubeconfig (file, or
 // if that is empty $KUBECONFIG or ~/.kube/config) and makes it the current context.
-// Other contexts are not changed. It blocks for up to a few seconds while another
+// Other contexts are not changed; the one that was current before is remembered, see
+// [Profile.FormerContexts]. It blocks for up to a few seconds while another
 // program writes the file, and returns the path of the file.
 func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 	own, err := clientcmd.LoadFromFile(p.Kubeconfig())
@@ -78,10 +80,14 @@ func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the cluster's credentials: %w", err)
 	}
-	return modify(ctx, file, func(cfg *clientcmdapi.Config) bool {
+	former := ""
+	written, err := modify(ctx, file, func(cfg *clientcmdapi.Config) bool {
 		name := p.Context()
 		if cfg.CurrentContext == name && p.sameContext(cfg, own) {
 			return false // the file is not written for nothing: its disk may be full
+		}
+		if cfg.CurrentContext != name {
+			former = cfg.CurrentContext
 		}
 		cfg.Clusters[name] = own.Clusters[name]
 		cfg.AuthInfos[name] = own.AuthInfos[name]
@@ -93,6 +99,37 @@ func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 		cfg.CurrentContext = name
 		return true
 	})
+	if err == nil && former != "" {
+		p.rememberContext(written, former)
+	}
+	return written, err
+}
+
+// FormerContexts are the contexts that were current before a cluster became the current one, by the path of the kubeconfig.
+type FormerContexts map[string]string
+
+func (p Profile) formerContextsFile() string { return filepath.Join(p.DataDir, "former-contexts.json") }
+
+// FormerContexts returns what [Profile.Merge] has remembered. It is in the data directory, so read it before [Profile.Remove].
+func (p Profile) FormerContexts() FormerContexts {
+	var all FormerContexts
+	_ = read(p.formerContextsFile(), &all) // without it no context becomes the current one, which is no fault
+	return all
+}
+
+// rememberContext remembers the former context of a kubeconfig. The cluster does not depend on it: it is not an error if it cannot
+// be written.
+func (p Profile) rememberContext(file, former string) {
+	all := p.FormerContexts()
+	if all == nil {
+		all = FormerContexts{}
+	}
+	if abs, err := filepath.Abs(file); err == nil {
+		all[abs] = former
+	}
+	if data, err := json.Marshal(all); err == nil {
+		_ = replace(p.formerContextsFile(), data)
+	}
 }
 
 // sameContext reports whether two kubeconfigs have the same for the context of the profile,
@@ -110,9 +147,13 @@ func (p Profile) sameContext(a, b *clientcmdapi.Config) bool {
 	return equality.Semantic.DeepEqual(parts(a), parts(b))
 }
 
-// Forget takes the context of the profile out of the user's kubeconfig. It blocks as
-// [Profile.Merge] does.
-func (p Profile) Forget(ctx context.Context, file string) error {
+// Forget takes the context of the profile out of the user's kubeconfig. If it is the current one, the context that was current before
+// becomes that again, if it still exists. It blocks as [Profile.Merge] does.
+func (p Profile) Forget(ctx context.Context, file string, former FormerContexts) error {
+	before := ""
+	if abs, err := filepath.Abs(kubeconfigPath(file)); err == nil {
+		before = former[abs]
+	}
 	_, err := modify(ctx, file, func(cfg *clientcmdapi.Config) bool {
 		name := p.Context()
 		if cfg.Clusters[name] == nil && cfg.AuthInfos[name] == nil && cfg.Contexts[name] == nil && cfg.CurrentContext != name {
@@ -123,6 +164,9 @@ func (p Profile) Forget(ctx context.Context, file string) error {
 		delete(cfg.Contexts, name)
 		if cfg.CurrentContext == name {
 			cfg.CurrentContext = ""
+			if cfg.Contexts[before] != nil {
+				cfg.CurrentContext = before
+			}
 		}
 		return true
 	})
@@ -144,12 +188,17 @@ func Mergeable(file string) error {
 // the kubeconfig, which is a matter of milliseconds.
 const lockPatience = 5 * time.Second
 
+// kubeconfigPath returns the path of the kubeconfig that is written.
+func kubeconfigPath(file string) string {
+	return cmp.Or(file, clientcmd.NewDefaultPathOptions().GetDefaultFilename())
+}
+
 // modify changes the kubeconfig, unless change says that there is nothing to. Programs like this one take turns; the lock of others
 // is a file, so there is nothing to wait on but the clock.
 func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) bool) (string, error) {
 	paths := clientcmd.NewDefaultPathOptions()
 	paths.LoadingRules.ExplicitPath = file
-	written := cmp.Or(file, paths.GetDefaultFilename())
+	written := kubeconfigPath(file)
 	defer takeTurns(filepath.Dir(written))()
 	pace := wait.Pace{First: 10 * time.Millisecond, Limit: lockPatience}
 	err := wait.Until(ctx, pace, func(context.Context) (bool, error) {

@@ -428,11 +428,11 @@ func TestTheKubeconfigOfTheUserIsKept(t *testing.T) {
 	if cfg.CurrentContext != "sampan-test" || cfg.Contexts["work"] == nil || cfg.Clusters["sampan-test"].Server != "https://127.0.0.1:1" {
 		t.Errorf("after Merge: %+v", cfg)
 	}
-	if err := p.Forget(t.Context(), file); err != nil {
+	if err := p.Forget(t.Context(), file, p.FormerContexts()); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err = clientcmd.LoadFromFile(file)
-	if err != nil || len(cfg.Contexts) != 1 || cfg.Contexts["work"] == nil || cfg.CurrentContext != "" {
+	if err != nil || len(cfg.Contexts) != 1 || cfg.Contexts["work"] == nil || cfg.CurrentContext != "work" {
 		t.Errorf("after Forget: %+v, %v", cfg, err)
 	}
 	if err := os.WriteFile(file, []byte("{half"), 0o600); err != nil {
@@ -440,6 +440,64 @@ func TestTheKubeconfigOfTheUserIsKept(t *testing.T) {
 	}
 	if _, err := p.Merge(t.Context(), file); err == nil || !strings.Contains(err.Error(), "kubeconfig") {
 		t.Errorf("Merge into half a file = %v", err)
+	}
+}
+
+// TestForgetRestoresTheFormerContext has kubeconfigs with the context "work", which becomes the current one again only if it was and still
+// exists, and only in its file.
+func TestForgetRestoresTheFormerContext(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before string
+		change func(cfg *clientcmdapi.Config)
+		want   string
+	}{
+		"it was current": {before: "work", want: "work"},
+		"none was":       {want: ""},
+		"it is gone": {before: "work", change: func(cfg *clientcmdapi.Config) {
+			delete(cfg.Contexts, "work")
+			cfg.Contexts["play"] = &clientcmdapi.Context{Cluster: "play"}
+		}},
+		"the user has chosen another": {before: "work", want: "play", change: func(cfg *clientcmdapi.Config) {
+			cfg.Contexts["play"], cfg.CurrentContext = &clientcmdapi.Context{Cluster: "play"}, "play"
+		}},
+	} {
+		p := profile(t)
+		if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := clientcmd.WriteToFile(*p.KubeconfigOf(Credentials{Server: "https://127.0.0.1:1"}), p.Kubeconfig()); err != nil {
+			t.Fatal(err)
+		}
+		file, other := filepath.Join(t.TempDir(), "config"), filepath.Join(t.TempDir(), "config")
+		theirs := clientcmdapi.NewConfig()
+		theirs.Contexts["work"], theirs.CurrentContext = &clientcmdapi.Context{Cluster: "work"}, tt.before
+		if err := clientcmd.WriteToFile(*theirs, file); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []string{file, file, other} {
+			if _, err := p.Merge(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if tt.change != nil {
+			cfg, err := clientcmd.LoadFromFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.change(cfg)
+			if err := clientcmd.WriteToFile(*cfg, file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		former := p.FormerContexts()
+		for f, want := range map[string]string{file: tt.want, other: ""} {
+			if err := p.Forget(t.Context(), f, former); err != nil {
+				t.Fatal(err)
+			}
+			if cfg, err := clientcmd.LoadFromFile(f); err != nil || cfg.CurrentContext != want {
+				t.Errorf("%s: the current context is %q, %v, want %q", name, cfg.CurrentContext, err, want)
+			}
+		}
 	}
 }
 
@@ -483,7 +541,7 @@ func TestALockOfTheKubeconfigThatStaysIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		if err := p.Forget(t.Context(), file); err == nil || !strings.Contains(err.Error(), file+".lock") || !errors.Is(err, fs.ErrExist) {
+		if err := p.Forget(t.Context(), file, nil); err == nil || !strings.Contains(err.Error(), file+".lock") || !errors.Is(err, fs.ErrExist) {
 			t.Errorf("Forget = %v, want what names the lock", err)
 		}
 	})
@@ -491,7 +549,7 @@ func TestALockOfTheKubeconfigThatStaysIsNamed(t *testing.T) {
 
 func TestNothingToForgetIsNothingToWrite(t *testing.T) {
 	p := profile(t)
-	if err := p.Forget(t.Context(), "/proc/none/config"); err != nil { // nothing can be made there
+	if err := p.Forget(t.Context(), "/proc/none/config", nil); err != nil { // nothing can be made there
 		t.Errorf("Forget = %v, want nil", err)
 	}
 }
