@@ -54,6 +54,6 @@ func controllersCommand(g *session.Globals) *cobra.Command {
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "address on which to serve /metrics, /livez and /readyz (default: not served)")
 	f.StringVar(&o.CertFile, "tls-cert-file", "", "TLS certificate for --metrics-bind-address; without it the address must be a loopback address")
 	f.StringVar(&o.KeyFile, "tls-private-key-file", "", "TLS private key for --tls-cert-file")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
+	logLevelFlag(f, &level)
 	return cmd
 }

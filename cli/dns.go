@@ -54,7 +54,7 @@ func dnsCommand(g *session.Globals) *cobra.Command {
 	f.StringVar(&d.upstream, "cluster-dns-upstream", "", "comma-separated name servers for names outside the cluster, or none (default: those of this host)")
 	f.StringVar(&d.metrics, "metrics-listen", "", "address to serve /metrics, /ready and /health on over HTTP, such as 127.0.0.1:9153 (default: not served)")
 	f.StringSliceVar(&d.networks, "cluster-cidr", nil, "networks of pods and services, whose reverse lookups are not forwarded to other name servers")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
+	logLevelFlag(f, &level)
 	_ = cmd.MarkFlagRequired("listen") // it exists: it was made above
 	return cmd
 }

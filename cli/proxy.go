@@ -41,6 +41,6 @@ func proxyCommand(g *session.Globals) *cobra.Command {
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "loopback address to serve /metrics on over HTTP, such as 127.0.0.1:10249 (default: not served)")
 	f.BoolVar(&o.Keep, "keep-rules", false, "leave the rules in place on exit, so that the next proxy takes them over without interruption")
 	f.BoolVar(&cleanup, "cleanup", false, "remove the rules and links of an earlier proxy from this node, and exit")
-	f.TextVar(&level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
+	logLevelFlag(f, &level)
 	return cmd
 }

@@ -84,12 +84,13 @@ func New(o Options) *cobra.Command {
 		objects.Create(g), objects.Apply(g), run, objects.Replace(g), objects.Get(g), objects.Delete(g), pods.Logs(g), pods.Exec(g),
 		pods.Attach(g), pods.PortForward(g), pods.Copy(g), pods.Debug(g), pods.Top(g),
 		objects.Scale(g), waiting.Command(g), rollouts.RollingUpdate(g), rollouts.Rollout(g), nodes.Cordon(g), nodes.Uncordon(g), nodes.Drain(g),
-		images.Command(g), services.Command(g), simulate, scheduling.Command(g), controllersCommand(g), tokens.Command(g), dnsCommand(g), proxyCommand(g), versionCommand(g),
+		images.Command(g), services.Command(g), simulate, scheduling.Command(g), controllersCommand(g), tokens.Command(g), dnsCommand(g), proxyCommand(g), optionsCommand(), versionCommand(g),
 	)
 	root.AddCommand(o.Extra...)
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	strict(root)
+	shortenUsage(root)
 	for _, c := range root.Commands() {
 		wrapArgs(c)
 	}

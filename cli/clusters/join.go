@@ -317,7 +317,7 @@ func agentCommand(o Options) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
+	logLevelFlag(cmd.Flags(), &level)
 	cmd.Flags().BoolVar(&report, "report", false, "report readiness on file descriptor 3")
 	_ = cmd.Flags().MarkHidden("report") // it exists: the line above made it
 	return cmd

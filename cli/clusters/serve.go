@@ -48,7 +48,7 @@ func serveCommand(o Options) *cobra.Command {
 		},
 	}
 	settingsFlags(cmd, &s)
-	cmd.Flags().TextVar(&level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
+	logLevelFlag(cmd.Flags(), &level)
 	cmd.Flags().BoolVar(&report, "report", false, "report readiness on file descriptor 3")
 	cmd.Flags().BoolVar(&brief, "ephemeral", false, "stop when standard input is closed, and remove all containers and data")
 	_ = cmd.Flags().MarkHidden("report") // it exists: the line above made it
@@ -142,4 +142,10 @@ func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
 	}
 	_, purgeErr := s.Profile.Remove(context.WithoutCancel(ctx))
 	return errors.Join(err, instanceErr, purgeErr)
+}
+
+// logLevelFlag adds the flag --log-level. Its default is shown in the case of the values that the usage lists.
+func logLevelFlag(f *pflag.FlagSet, level *slog.Level) {
+	f.TextVar(level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
+	f.Lookup("log-level").DefValue = "info"
 }

@@ -52,7 +52,7 @@ func Drain(g *session.Globals) *cobra.Command {
 	f.BoolVar(&d.deleteEmptyDir, "delete-emptydir-data", false, "evict pods that use emptyDir volumes; their data is lost")
 	f.BoolVar(&d.force, "force", false, "evict pods that declare no controller; they are not recreated")
 	f.Int64Var(&d.grace, "grace-period", -1, "seconds that pods get to terminate gracefully; negative means each pod's own grace period")
-	f.DurationVar(&d.timeout, "timeout", 0, "how long to wait for all nodes; 0 waits forever")
+	f.DurationVar(&d.timeout, "timeout", 0, "how long to wait for all nodes; 0 means no limit")
 	f.BoolVar(&d.disableEviction, "disable-eviction", false, "delete pods instead of evicting them, ignoring disruption budgets")
 	f.StringVar(&d.podSelector, "pod-selector", "", "evict only pods that match this label selector")
 	return cmd

@@ -66,7 +66,7 @@ func RunJob(g *session.Globals) *cobra.Command {
 	r.in.FileFlags(f)
 	r.flags.Add(f)
 	f.BoolVar(&r.remove, "rm", false, "delete the Job when it ends or the command is interrupted")
-	f.DurationVar(&r.timeout, "timeout", 0, "how long to wait until the Job ends; 0 waits forever")
+	f.DurationVar(&r.timeout, "timeout", 0, "how long to wait until the Job ends; 0 means no limit")
 	f.StringVar(&r.Fail, "fail", "grace", "when a likely failure (image pull) ends the wait: now, after the --grace period (grace), or never")
 	f.DurationVar(&r.Grace, "grace", await.DefaultGrace, "how long a likely failure may last")
 	f.BoolVarP(&r.Quiet, "quiet", "q", false, "print only the output of the containers")

@@ -95,7 +95,7 @@ func RollingUpdate(g *session.Globals) *cobra.Command {
 	f.StringVar(&u.cleanup, "cleanup", "", "what to do with the old controller: delete (default with two names), rename (default with one name) or preserve")
 	f.DurationVar(&u.updatePeriod, "update-period", time.Minute, "pause between adding new pods and removing old ones")
 	f.DurationVar(&u.pollInterval, "poll-interval", 3*time.Second, "ignored; accepted for compatibility with old scripts")
-	f.DurationVar(&u.timeout, "timeout", 5*time.Minute, "how long to wait without any progress; 0 waits forever")
+	f.DurationVar(&u.timeout, "timeout", 5*time.Minute, "how long to wait without any progress; 0 means no limit")
 	f.StringVar(&u.key, "deployment-label-key", rollout.DefaultKey, "label that distinguishes new pods from old ones")
 	f.BoolVar(&u.rollback, "rollback", false, "roll back the update in progress")
 	f.BoolVar(&u.promote, "promote", false, "continue the update in progress")

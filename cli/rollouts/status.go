@@ -83,7 +83,7 @@ func rolloutStatusCommand(g *session.Globals) *cobra.Command {
 	r.in.FileFlags(f)
 	r.in.SelectorFlags(f)
 	f.BoolVarP(&r.watch, "watch", "w", true, "watch the rollout until it is done; false prints the status once")
-	f.DurationVar(&r.timeout, "timeout", 0, "how long to wait for all rollouts; 0 waits forever")
+	f.DurationVar(&r.timeout, "timeout", 0, "how long to wait for all rollouts; 0 means no limit")
 	r.AddFlags(f)
 	return cmd
 }

@@ -66,7 +66,7 @@ func (g *Globals) AddFlags(f *pflag.FlagSet) {
 	f.StringVarP(&g.Output, "output", "o", "", "output format: json, yaml, name, wide, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…")
 	g.server.addFlags(f)
 	g.credential.addFlags(f)
-	f.DurationVar(&g.RequestTimeout, "request-timeout", 0, "timeout of a single server request; 0 means no timeout")
+	f.DurationVar(&g.RequestTimeout, "request-timeout", 0, "timeout of a single server request; 0 means no limit")
 }
 
 func (g *Globals) loader() clientcmd.ClientConfig {

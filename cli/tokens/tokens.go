@@ -158,7 +158,7 @@ func joinCommand(ctx context.Context, c client.Interface, token join.Token) (str
 
 func listCommand(g *session.Globals) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the tokens", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List the tokens", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := connect(g, "list")
 			if err != nil {

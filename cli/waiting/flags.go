@@ -78,7 +78,7 @@ func AddFlags(g *session.Globals, cmd *cobra.Command, wrote *Listener, o Options
 	flag.NoOptDefVal = "true"
 	own := f.Lookup("timeout") == nil // some commands have a --timeout, which the wait then uses
 	if own {
-		f.DurationVar(&w.timeout, "timeout", o.Timeout, "how long to wait for all objects; 0 waits without limit")
+		f.DurationVar(&w.timeout, "timeout", o.Timeout, "how long to wait for all objects; 0 means no limit")
 	}
 	w.Patience.AddFlags(f)
 	inner := cmd.RunE

@@ -72,7 +72,7 @@ func Command(g *session.Globals) *cobra.Command {
 	anyFlag.NoOptDefVal = "true"
 	f.IntVar(&w.count, "count", 0, "how many of the selected objects must be done; 0 means all, and at least one")
 	f.BoolVar(&w.missing, "wait-for-creation", false, "also wait for objects, namespaces and kinds that do not exist yet")
-	f.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait for all objects; 0 checks once, a negative value waits without limit")
+	f.DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait for all objects; 0 checks once, a negative value means no limit")
 	w.Patience.AddFlags(f)
 	return cmd
 }

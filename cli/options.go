@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// everyday are the global flags that the help of each command shows. The others are about connections without a kubeconfig, and are
+// shown by `sampan options`.
+func everyday() []string {
+	return []string{"name", "data-dir", "kubeconfig", "context", "namespace", "output"}
+}
+
+// optionsCommand is kubectl's command of that name.
+func optionsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "options",
+		Short: "List the global flags, which all commands have",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "All commands have these flags:\n%s", cmd.Root().PersistentFlags().FlagUsages())
+			return err
+		},
+	}
+}
+
+// shortenUsage leaves most global flags out of the usage of commands.
+func shortenUsage(root *cobra.Command) {
+	usual := root.UsageFunc()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		var rest []*pflag.Flag
+		root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden && !slices.Contains(everyday(), f.Name) {
+				rest = append(rest, f)
+			}
+		})
+		hide := func(hidden bool) {
+			for _, f := range rest {
+				f.Hidden = hidden
+			}
+		}
+		hide(true)
+		err := usual(cmd)
+		hide(false)
+		_, _ = fmt.Fprintf(cmd.OutOrStderr(), "\nUse \"%s options\" for all global flags.\n", root.Name())
+		return err
+	})
+}
+
+// logLevelFlag adds the flag --log-level. Its default is shown in the case of the values that the usage lists.
+func logLevelFlag(f *pflag.FlagSet, level *slog.Level) {
+	f.TextVar(level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
+	f.Lookup("log-level").DefValue = "info"
+}
