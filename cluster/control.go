@@ -51,6 +51,9 @@ import (
 // KubernetesVersion is the version of the Kubernetes API that is served.
 const KubernetesVersion = "v1.37.0"
 
+// ServerVersion is the version of the API server, as its path /version has it.
+const ServerVersion = KubernetesVersion + ownVersion
+
 // An in-process client is the same to a worker as one over HTTPS.
 var _ client.Interface = (*apiserver.Local)(nil)
 
@@ -478,7 +481,7 @@ func versionInfo() version.Info {
 	return version.Info{
 		Major:      "1",
 		Minor:      "37",
-		GitVersion: KubernetesVersion + ownVersion,
+		GitVersion: ServerVersion,
 		GoVersion:  runtime.Version(),
 		Compiler:   runtime.Compiler,
 		Platform:   runtime.GOOS + "/" + runtime.GOARCH,

@@ -104,7 +104,7 @@ func DataDir(ctx context.Context, server string) (string, error) {
 	return a.Directory, nil
 }
 
-// errHelp is returned after the help text was written.
+// errHelp is returned after the help text or the version was written.
 var errHelp = errors.New("help was asked for")
 
 // help replaces pflag's error for --help.
@@ -115,5 +115,5 @@ func help(err error) error {
 	return err
 }
 
-// IsHelp reports whether an error of this package means that only the help text was asked for.
+// IsHelp reports whether an error of this package means that only the help text or the version was asked for.
 func IsHelp(err error) bool { return errors.Is(err, errHelp) }

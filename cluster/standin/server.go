@@ -45,9 +45,9 @@ type serverArgs struct {
 	publicKeys, modes, disabled, enabled                                           []string
 }
 
-// ParseServer reads the arguments of kube-apiserver, and the files that they name. It writes the help text to out if the
+// ParseServer reads the arguments of kube-apiserver, and the files that they name. It writes the help text or the version to out if the
 // arguments ask for it. The error names the flag that is wrong.
-func ParseServer(args []string, out io.Writer) (*Server, error) {
+func ParseServer(args []string, version string, out io.Writer) (*Server, error) {
 	s, a := &Server{}, serverArgs{}
 	f := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	f.SetOutput(out)
@@ -69,8 +69,13 @@ func ParseServer(args []string, out io.Writer) (*Server, error) {
 	for _, flag := range local.AllServerFlags() {
 		f.VarPF(flagValue{flag, &s.Flags}, flag.Name, "", flag.Usage).NoOptDefVal = flag.Alone()
 	}
+	asked := f.Bool("version", false, "print the version and exit")
 	if err := f.Parse(args); err != nil {
 		return nil, help(err)
+	}
+	if *asked {
+		_, _ = fmt.Fprintf(out, "Kubernetes %s\n", version)
+		return nil, errHelp
 	}
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))

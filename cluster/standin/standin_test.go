@@ -83,6 +83,13 @@ func newKey(t *testing.T, curve elliptic.Curve) *ecdsa.PrivateKey {
 	return key
 }
 
+func TestServerPrintsItsVersion(t *testing.T) {
+	var out strings.Builder
+	if _, err := ParseServer([]string{"--version"}, "v1.2.3", &out); !IsHelp(err) || out.String() != "Kubernetes v1.2.3\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
 func TestTokenKeys(t *testing.T) {
 	signing, former := newKey(t, elliptic.P256()), newKey(t, elliptic.P256())
 	keys, err := tokenKeys(save(t, signing), []string{save(t, signing), save(t, former)})

@@ -16,7 +16,7 @@ func standIn(name string) func(ctx context.Context, args []string, out, errOut i
 	switch name {
 	case "kube-apiserver":
 		return named(name, func(ctx context.Context, args []string, out, errOut io.Writer) error {
-			s, err := standin.ParseServer(args, out)
+			s, err := standin.ParseServer(args, cluster.ServerVersion, out)
 			if err != nil {
 				return err
 			}
