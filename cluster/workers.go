@@ -147,7 +147,8 @@ func (c *cluster) nodes(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 		if err != nil {
 			return nil, nil, err
 		}
-		return slices.Concat(run.Stage{c.nodeTask(n)}, c.routes(caches)), []string{c.Settings.NodeName}, nil
+		role := newRoleLabel(p.as("system:apiserver", "system:masters"), caches, c.Settings.NodeName, c.Log)
+		return slices.Concat(run.Stage{c.nodeTask(n), role.task()}, c.routes(caches)), []string{c.Settings.NodeName}, nil
 	}
 	if c.hasFleet() {
 		return c.fleet(p, caches)
