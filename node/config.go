@@ -23,11 +23,8 @@ func (o Options) configured() Options {
 	if c == nil {
 		return o
 	}
-	var disk unix.Statfs_t
-	if o.RootDir != "" && o.Owner == "" && statfs(o.RootDir, &disk) == nil { // the images are on the same file system
-		c = c.OnDisk(int64(disk.Blocks) * disk.Bsize)
-		o.Config = c
-	}
+	c = o.onDisk(c)
+	o.Config = c
 	o.MaxPods = cmp.Or(o.MaxPods, c.Pods(runtime.NumCPU()))
 	if len(o.ClusterDNS) == 0 || c.Has("clusterDNS") {
 		o.ClusterDNS = c.ClusterDNS
@@ -49,6 +46,15 @@ func (o Options) configured() Options {
 		o.Images.Collect.HighPercent = 100 // images are also those of others
 	}
 	return o
+}
+
+// onDisk returns the configuration for the disk of the node, if that has the images as well.
+func (o Options) onDisk(c *kubeletconfig.Config) *kubeletconfig.Config {
+	var disk unix.Statfs_t
+	if o.RootDir == "" || o.Owner != "" || statfs(o.RootDir, &disk) != nil {
+		return c
+	}
+	return c.OnDisk(int64(disk.Blocks) * disk.Bsize)
 }
 
 // configuredImages fills in what the configuration says of images.
@@ -76,7 +82,7 @@ func configuredImages(o ImageOptions, c *kubeletconfig.Config) ImageOptions {
 func (o Options) thresholds() eviction.Settings {
 	c := o.Config
 	if c == nil {
-		c = kubeletconfig.Default()
+		c = o.onDisk(kubeletconfig.Default())
 	}
 	return eviction.Settings{Hard: c.EvictionHard, Soft: c.EvictionSoft, SoftGracePeriod: c.EvictionSoftGracePeriod, MinimumReclaim: c.EvictionMinimumReclaim}
 }
