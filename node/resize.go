@@ -67,9 +67,7 @@ func adoptedWhole(pod *corev1.Pod) *corev1.ResourceRequirements {
 // resizable calls f for each container of a pod whose resources can change while it runs.
 func resizable(pod *corev1.Pod, f func(*corev1.Container)) {
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; lifecycle.IsSidecar(c) {
-			f(c)
-		}
+		f(&pod.Spec.InitContainers[i])
 	}
 	for i := range pod.Spec.Containers {
 		f(&pod.Spec.Containers[i])

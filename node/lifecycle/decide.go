@@ -387,7 +387,7 @@ func (d *Decision) keep(v *View, c *corev1.Container, latest Container, as role)
 		a.Grace = v.probeGrace(c.StartupProbe)
 	case cause == BadHook:
 		a.Why, a.Replace = "FailedPostStartHook", false
-	case as != initial && d.resize(v, c, latest):
+	case d.resize(v, c, latest):
 		a.Why, a.Replace = "Container "+c.Name+" resize requires restart"+again, true
 	default:
 		return

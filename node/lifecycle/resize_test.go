@@ -91,3 +91,31 @@ func TestResizeOfThePodAsAWhole(t *testing.T) {
 		t.Errorf("the container has the pod's limits %v as its own", c.Resources.Limits)
 	}
 }
+
+// TestResizeOfAnInitContainer grants a running init container more memory. When it has ended, its resources are of no account.
+func TestResizeOfAnInitContainer(t *testing.T) {
+	small, large := corev1.ResourceRequirements{Limits: list("", "1Gi")}, corev1.ResourceRequirements{Limits: list("", "2Gi")}
+	v := View{
+		Pod: &corev1.Pod{Spec: corev1.PodSpec{
+			InitContainers: []corev1.Container{{Name: "setup", Resources: large}}, Containers: []corev1.Container{{Name: "main"}},
+		}},
+		Sandboxes:  []Sandbox{{ID: "s", Ready: true}},
+		Containers: []Container{{ID: "i", Name: "setup", State: Running, Sandbox: "s"}},
+		Memory: Memory{Resize: Resize{
+			Allocated: map[string]corev1.ResourceRequirements{"setup": large}, Applied: map[string]corev1.ResourceRequirements{"i": small},
+		}},
+	}
+	actions := func() (all []string) {
+		for _, a := range Decide(v).Actions {
+			all = append(all, a.String())
+		}
+		return all
+	}
+	if d := cmp.Diff([]string{"update i"}, actions()); d != "" || !v.Resizing() {
+		t.Errorf("actions while it runs (-want +got):\n%s", d)
+	}
+	v.Containers[0].State = Exited
+	if d := cmp.Diff([]string{"start main 0"}, actions()); d != "" || v.Resizing() {
+		t.Errorf("actions after its end (-want +got):\n%s", d)
+	}
+}
