@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/nodefeature"
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/eviction"
@@ -19,7 +20,7 @@ import (
 )
 
 // Admission: the node admits or rejects each pod that is new to the agent before anything else happens to it; see
-// [lifecycle.Supported], [lifecycle.Allowed] and [lifecycle.Admit]. Pods are checked one after the other, under Node.mu.
+// [lifecycle.Supported], [lifecycle.Allowed], [lifecycle.Featured] and [lifecycle.Admit]. Pods are checked one after the other, under Node.mu.
 // Node.taken counts the active pods: pods that have been admitted, that the API server still has, and that have not
 // ended. The pods of the agent's first list are checked together, the oldest first. A pod that the node has admitted once
 // is never checked again, even if the node has changed since: it has a sandbox, or a start time, which no pod has before
@@ -112,6 +113,9 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 	n.taken.SetNode(node)
 	counted := plugin.NewPod(pod)
 	if rejection := lifecycle.Allowed(counted, n.opts.OwnPorts); rejection != nil {
+		return rejection
+	}
+	if rejection := lifecycle.Featured(pod, nodefeature.Declared()); rejection != nil {
 		return rejection
 	}
 	rejection := lifecycle.Admit(counted, n.taken.Snapshot.Node(n.opts.Name))

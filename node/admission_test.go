@@ -118,6 +118,23 @@ func TestAdmissionRejectsUsedHostPort(t *testing.T) {
 	})
 }
 
+func TestAdmissionRejectsPodsThatNeedAnotherFeature(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.create(webPod("mapped", func(p *corev1.Pod) { p.Spec.HostNetwork, p.Spec.HostUsers = true, new(false) }))
+		s := r.await("mapped", "rejected", inPhase(corev1.PodFailed)).Status
+		if want := "Pod was rejected: Pod requires node features that are not available: UserNamespacesHostNetworkSupport"; s.Reason != "PodFeatureUnsupported" || s.Message != want {
+			t.Errorf("status is %s: %s, want PodFeatureUnsupported: %s", s.Reason, s.Message, want)
+		}
+		r.create(webPod("restarting", func(p *corev1.Pod) {
+			p.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{
+				Action:    corev1.ContainerRestartRuleActionRestartAllContainers,
+				ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+			}}
+		}))
+		r.await("restarting", "ready", isReady)
+	})
+}
+
 func TestAdmissionIgnoresEndedAndDeletedPods(t *testing.T) {
 	most := func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}

@@ -158,6 +158,11 @@ func TestNodeRegistersAndIsReady(t *testing.T) {
 		if n.Status.NodeInfo.ContainerRuntimeVersion != "simulated://1.0.0" || n.Status.NodeInfo.KernelVersion == "" {
 			t.Errorf("node info is %+v", n.Status.NodeInfo)
 		}
+		if want := []string{
+			"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+		}; !slices.Equal(n.Status.DeclaredFeatures, want) {
+			t.Errorf("declared features are %q, want %q", n.Status.DeclaredFeatures, want)
+		}
 		synctest.Wait()
 		l := clienttest.Find(r.api, client.Leases, "kube-node-lease", "n1")
 		if l == nil || *l.Spec.LeaseDurationSeconds != 40 || l.OwnerReferences[0].UID != n.UID {
@@ -168,6 +173,22 @@ func TestNodeRegistersAndIsReady(t *testing.T) {
 		if again := clienttest.Find(r.api, client.Leases, "kube-node-lease", "n1"); again.Spec.RenewTime.Sub(l.Spec.RenewTime.Time) != 10*time.Second {
 			t.Errorf("lease was renewed at %v, after %v", again.Spec.RenewTime, l.Spec.RenewTime)
 		}
+	})
+}
+
+// TestNodeFromBeforeDeclaresItsFeatures has a node that another version of the agent has registered, without features.
+func TestNodeFromBeforeDeclaresItsFeatures(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		patch := []byte(`{"status":{"declaredFeatures":null}}`)
+		if n, err := client.Nodes.Patch(t.Context(), r.api, "", "n1", types.MergePatchType, patch, "status"); err != nil || n.Status.DeclaredFeatures != nil {
+			t.Fatalf("%v, %v", n, err)
+		}
+		r.api.Await(t, func() error {
+			if n := clienttest.Find(r.api, client.Nodes, "", "n1"); len(n.Status.DeclaredFeatures) == 0 {
+				return errors.New("the node declares nothing")
+			}
+			return nil
+		})
 	})
 }
 

@@ -22,6 +22,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/nodefeature"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
@@ -307,7 +308,7 @@ func nodeStatusFields(s *corev1.NodeStatus) map[string]any {
 		"addresses": addresses, "conditions": conditions,
 		"capacity": s.Capacity, "allocatable": s.Allocatable,
 		"daemonEndpoints": s.DaemonEndpoints, "nodeInfo": s.NodeInfo, "images": s.Images,
-		"runtimeHandlers": s.RuntimeHandlers, "features": s.Features, "volumesInUse": s.VolumesInUse,
+		"runtimeHandlers": s.RuntimeHandlers, "features": s.Features, "declaredFeatures": s.DeclaredFeatures, "volumesInUse": s.VolumesInUse,
 	}
 }
 
@@ -380,7 +381,7 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 	s.Addresses = n.opts.Addresses
 	s.NodeInfo = n.machine.info
 	s.DaemonEndpoints.KubeletEndpoint.Port = n.port()
-	s.RuntimeHandlers, s.Features = n.handlers.status(), n.features
+	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = n.handlers.status(), n.features, nodefeature.Declared()
 	if n.csi != nil {
 		s.VolumesInUse = n.csi.InUse()
 	}

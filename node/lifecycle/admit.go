@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/internal/nodefeature"
 	"github.com/sampan-io/sampan/internal/podfeature"
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/scheduler/builtin"
@@ -50,6 +51,16 @@ func Allowed(pod *plugin.Pod, own []int32) *Rejection {
 		}
 	}
 	return nil
+}
+
+// Featured returns why a node that declares these features does not run a pod: the pod needs another one. It returns nil if
+// there is no such reason.
+func Featured(pod *corev1.Pod, declared []string) *Rejection {
+	missing := nodefeature.Missing(nodefeature.Required(&pod.Spec), declared)
+	if len(missing) == 0 {
+		return nil
+	}
+	return &Rejection{"PodFeatureUnsupported", "Pod requires node features that are not available: " + strings.Join(missing, ", ")}
 }
 
 // Admit decides whether a node runs a pod that is bound to it, in addition to the pods that are counted on it: the pods

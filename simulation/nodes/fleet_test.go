@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/controller/nodelifecycle"
 	"github.com/sampan-io/sampan/internal/leaktest"
+	"github.com/sampan-io/sampan/internal/nodefeature"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/simulation/nodes"
@@ -171,6 +172,9 @@ func TestNodesRegisterAndAreReady(t *testing.T) {
 		for i, n := range nodes {
 			if nodeReady(n) != corev1.ConditionTrue || n.Spec.PodCIDR != fmt.Sprintf("10.0.%d.0/24", i) || !simulation.Simulated(n) {
 				t.Errorf("node %s is %+v %+v", n.Name, n.Spec, n.Status)
+			}
+			if !slices.Equal(n.Status.DeclaredFeatures, nodefeature.Declared()) {
+				t.Errorf("node %s declares %q, want what a real node declares", n.Name, n.Status.DeclaredFeatures)
 			}
 			l := clienttest.Find(r.api, client.Leases, corev1.NamespaceNodeLease, n.Name)
 			if l == nil || *l.Spec.LeaseDurationSeconds != 40 || len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != n.UID {
