@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -167,6 +168,7 @@ func validateNode(n, old *corev1.Node) field.ErrorList {
 			errs = append(errs, podspec.ValidateQuantity(name, q, at)...)
 		}
 	}
+	errs = append(errs, validateFeatures(n.Status.DeclaredFeatures, status.Child("declaredFeatures"))...)
 	if old == nil {
 		return errs
 	}
@@ -194,6 +196,44 @@ func validateNode(n, old *corev1.Node) field.ErrorList {
 		errs = append(errs, field.Forbidden(spec.Child("configSource"), "configSource is no longer supported"))
 	}
 	return errs
+}
+
+// validateFeatures checks the names of declared features, and that they are sorted.
+func validateFeatures(names []string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, name := range names {
+		switch {
+		case len(name) > validation.DNS1123SubdomainMaxLength:
+			errs = append(errs, field.Invalid(at.Index(i), name,
+				fmt.Sprintf("invalid feature name %q: must be no more than %d characters", name, validation.DNS1123SubdomainMaxLength)))
+		case !isFeature(name):
+			errs = append(errs, field.Invalid(at.Index(i), name, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, "+
+				"with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", name)))
+		}
+		switch {
+		case i == 0:
+		case name == names[i-1]:
+			errs = append(errs, field.Duplicate(at.Index(i), name))
+		case name < names[i-1]:
+			errs = append(errs, field.Invalid(at.Index(i), name, "list must be sorted alphabetically"))
+		}
+	}
+	return errs
+}
+
+// isFeature reports whether a name consists of segments of letters and digits that begin with a letter, the first one with a
+// capital.
+func isFeature(name string) bool {
+	if name == "" || name[0] < 'A' || name[0] > 'Z' {
+		return false
+	}
+	letter := func(r rune) bool { return r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' }
+	for segment := range strings.SplitSeq(name, "/") {
+		if segment == "" || !letter(rune(segment[0])) || strings.ContainsFunc(segment, func(r rune) bool { return !letter(r) && (r < '0' || r > '9') }) {
+			return false
+		}
+	}
+	return true
 }
 
 func validatePodCIDRs(cidrs []string, at *field.Path) field.ErrorList {
