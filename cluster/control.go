@@ -257,6 +257,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		admission.NewDeviceAccess(objects, authorizer),
 		admission.NewDefaultIngressClass(objects),
 		admission.NewPodTopologyLabels(objects),
+		admission.NewNodeDeclaredFeatureValidator(objects),
 		admission.NewPodResizeValidator(objects),
 		policies.NewMutating(rules),
 		p.webhooks.mutating,

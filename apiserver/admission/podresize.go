@@ -22,7 +22,7 @@ func NewPodResizeValidator(r Reader) PodResizeValidator { return PodResizeValida
 // Name implements [Plugin].
 func (PodResizeValidator) Name() string { return "PodResizeValidator" }
 
-// The types of the causes of refusals, by which clients tell them apart.
+// The types of the causes of refusals, which clients can check.
 const (
 	nodeCapacity        metav1.CauseType = "NodeCapacity"
 	unsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
