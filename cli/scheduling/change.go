@@ -102,7 +102,7 @@ func (l *lack) step(e *effort) string {
 		return "tolerate the taint " + strings.TrimPrefix(l.What, "toleration of ")
 	case first == "port":
 		return l.What + " free"
-	case first == "label":
+	case first == "label", first == "feature":
 		return "the " + l.What
 	case strings.HasPrefix(l.What, "skew of "):
 		return fmt.Sprintf("maxSkew %s for %s instead of %s, or fewer such pods there", &l.Asked, strings.TrimPrefix(rest, "of "), &l.Total)

@@ -26,5 +26,6 @@ func Default() plugin.Set {
 		{Plugin: DefaultPreemption{}},
 		{Plugin: NodeResourcesBalancedAllocation{}},
 		{Plugin: ImageLocality{}},
+		{Plugin: NodeDeclaredFeatures{}},
 	}}
 }

@@ -91,7 +91,7 @@ profiles:
 		t.Fatal(err)
 	}
 	if got := said(c.Profiles[1].Plugins, plugin.AtFilter, plugin.AtScore); got !=
-		"filter: Tuned NodeUnschedulable NodeName TaintToleration NodeAffinity NodeResourcesFit VolumeRestrictions NodeVolumeLimits VolumeBinding VolumeZone PodTopologySpread InterPodAffinity DynamicResources\nscore: Tuned×5 ImageLocality×3\n" {
+		"filter: Tuned NodeUnschedulable NodeName TaintToleration NodeAffinity NodeResourcesFit VolumeRestrictions NodeVolumeLimits VolumeBinding VolumeZone PodTopologySpread InterPodAffinity DynamicResources NodeDeclaredFeatures\nscore: Tuned×5 ImageLocality×3\n" {
 		t.Errorf("packing:\n%s", got)
 	}
 	if got := said(c.Profiles[2].Plugins, plugin.AtQueueSort, plugin.AtFilter, plugin.AtScore, plugin.AtPostFilter); got != "queueSort: PrioritySort\nfilter: Tuned\nscore: Tuned×2\npostFilter:\n" {

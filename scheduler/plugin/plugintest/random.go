@@ -102,7 +102,11 @@ func randomNode(t *rapid.T, name string) *corev1.Node {
 			words = append(words, w)
 		}
 	}
-	return Node(words...)
+	n := Node(words...)
+	if rapid.Bool().Draw(t, "declares a feature") {
+		n.Status.DeclaredFeatures = []string{"RestartAllContainersOnContainerExits"}
+	}
+	return n
 }
 
 func randomPod(t *rapid.T, name string) *corev1.Pod {
@@ -119,6 +123,9 @@ func randomPod(t *rapid.T, name string) *corev1.Pod {
 		}
 	}
 	p := Pod(words...)
+	if one("feature", "", "", "", "", "", "restart") != "" {
+		p.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers}}
+	}
 	term := func(what string) corev1.PodAffinityTerm {
 		term := corev1.PodAffinityTerm{
 			TopologyKey:   one(what+" key", corev1.LabelHostname, corev1.LabelTopologyZone),
