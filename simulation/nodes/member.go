@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/internal/nodefeature"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/simulation"
 )
@@ -150,7 +149,7 @@ func (m *member) status(s *corev1.NodeStatus, planned *corev1.Node, now time.Tim
 	info := planned.Status.NodeInfo
 	info.KubeletVersion = m.fleet.opts.Version
 	s.Capacity, s.Allocatable, s.Images, s.NodeInfo = planned.Status.Capacity, planned.Status.Allocatable, planned.Status.Images, info
-	s.DeclaredFeatures = nodefeature.Declared()
+	s.DeclaredFeatures = planned.Status.DeclaredFeatures
 	s.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: hostIPs[0]}, {Type: corev1.NodeHostName, Address: m.name}}
 	at := metav1.NewTime(now).Rfc3339Copy()
 	for _, c := range []corev1.NodeCondition{
