@@ -46,6 +46,7 @@ func (n *Node) openDrivers() error {
 			n.metrics.volumes.operation(csiPlugin(driver), operation, began, err)
 		},
 	})
+	n.metrics.volumes.registered = n.csi.IsRegistered
 	n.claims = dra.New(dra.Options{
 		Root: n.files.root, Claim: n.resourceClaim, Wipe: n.wipeSlices, Registered: n.driverRegistered, Changed: n.nudge, Log: n.log,
 	})

@@ -16,6 +16,9 @@ type volumeMetrics struct {
 	overall    *prometheus.HistogramVec
 	measured   *prometheus.HistogramVec
 
+	// registered reports whether a CSI driver is registered; nil means that none is.
+	registered func(driver string) bool
+
 	mu sync.Mutex
 	// claimed are the plug-ins of volumes of claims, by pod and name of the volume: only the PersistentVolume shows
 	// them.
@@ -49,14 +52,14 @@ func (m *volumeMetrics) operation(plugin, name string, began time.Time, err erro
 	if err != nil {
 		outcome = "fail-unknown"
 	}
-	m.operations.WithLabelValues(plugin, name, outcome, "false").Observe(time.Since(began).Seconds())
+	m.operations.WithLabelValues(m.series(plugin), name, outcome, "false").Observe(time.Since(began).Seconds())
 }
 
 // mounted records a mount of a volume of a pod that began at a time; since is when the pod needed it.
 func (m *volumeMetrics) mounted(plugin string, since, began time.Time, err error) {
 	m.operation(plugin, mountVolume, began, err)
 	if err == nil && !since.IsZero() {
-		m.overall.WithLabelValues(plugin, "overall_volume_mount").Observe(time.Since(since).Seconds())
+		m.overall.WithLabelValues(m.series(plugin), "overall_volume_mount").Observe(time.Since(since).Seconds())
 	}
 }
 
@@ -112,6 +115,16 @@ func (m *volumeMetrics) plugin(uid types.UID, v *corev1.Volume) string {
 // driver returns the name of the CSI driver of a volume.
 func (m *volumeMetrics) driver(uid types.UID, v *corev1.Volume) string {
 	return strings.TrimPrefix(m.plugin(uid, v), csiPlugin(""))
+}
+
+// series returns a plug-in as the value of a label. All drivers that are not registered have one value: users choose their names.
+func (m *volumeMetrics) series(plugin string) string {
+	const unregistered = "kubernetes.io/csi"
+	name, isDriver := strings.CutPrefix(plugin, csiPlugin(""))
+	if isDriver && (m.registered == nil || !m.registered(name)) {
+		return unregistered
+	}
+	return plugin
 }
 
 func csiPlugin(driver string) string { return "kubernetes.io/csi:" + driver }

@@ -97,7 +97,7 @@ func New(opts Options) *Manager {
 		opts: opts, writes: make(chan struct{}, 1), wake: make(chan struct{}),
 		drivers: map[string]*driver{}, coming: map[string]*driver{}, volumes: map[key]*entry{},
 	}
-	m.calls = newCalls(m.registered)
+	m.calls = newCalls(m.IsRegistered)
 	m.writes <- struct{}{}
 	return m
 }

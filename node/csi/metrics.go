@@ -16,8 +16,8 @@ func newCalls(registered func(driver string) bool) *pluginregistry.Calls {
 	}, registered)
 }
 
-// registered reports whether a driver is registered or is being registered.
-func (m *Manager) registered(driver string) bool {
+// IsRegistered reports whether a driver is registered or is being registered.
+func (m *Manager) IsRegistered(driver string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.drivers[driver] != nil || m.coming[driver] != nil
