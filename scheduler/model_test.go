@@ -43,6 +43,14 @@ func (s *scene) unwanted(p *corev1.Pod, n *corev1.Node) string {
 	if !wantsNode(p, n) {
 		return "not selected"
 	}
+	restarts := func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
+			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+		})
+	}
+	if slices.ContainsFunc(p.Spec.Containers, restarts) && !slices.Contains(n.Status.DeclaredFeatures, "RestartAllContainersOnContainerExits") {
+		return "without a feature"
+	}
 	return ""
 }
 

@@ -26,10 +26,34 @@ func Declared() []string {
 	}
 }
 
-// Required returns the features that a node needs to run a pod, sorted; nil if it needs none.
+// Required returns the features that a node needs to run a pod, sorted; nil if it needs none. It allocates nothing for most pods.
 func Required(spec *corev1.PodSpec) []string {
+	if ordinary(spec) {
+		return nil
+	}
 	pod := &types.PodInfo{Spec: spec}
 	return those(func(f types.Feature) bool { return f.InferForScheduling(pod) })
+}
+
+// ordinary reports whether a pod has none of the fields by which pods need features. The rules of the library would be called with a
+// copy on the heap, for each pod that is scheduled.
+func ordinary(spec *corev1.PodSpec) bool {
+	if spec.HostNetwork && spec.HostUsers != nil && !*spec.HostUsers || len(spec.EphemeralContainers) > 0 {
+		return false
+	}
+	for _, list := range [...][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			if len(list[i].RestartPolicyRules) > 0 {
+				return false
+			}
+			for j := range list[i].VolumeMounts {
+				if len(list[i].VolumeMounts[j].BindMountOptions) > 0 {
+					return false
+				}
+			}
+		}
+	}
+	return true
 }
 
 // RequiredByUpdate returns the features that a node needs for the change of a pod from old to pod, sorted; nil if it needs none.

@@ -8,6 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	ndf "k8s.io/component-helpers/nodedeclaredfeatures"
+	"k8s.io/component-helpers/nodedeclaredfeatures/features"
+	"k8s.io/component-helpers/nodedeclaredfeatures/types"
+	"pgregory.net/rapid"
 
 	"github.com/sampan-io/sampan/internal/nodefeature"
 )
@@ -50,6 +53,62 @@ func TestRequired(t *testing.T) {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
 	}
+}
+
+// TestOrdinaryPodsNeedNothing compares the quick answer with the library's, for pods with any of the fields that its rules read.
+func TestOrdinaryPodsNeedNothing(t *testing.T) {
+	known := []string{
+		"DRANodeAllocatableResources", "DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet", podLevel, "InPlacePodVerticalScalingInitContainers",
+		"InPlacePodVerticalScalingMemoryBackedVolumes", restartAll, "UserNamespacesHostNetworkSupport", "VolumeBindMountOptions",
+	}
+	var names []string
+	for _, f := range features.AllFeatures {
+		names = append(names, f.Name())
+	}
+	slices.Sort(names)
+	if diff := cmp.Diff(known, names); diff != "" {
+		t.Errorf("the library has other rules, whose fields function ordinary has to know: %s", diff)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		container := func() (c corev1.Container) {
+			if rapid.Bool().Draw(t, "rules") {
+				c.RestartPolicyRules = restarting()[0].RestartPolicyRules
+			}
+			if rapid.Bool().Draw(t, "mount") {
+				c.VolumeMounts = []corev1.VolumeMount{{}, {}}
+				if rapid.Bool().Draw(t, "options") {
+					c.VolumeMounts[1].BindMountOptions = []string{"noexec"}
+				}
+			}
+			return c
+		}
+		spec := corev1.PodSpec{HostNetwork: rapid.Bool().Draw(t, "network")}
+		if rapid.Bool().Draw(t, "users") {
+			of := rapid.Bool().Draw(t, "of the host")
+			spec.HostUsers = &of
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "init") {
+			spec.InitContainers = append(spec.InitContainers, container())
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "main") {
+			spec.Containers = append(spec.Containers, container())
+		}
+		if rapid.Bool().Draw(t, "ephemeral") {
+			c := corev1.EphemeralContainer{}
+			c.VolumeMounts = container().VolumeMounts
+			spec.EphemeralContainers = append(spec.EphemeralContainers, c)
+		}
+		var want []string
+		for _, f := range features.AllFeatures {
+			if f.InferForScheduling(&types.PodInfo{Spec: &spec}) {
+				want = append(want, f.Name())
+			}
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, nodefeature.Required(&spec)); diff != "" {
+			t.Fatal(diff)
+		}
+	})
 }
 
 func TestRequiredByUpdate(t *testing.T) {
