@@ -3,6 +3,7 @@ package kubelet
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"sync"
 
@@ -18,7 +19,27 @@ const mostHeld = 4 * upgrade.FourRecords
 type window struct {
 	mu    sync.Mutex
 	bytes int           // in the window
+	errs  int           // bytes of the error stream so far
 	more  chan struct{} // closed when bytes has become less; nil if admit does not wait
+}
+
+// The library creates the error stream first, and holds all of it until its end: nothing of it leaves the window before.
+const (
+	errorStream = 1
+	mostErrors  = 1 << 20 // bytes; the Status in it has an error message
+)
+
+var errErrors = errors.New("the error stream of the node is too long")
+
+// admitTo admits bytes of a stream.
+func (w *window) admitTo(ctx context.Context, stream uint32, bytes int) error {
+	if stream != errorStream {
+		return w.admit(ctx, bytes)
+	}
+	if w.errs += bytes; w.errs > mostErrors {
+		return errErrors
+	}
+	return nil
 }
 
 // admit waits until bytes fit in the window, or ctx is cancelled. A number that is larger than the window is admitted
@@ -50,7 +71,7 @@ func (w *window) bound(ctx context.Context, conn io.ReadWriteCloser) (io.ReadWri
 	if err != nil {
 		return nil, err
 	}
-	frames.Admit = func(bytes int) error { return w.admit(ctx, bytes) }
+	frames.Admit = func(stream uint32, bytes int) error { return w.admitTo(ctx, stream, bytes) }
 	return struct {
 		io.Reader
 		io.Writer

@@ -30,9 +30,9 @@ var errStreamZero = errors.New("a data frame of stream 0")
 //
 // It must be called by one goroutine at a time.
 type Reader struct {
-	// Admit is called before a data frame with the number of bytes of its content, and may wait. An error ends the
-	// reader. nil means that every frame is admitted at once.
-	Admit func(bytes int) error
+	// Admit is called before a data frame with its stream and the number of bytes of its content, and may wait. An error
+	// ends the reader. nil means that every frame is admitted at once.
+	Admit func(stream uint32, bytes int) error
 
 	from  io.Reader
 	piece int // bytes of content that a data frame has at most
@@ -114,7 +114,7 @@ func (r *Reader) begin() {
 func (r *Reader) beginPiece() {
 	size := min(r.next, r.piece)
 	if r.Admit != nil {
-		if err := r.Admit(size); err != nil {
+		if err := r.Admit(r.stream, size); err != nil {
 			r.end(err)
 			return
 		}

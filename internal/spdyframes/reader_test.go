@@ -118,7 +118,7 @@ func TestReaderWaitsForAdmission(t *testing.T) {
 	enough := errors.New("enough")
 	var sizes []int
 	r := readerOf(t, &all, 10)
-	r.Admit = func(bytes int) error {
+	r.Admit = func(_ uint32, bytes int) error {
 		if sizes = append(sizes, bytes); len(sizes) == 4 {
 			return enough
 		}

@@ -10,24 +10,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 )
 
 // Parts of a frame's head (RFC 6455, section 5.2).
 const (
 	final, reserved, opcodes = 0x80, 0x70, 0x0f // of the first byte
 	masked, lengths          = 0x80, 0x7f       // of the second byte
-	twoBytes, eightBytes     = 126, 127         // lengths that say how many bytes with the length follow
-	mostControl              = 125              // bytes of the content of a control frame
+	twoBytes, eightBytes     = 126, 127         // lengths that say how many bytes with the length follow; below is the length
 
 	continuation, text, binaryData = 0, 1, 2
 	closing, ping, pong            = 8, 9, 10
 )
 
-// piece is how many bytes of a message's data a frame has at most, without that of the channel. A multiple of the key's
-// length and of four characters of base64, it leaves the mask and the text of each piece as they are.
-const piece = 32 << 10
+// How many bytes of a message's data a frame has at most, without that of the channel. Multiples of the key's length leave
+// the mask of each piece as it is. Text has base64 in the oldest protocols: pieces of four characters can be decoded, but
+// not if there are line breaks, so that most texts stay whole.
+const (
+	piece     = 32 << 10
+	textPiece = 1 << 20
+)
 
-// A Reader returns the frames of a client with whole messages of at most 32 KiB and a byte for the channel. It ends
+// A Reader returns the frames of a client with whole messages of at most 32 KiB, or 1 MiB of text, and a byte for the channel. It ends
 // with an error before a frame that is wrong.
 //
 // It must be called by one goroutine at a time.
@@ -102,7 +106,7 @@ func (r *Reader) begin() error {
 	opcode, last := first[0]&opcodes, first[0]&final != 0
 	switch opcode {
 	case closing, ping, pong:
-		if length > mostControl || !last {
+		if first[1]&lengths >= twoBytes || !last { // the library would take the length that follows for content
 			return errors.New("a control frame that is too long, or one of several")
 		}
 		r.left = int(length)
@@ -166,13 +170,20 @@ func (r *Reader) beginData() error {
 
 // pieceHead returns the head of the next piece, and the byte of the channel.
 func (r *Reader) pieceHead() []byte {
-	r.left = int(min(r.next, piece))
+	most := int64(piece)
+	if r.message.opcode == text {
+		most = textPiece
+	}
+	r.left = int(min(r.next, most))
 	r.next -= int64(r.left)
 	head := []byte{final | r.message.opcode}
-	if length := r.left + 1; length < twoBytes {
+	switch length := r.left + 1; {
+	case length < twoBytes:
 		head = append(head, masked|byte(length))
-	} else {
+	case length <= math.MaxUint16:
 		head = binary.BigEndian.AppendUint16(append(head, masked|twoBytes), uint16(length))
+	default:
+		head = binary.BigEndian.AppendUint64(append(head, masked|eightBytes), uint64(length))
 	}
 	head = append(head, r.key[:]...)
 	return append(head, r.message.channel^r.key[0])

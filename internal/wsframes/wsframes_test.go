@@ -48,7 +48,7 @@ func parse(t fataler, b []byte) []frame {
 		case 126:
 			n, at = int(binary.BigEndian.Uint16(b[2:])), 4
 		case 127:
-			t.Fatal("a frame with a length of eight bytes")
+			n, at = int(binary.BigEndian.Uint64(b[2:])), 10
 		}
 		key := b[at : at+4]
 		for i, c := range b[at+4 : at+4+n] {
@@ -75,10 +75,10 @@ func TestReaderKeepsChannels(t *testing.T) {
 		drawKey := func() [4]byte { return [4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "key")) }
 		for range rapid.IntRange(0, 5).Draw(t, "messages") {
 			channel := rapid.Byte().Draw(t, "channel")
-			size := rapid.SampledFrom([]int{0, 1, 3, 124, 125, 126, 32<<10 - 1, 32 << 10, 32<<10 + 1, 70_000}).Draw(t, "size")
+			size := rapid.SampledFrom([]int{0, 1, 3, 124, 125, 126, 32<<10 - 1, 32 << 10, 32<<10 + 1, 70_000, 1<<20 + 5}).Draw(t, "size")
 			data := bytes.Repeat([]byte("abcdefg"), size/7+1)[:size]
 			sent[channel] = append(sent[channel], data...)
-			rest, opcode := append([]byte{channel}, data...), byte(2)
+			rest, opcode := append([]byte{channel}, data...), rapid.SampledFrom([]byte{1, 2}).Draw(t, "type")
 			for {
 				n := rapid.SampledFrom([]int{len(rest), min(1, len(rest)), len(rest) / 2, 0}).Draw(t, "frame")
 				f := frame{opcode, rest[:n]}
@@ -108,7 +108,7 @@ func TestReaderKeepsChannels(t *testing.T) {
 				switch {
 				case f.first == 0x89:
 					gotPings = append(gotPings, f.content)
-				case f.first != 0x82 || len(f.content) == 0 || len(f.content) > 32<<10+1:
+				case f.first != 0x82 && f.first != 0x81 || len(f.content) == 0 || f.first == 0x82 && len(f.content) > 32<<10+1 || len(f.content) > 1<<20+1:
 					t.Fatalf("a frame of type %x with %d bytes", f.first, len(f.content))
 				default:
 					got[f.content[0]] = append(got[f.content[0]], f.content[1:]...)
@@ -139,6 +139,8 @@ func TestReaderEndsBeforeWrongFrames(t *testing.T) {
 		"unknown type":                frame{0x83, []byte("0x")}.appendTo(nil, [4]byte{}),
 		"continuation of nothing":     frame{0x80, []byte("x")}.appendTo(nil, [4]byte{}),
 		"long ping":                   frame{0x89, make([]byte, 126)}.appendTo(nil, [4]byte{}),
+		"ping with a long length":     {0x89, 0xfe, 0, 16, 0, 0, 0, 0, 0, 0, 0x82, 0xff},
+		"ping with a longer length":   {0x89, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0},
 		"ping in parts":               frame{0x09, nil}.appendTo(nil, [4]byte{}),
 		"length of more than 63 bits": {0x82, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0},
 	} {
@@ -166,14 +168,14 @@ func FuzzReader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		read, _ := io.ReadAll(wsframes.NewReader(bytes.NewReader(b)))
 		for len(read) > 6 {
-			if read[1]&0x7f == 127 {
-				t.Fatal("a frame with a length of eight bytes")
-			}
 			n, at := int(read[1]&0x7f), 2
-			if n == 126 {
+			switch n {
+			case 126:
 				n, at = int(binary.BigEndian.Uint16(read[2:])), 4
+			case 127:
+				n, at = int(binary.BigEndian.Uint64(read[2:])), 10
 			}
-			if n > 32<<10+1 {
+			if n > 1<<20+1 || read[0]&0xf == 2 && n > 32<<10+1 {
 				t.Fatalf("a frame of %d bytes", n)
 			}
 			read = read[min(len(read), at+4+n):]
