@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -29,9 +31,19 @@ type nodeCondition struct {
 func (c nodeCondition) String() string {
 	s := fmt.Sprintf("node %s gets no new pods: %s is %s", c.Node, c.Type, c.Status)
 	if c.Message != "" {
-		s += ": " + c.Message
+		s += ": " + printable(c.Message)
 	}
 	return s
+}
+
+// printable returns a text that a node has chosen, without control characters for the terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 // badConditions returns the conditions of nodes with which pods are not started or may be ended: not Ready, or under pressure, or

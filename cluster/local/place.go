@@ -19,9 +19,13 @@ type placeFile struct {
 func (p Profile) record() string { return p.Default + ".json" }
 
 // Record records the data directory, so that the name alone finds the cluster when it is stopped: see [Profile.Located].
+// Other names do not find it any more: it has the cluster that was started last.
 func (p Profile) Record() error {
 	if p.Default == "" {
 		return nil
+	}
+	if err := p.forgetOthers(); err != nil {
+		return err
 	}
 	if p.DataDir == p.Default {
 		return p.forgetRecord()
@@ -93,6 +97,24 @@ func (p Profile) Elsewhere() (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// forgetOthers removes what [Profile.Record] has recorded of the data directory for other names.
+func (p Profile) forgetOthers() error {
+	records, err := filepath.Glob(filepath.Join(filepath.Dir(p.record()), "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, file := range records {
+		var place placeFile
+		if file == p.record() || read(file, &place) != nil || place.DataDir != p.DataDir {
+			continue
+		}
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing the record of another cluster in the same data directory: %w", err)
+		}
+	}
+	return nil
 }
 
 // forgetRecord removes what [Profile.Record] has recorded.

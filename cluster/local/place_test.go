@@ -52,6 +52,27 @@ func TestLocatedFindsTheRecordedDirectory(t *testing.T) {
 	}
 }
 
+// A directory belongs to the name that was started in it last: a purge of another name must not remove it.
+func TestDirectoryBelongsToTheLastName(t *testing.T) {
+	p := placed(t)
+	other := p
+	other.Name, other.Default = "other", filepath.Join(filepath.Dir(p.Default), "other")
+	keep(t, p)
+	for _, one := range []Profile{p, other} {
+		if err := one.Record(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		by   Profile
+		want string
+	}{"the first name": {p.in(p.Default), p.Default}, "the last name": {other.in(other.Default), p.DataDir}} {
+		if got, err := tt.by.Located(); err != nil || got.DataDir != tt.want {
+			t.Errorf("%s finds %s, %v, want %s", name, got.DataDir, err, tt.want)
+		}
+	}
+}
+
 // A recorded directory without data, perhaps because its disk is not mounted, is still the one of the cluster.
 func TestLocatedKeepsAMissingDirectory(t *testing.T) {
 	p := placed(t)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -168,6 +169,49 @@ func TestHangingPluginEndsWithItsChildren(t *testing.T) {
 	if data, err := io.ReadAll(f); err != nil || len(data) > 0 { // waits until the child has ended
 		t.Errorf("%q, %v", data, err)
 	}
+}
+
+// TestRunsAreShared has ten pods ask a plug-in that fails, while it runs.
+func TestRunsAreShared(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, file, err := plugins(t, "cat "+gate+"\nexit 1", settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pods = 10
+	asked := make(chan struct{}, pods)
+	g := run.NewGroup(t.Context(), 0)
+	for range pods {
+		g.Go(func(ctx context.Context) {
+			asked <- struct{}{}
+			p.Lookup(ctx, "registry.example/a", "registry.example/a", Pod{}, nil)
+		})
+	}
+	for range pods {
+		<-asked
+	}
+	f, err := os.OpenFile(gate, os.O_WRONLY, 0) // waits until the program reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	for waiting := 0; waiting < pods-1; {
+		waiting = strings.Count(stacks(), "credentials.(*plugin).provide") - 1
+		goruntime.Gosched()
+	}
+	_ = f.Close()
+	g.Wait()
+	if n := runs(t, file); n != 1 {
+		t.Errorf("%d runs", n)
+	}
+}
+
+// stacks returns those of all goroutines.
+func stacks() string {
+	b := make([]byte, 1<<20)
+	return string(b[:goruntime.Stack(b, true)])
 }
 
 func TestFaultsOfTheConfigurationNameTheField(t *testing.T) {

@@ -56,9 +56,16 @@ type plugin struct {
 	failed  prometheus.Counter
 
 	mu     sync.Mutex
-	turns  map[string]chan struct{} // guarded by mu; closed when the run for an image and an identity has ended
-	cache  kept[*Keyring]           // guarded by mu; answers for an identity, by image, registry or everything
-	tokens kept[string]             // guarded by mu; by pod and service account
+	turns  map[string]*turn // guarded by mu; the runs that are under way, by image and identity
+	cache  kept[*Keyring]   // guarded by mu; answers for an identity, by image, registry or everything
+	tokens kept[string]     // guarded by mu; by pod and service account
+}
+
+// A turn is a run of a program, whose result all who ask meanwhile share.
+type turn struct {
+	done chan struct{} // closed when the run has ended
+	keys *Keyring
+	err  error
 }
 
 // kept are values that are kept for a time, at most mostCached.
@@ -111,7 +118,7 @@ func Load(config, bin string, log *slog.Logger) (*Plugins, error) {
 			}
 			p.list = append(p.list, &plugin{
 				CredentialProvider: c, program: program, log: log, now: time.Now,
-				turns: map[string]chan struct{}{}, cache: kept[*Keyring]{}, tokens: kept[string]{},
+				turns: map[string]*turn{}, cache: kept[*Keyring]{}, tokens: kept[string]{},
 				took: p.metrics.duration.WithLabelValues(c.Name), failed: p.metrics.errors.WithLabelValues(c.Name),
 			})
 		}
@@ -227,33 +234,42 @@ func (p *Plugins) Lookup(ctx context.Context, image, repository string, pod Pod,
 
 // provide returns what the plug-in says about an image to an identity. Only one run for the two is under way at a time.
 func (p *plugin) provide(ctx context.Context, image string, id identity) (*Keyring, error) {
-	turn := image + id.key
+	key := image + id.key
 	for {
 		p.mu.Lock()
 		if keys := p.cached(image, id); keys != nil {
 			p.mu.Unlock()
 			return keys, nil
 		}
-		other := p.turns[turn]
+		other := p.turns[key]
 		if other == nil {
 			break
 		}
 		p.mu.Unlock()
 		select {
-		case <-other:
+		case <-other.done:
+			if !errors.Is(other.err, context.Canceled) { // the pod of that run has ended
+				return other.keys, other.err
+			}
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
-	done := make(chan struct{})
-	p.turns[turn] = done
+	own := &turn{done: make(chan struct{}), err: errors.New("the run of the plug-in was cut off")}
+	p.turns[key] = own
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
-		delete(p.turns, turn)
+		delete(p.turns, key)
 		p.mu.Unlock()
-		close(done)
+		close(own.done)
 	}()
+	own.keys, own.err = p.ask(ctx, image, id)
+	return own.keys, own.err
+}
+
+// ask runs the program, and keeps its answer.
+func (p *plugin) ask(ctx context.Context, image string, id identity) (*Keyring, error) {
 	began := p.now()
 	res, err := p.run(ctx, image, id)
 	p.took.Observe(p.now().Sub(began).Seconds())

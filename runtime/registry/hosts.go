@@ -217,11 +217,16 @@ func parse(text, dir, registry string) (list []host, ignored []string, err error
 	}
 	for _, key := range meta.Undecoded() {
 		if slices.ContainsFunc(ofServer.Undecoded(), func(k toml.Key) bool { return slices.Equal(k, key) }) {
-			ignored = append(ignored, key.String())
+			ignored = append(ignored, redacted(key.String()))
 		}
 	}
 	list, err = order(file, own, meta.Keys(), dir, registry)
 	return list, ignored, err
+}
+
+// redacted returns a text without the users and passwords of URLs in it.
+func redacted(text string) string {
+	return regexp.MustCompile(`//[^/\s]*@`).ReplaceAllString(text, "//***@")
 }
 
 // order returns the hosts of hosts.toml, in the order of its keys.
@@ -235,11 +240,11 @@ func order(file hostsTable, own hostEntry, keys []toml.Key, dir, registry string
 		seen[key[1]], key = true, key[:depth]
 		h, err := fromURL(key[1], file.Host[key[1]], dir)
 		if err != nil {
-			return nil, fmt.Errorf("host %q: %w", key[1], err)
+			return nil, fmt.Errorf("host %q: %w", redacted(key[1]), err)
 		}
 		h.mirror = true
 		if h.rewrites, err = rewrites(keys, key, file.Host[key[1]].Rewrite); err != nil {
-			return nil, fmt.Errorf("host %q: %w", key[1], err)
+			return nil, fmt.Errorf("host %q: %w", redacted(key[1]), err)
 		}
 		list = append(list, h)
 	}
@@ -271,7 +276,7 @@ func fromURL(text string, e hostEntry, dir string) (host, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return host{}, err
+		return host{}, errors.New(redacted(err.Error()))
 	}
 	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil {
 		return host{}, errors.New("must be a URL such as https://mirror.example:5000, without user")
