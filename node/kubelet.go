@@ -253,6 +253,8 @@ func attempt(state observed, status *corev1.ContainerStatus, previous bool) (lif
 		return lifecycle.Container{}, refuse(http.StatusBadRequest, "previous terminated container %q in pod %q not found", status.Name, state.pod.Name)
 	case len(all) > 0:
 		return all[0], nil
+	case status.State.Terminated != nil: // its container was removed; the log may be left
+		return lifecycle.Container{Name: status.Name, Attempt: status.RestartCount}, nil
 	}
 	reason := "ContainerCreating"
 	if w := status.State.Waiting; w != nil && w.Reason != "" {

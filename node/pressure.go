@@ -81,6 +81,9 @@ func (n *Node) relieve(ctx context.Context, now time.Time) {
 	}
 	s := short[0]
 	n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
+	if s.OfDisk() && n.reclaimContainers(ctx) {
+		return // the disk is observed again
+	}
 	pods := n.usage(ctx, s.Resource != corev1.ResourceMemory, func(*corev1.Pod) bool { return true })
 	victim, message := eviction.Victim(s, pods)
 	if victim == nil {
@@ -91,6 +94,36 @@ func (n *Node) relieve(ctx context.Context, now time.Time) {
 		n.metrics.pods.statsAge.WithLabelValues(string(s.Signal)).Observe(time.Since(now).Seconds())
 	}
 	n.evict(ctx, victim.Pod, evictionCause{signal: string(s.Signal), message: message, grace: n.graceOf(s, victim.Pod), disrupted: true})
+}
+
+// reclaimContainers removes the containers of pods that have ended, whose files are on the disk until their pod is deleted, and
+// reports whether there were any. What they have logged stays.
+func (n *Node) reclaimContainers(ctx context.Context) bool {
+	all, err := n.opts.Runtime.ListContainers(ctx, &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_EXITED}})
+	if err != nil {
+		n.log.Warn("the containers of ended pods are not removed", "err", err)
+		return false
+	}
+	ended := map[string]bool{}
+	for _, w := range n.allWorkers() {
+		state, _ := w.status()
+		ended[string(w.uid)] = state.pod.Name != "" && podstate.FinishedIn(&state.pod.Status)
+	}
+	removed := 0
+	for _, c := range all {
+		if !ended[c.GetLabels()[crispec.PodUID]] {
+			continue
+		}
+		if err := n.opts.Runtime.RemoveContainer(ctx, c.GetId()); err != nil {
+			n.log.Warn("a container of an ended pod is not removed", "container", c.GetId(), "err", err)
+			continue
+		}
+		removed++
+	}
+	if removed > 0 {
+		n.log.Info("removed containers of ended pods, because the disk is nearly full", "containers", removed)
+	}
+	return removed > 0
 }
 
 // hardGrace is how long a pod may take to end that is evicted for a hard threshold, or for its own limits.

@@ -155,6 +155,12 @@ type Shortage struct {
 	Observation
 }
 
+// OfDisk reports whether the node lacks space or inodes of its disk.
+func (s Shortage) OfDisk() bool {
+	_, condition := s.Signal.resourceOf()
+	return condition == corev1.NodeDiskPressure
+}
+
 // A Monitor compares observations with thresholds. Its methods are not safe for concurrent use.
 type Monitor struct {
 	Thresholds []Threshold
