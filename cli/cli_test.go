@@ -457,7 +457,7 @@ func TestWrongUseIsOneSentence(t *testing.T) {
 		{[]string{"delete", "pod", "a", "--all"}, "name cannot be provided when a selector is specified"},
 		{[]string{"image", "list"}, "the container runtime of cluster"},
 	} {
-		args := append(tt.args, "--data-dir", dir, "--name", "test-none")
+		args := slices.Concat([]string{"--context", "test"}, tt.args, []string{"--data-dir", dir, "--name", "test-none"})
 		got := c.run(args...)
 		first, _, _ := strings.Cut(got.err, "\n")
 		if got.code != 1 || got.out != "" || !strings.HasPrefix(first, "error: ") || !strings.Contains(first, tt.want) {

@@ -61,12 +61,21 @@ func (g *Globals) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&g.Name, "name", local.DefaultName, "name of the cluster on this machine")
 	f.StringVar(&g.DataDir, "data-dir", "", "data directory of the cluster that --name names")
 	f.StringVar(&g.Kubeconfig, "kubeconfig", "", "path of the kubeconfig file (default $KUBECONFIG or ~/.kube/config)")
-	f.StringVar(&g.Context, "context", "", "kubeconfig context to use")
+	f.StringVar(&g.Context, "context", "", "kubeconfig context to use (default that of the cluster that --name names, or else the current one)")
 	f.StringVarP(&g.Namespace, "namespace", "n", "", "namespace of the request")
 	f.StringVarP(&g.Output, "output", "o", "", "output format: json, yaml, name, wide, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…")
 	g.server.addFlags(f)
 	g.credential.addFlags(f)
 	f.DurationVar(&g.RequestTimeout, "request-timeout", 0, "timeout of a single server request; 0 means no limit")
+}
+
+// context returns the kubeconfig context that the flags name; empty means the current one.
+func (g *Globals) context() string {
+	named := g.flags != nil && g.flags.Changed("name")
+	if g.Context != "" || !named || g.server.url != "" || g.server.cluster != "" {
+		return g.Context
+	}
+	return local.Profile{Name: g.Name}.Context()
 }
 
 func (g *Globals) loader() clientcmd.ClientConfig {
@@ -75,7 +84,7 @@ func (g *Globals) loader() clientcmd.ClientConfig {
 	rules.Warner = func(err error) { // the configuration is loaded more than once
 		g.warn.Do(func() { _, _ = fmt.Fprintln(g.Err, "warning:", err) })
 	}
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: g.Context}
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: g.context()}
 	overrides.Context.Namespace = g.Namespace
 	g.server.override(overrides)
 	g.credential.override(overrides)
@@ -116,7 +125,7 @@ func (g *Globals) checkContext() error {
 	case err != nil:
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	name := cmp.Or(g.Context, raw.CurrentContext)
+	name := cmp.Or(g.context(), raw.CurrentContext)
 	if name == "" && len(raw.Contexts) == 0 {
 		return nil
 	}
