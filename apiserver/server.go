@@ -20,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/managed"
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/priority"
+	"github.com/sampan-io/sampan/internal/h2"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -29,9 +30,7 @@ const (
 	maxHeader = 64 << 10 // bytes of a request's headers
 
 	// Requests of one HTTP/2 connection at a time, watches included; Go's default. Clients that need more open another
-	// connection. Go's server also counts requests that were reset at once and still run (CVE-2023-44487), ends
-	// connections that do not read the answers to more than 10,000 PING and SETTINGS frames (CVE-2019-9512, -9515), or
-	// send headers without end (CVE-2023-45288).
+	// connection. Requests that were reset and still run count, up to twice as many (CVE-2023-44487).
 	maxStreams = 250
 
 	// Bytes of bodies that are received before they are read, of one HTTP/2 connection and of one request.
@@ -149,6 +148,7 @@ func (s *Server) Run(ctx context.Context) error {
 		},
 		ErrorLog: slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 	}
+	h2.Configure(srv)
 	g := run.NewGroup(context.WithoutCancel(ctx), 0)
 	defer g.Stop()
 	ended := make(chan error, len(s.opts.Listeners))

@@ -116,10 +116,8 @@ func (r routed) Delete(ctx context.Context, gvr schema.GroupVersionResource, nam
 // requests are authorized, audited and counted like those of other clients.
 func inside(name string, handler http.Handler) (*client.REST, run.Task, error) {
 	l := inprocess.New()
-	protocols := &http.Protocols{}
-	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Handler: handler, Protocols: protocols} //nolint:gosec // its only client is below
-	transport := &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }}
+	server := &http.Server{Handler: handler} //nolint:gosec // its only client is below
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }}
 	task := run.Task{Name: "API for " + name, Run: func(ctx context.Context) error {
 		defer transport.CloseIdleConnections()
 		defer context.AfterFunc(ctx, func() { _ = server.Close() })()

@@ -24,6 +24,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/catalog/apiregistration"
+	"github.com/sampan-io/sampan/internal/h2"
 )
 
 const (
@@ -76,15 +77,15 @@ func (a *Aggregator) newService(o *registrationv1.APIService) *Service {
 		}
 	}
 	s.transport = &http.Transport{
-		DialContext: a.opts.Dial, TLSClientConfig: c, ForceAttemptHTTP2: true, TLSHandshakeTimeout: dialTimeout,
+		DialContext: a.opts.Dial, TLSClientConfig: c, TLSHandshakeTimeout: dialTimeout,
 		IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: idleConns,
 		DisableCompression:     true, // bytes are passed on as they are
 		MaxResponseHeaderBytes: mostHeaders,
 	}
 	s.upgrades = s.transport.Clone()
-	s.upgrades.ForceAttemptHTTP2 = false
 	s.upgrades.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	s.upgrades.DisableKeepAlives = true
+	h2.Client(s.transport)
 	return s
 }
 

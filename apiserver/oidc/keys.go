@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/h2"
 )
 
 // Limits on what an issuer may answer, and on how often and how long it is asked.
@@ -61,13 +63,12 @@ func newKeys(issuer, discovery string, pool *x509.CertPool) *keys {
 		discovery = strings.TrimSuffix(issuer, "/") + "/.well-known/openid-configuration"
 	}
 	return &keys{issuer: issuer, discovery: discovery, client: &http.Client{
-		Transport: &http.Transport{
+		Transport: h2.Client(&http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			TLSClientConfig:        &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 			DisableKeepAlives:      true, // the next fetch is far away
 			MaxResponseHeaderBytes: 64 << 10,
-			ForceAttemptHTTP2:      true,
-		},
+		}),
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
 			case len(via) > maxRedirects:

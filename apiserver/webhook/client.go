@@ -22,6 +22,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/internal/h2"
 )
 
 // Limits of calls.
@@ -100,12 +102,12 @@ func New(c Config, opts Options) (*Client, error) {
 		}
 	}
 	client := &Client{calls: make(chan struct{}, maxCalls)}
-	client.transport = &http.Transport{
-		DialContext: opts.Dial, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
+	client.transport = h2.Client(&http.Transport{
+		DialContext: opts.Dial, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: maxIdle, MaxConnsPerHost: maxCalls, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxHeaders,
 		// A small answer that becomes large is a way to fill the memory.
 		DisableCompression: true,
-	}
+	})
 	client.http = &http.Client{
 		Transport: client.transport,
 		// A webhook could send requests elsewhere, with the data of the cluster.

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"github.com/sampan-io/sampan/internal/h2"
 )
 
 // extensions are those of the files that a directory is read for.
@@ -199,10 +201,10 @@ func (r Request) address(text string) (source, error) {
 func (r Request) fetch(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 	c := http.Client{Timeout: fetchAll, CheckRedirect: checkRedirect, Transport: r.Transport}
 	if r.Transport == nil {
-		c.Transport = &http.Transport{
+		c.Transport = h2.Client(&http.Transport{
 			Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: fetchAnswer,
-			TLSHandshakeTimeout: fetchAnswer, ForceAttemptHTTP2: true, DisableKeepAlives: true,
-		}
+			TLSHandshakeTimeout: fetchAnswer, DisableKeepAlives: true,
+		})
 	}
 	for try := 1; ; try++ {
 		body, again, err := r.ask(ctx, c, u)

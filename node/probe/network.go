@@ -14,6 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/sampan-io/sampan/internal/h2"
 )
 
 // A Prober probes a container once, until ctx is cancelled: the container with this ID in
@@ -104,10 +106,10 @@ func get(ctx context.Context, c *corev1.Container, ip string, a *corev1.HTTPGetA
 // Client returns a client for requests to containers: one connection for each, never a proxy, redirects on the same host
 // only, and no verification of certificates, because no authority that the agent could trust has signed them.
 func Client() *http.Client {
-	transport := &http.Transport{
-		DisableKeepAlives: true, DisableCompression: true, ForceAttemptHTTP2: true,
+	transport := h2.Client(&http.Transport{
+		DisableKeepAlives: true, DisableCompression: true,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
-	}
+	})
 	return &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if r.URL.Hostname() != via[0].URL.Hostname() {
 			return http.ErrUseLastResponse // another host says nothing about this container

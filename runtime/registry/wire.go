@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sampan-io/sampan/internal/h2"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -49,14 +50,14 @@ func newWire(h *host, stall time.Duration, log *slog.Logger) (*wire, error) {
 	if limit == 0 {
 		limit = dialTimeout
 	}
-	return &wire{host: h, stall: stall, log: log, base: &http.Transport{
+	return &wire{host: h, stall: stall, log: log, base: h2.Client(&http.Transport{
 		Proxy:       http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: limit, KeepAlive: dialTimeout}).DialContext, TLSClientConfig: config,
-		TLSHandshakeTimeout: tlsTimeout, ResponseHeaderTimeout: stall, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: tlsTimeout, ResponseHeaderTimeout: stall,
 		MaxIdleConnsPerHost: parallel, MaxResponseHeaderBytes: small,
 		// A blob is compressed already, and its digest is that of the bytes as they are stored.
 		DisableCompression: true, ReadBufferSize: 64 << 10,
-	}}, nil
+	})}, nil
 }
 
 // RoundTrip implements [http.RoundTripper].

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/internal/h2"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -66,7 +67,7 @@ func New(o Options) (*Extender, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout
 	}
-	t := &http.Transport{TLSClientConfig: o.TLS, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 64, IdleConnTimeout: 90 * time.Second}
+	t := h2.Client(&http.Transport{TLSClientConfig: o.TLS, MaxIdleConnsPerHost: 64, IdleConnTimeout: 90 * time.Second})
 	return &Extender{o, &http.Client{
 		Transport:     t,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
