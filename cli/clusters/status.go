@@ -20,7 +20,7 @@ func statusCommand(Options) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the status of a cluster, or of all running clusters of this machine",
+		Short: "Show the status of a cluster, or list all clusters of this machine",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show := describe
@@ -36,17 +36,14 @@ func statusCommand(Options) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				is, err := p.Instances()
-				if err != nil {
-					return err
-				}
-				for n, i := range is {
+				clusters, err := p.Clusters()
+				for n, c := range clusters {
 					if n > 0 && flag(cmd, "output") == "" {
 						_, _ = fmt.Fprintln(cmd.OutOrStdout())
 					}
-					show(cmd, p.Of(i), i)
+					show(cmd, c)
 				}
-				return nil
+				return err
 			}
 			p, i, running, err := found(cmd)
 			if err != nil {
@@ -55,11 +52,11 @@ func statusCommand(Options) *cobra.Command {
 			if !running {
 				return fmt.Errorf("%w%s", stopped(cmd, p), others(p))
 			}
-			show(cmd, p, i)
+			show(cmd, local.Found{Profile: p, Instance: i, Running: true})
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "show every running cluster of this machine")
+	cmd.Flags().BoolVar(&all, "all", false, "show every cluster of this machine: those that run, and the data directories of those that are stopped")
 	return cmd
 }
 
@@ -75,30 +72,52 @@ func stopped(cmd *cobra.Command, p local.Profile) error {
 	return fmt.Errorf("cluster %s is not running; start it with %s", p.Name, hint(cmd, "up"))
 }
 
-// others returns a line with the clusters that run on this machine, for the end of an error, or "" if none does.
+// others returns a line with the other clusters of this machine, for the end of an error, or "" if there is none.
 func others(p local.Profile) string {
-	running, err := p.Instances()
-	if err != nil || len(running) == 0 {
-		return "" // the error is about the cluster that does not run
-	}
+	clusters, _ := p.Clusters() // the error is about the cluster that does not run
 	var names []string
-	for _, i := range running {
-		names = append(names, i.Name)
+	for _, c := range clusters {
+		switch {
+		case c.Running:
+			names = append(names, c.Name)
+		case c.Name != p.Name:
+			names = append(names, c.Name+" (stopped)")
+		}
 	}
-	return fmt.Sprintf("\nrunning on this machine: %s; choose one with --name, or see all with `sampan status --all`", strings.Join(names, ", "))
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\non this machine: %s; choose one with --name, or see all with `sampan status --all`", strings.Join(names, ", "))
 }
 
-func describe(cmd *cobra.Command, p local.Profile, i local.Instance) {
+// state returns in a word what a cluster does.
+func state(c local.Found) string {
+	switch {
+	case !c.Running:
+		return "stopped"
+	case c.Instance.Starting():
+		return "starting"
+	}
+	return "running"
+}
+
+func describe(cmd *cobra.Command, c local.Found) {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
 		_, _ = fmt.Fprintf(w, "%s:\t%s\n", name, fmt.Sprintf(format, args...))
 	}
-	row("Cluster", "%s", i.Name)
-	state := "running"
-	if i.Starting() {
-		state = "starting"
+	defer w.Flush()
+	row("Cluster", "%s", c.Name)
+	i := c.Instance
+	if !c.Running {
+		row("State", "%s", state(c))
+		if m, member, err := c.Member(); err == nil && member {
+			row("Node", "%s of the cluster at %s", m.Settings.NodeName, m.Server)
+		}
+		row("Data", "%s%s", c.DataDir, dataNote(c.Profile))
+		return
 	}
-	row("State", "%s for %v", state, time.Since(i.Started).Round(time.Second))
+	row("State", "%s for %v", state(c), time.Since(i.Started).Round(time.Second))
 	row("Version", "%s", i.Version)
 	row("API server", "%s", i.Server)
 	row("Nodes", "%s", nodes(i.Nodes))
@@ -115,12 +134,19 @@ func describe(cmd *cobra.Command, p local.Profile, i local.Instance) {
 	}
 	row("Processes", "%s", processes(i))
 	if !i.Starting() {
-		bad, err := conditions(cmd.Context(), p)
+		bad, err := conditions(cmd.Context(), c.Profile)
 		for _, line := range conditionLines(bad, err) {
 			row("Warning", "%s", line)
 		}
 	}
-	_ = w.Flush()
+}
+
+// dataNote returns what to know about the data directory of a stopped cluster, as the end of a line.
+func dataNote(p local.Profile) string {
+	if holds, err := p.Holds(); !holds || err != nil {
+		return " (has no data of a cluster now: is its disk mounted?)"
+	}
+	return space(p.DataDir)
 }
 
 // space returns how full the file system of a directory is, as the end of a line, or "" if that is not known.
@@ -134,22 +160,29 @@ func space(dir string) string {
 }
 
 // describeJSON prints what the cluster wrote down about itself, its memory, and the bad conditions of its nodes, on
-// one line.
-func describeJSON(cmd *cobra.Command, p local.Profile, i local.Instance) {
+// one line; of a stopped cluster its name and data directory.
+func describeJSON(cmd *cobra.Command, c local.Found) {
+	out := json.NewEncoder(cmd.OutOrStdout())
+	if !c.Running {
+		_ = out.Encode(map[string]string{"name": c.Name, "dataDir": c.DataDir, "state": state(c)})
+		return
+	}
+	i := c.Instance
 	memory, _ := i.Memory() // 0: it cannot be read
 	var bad []nodeCondition
 	if !i.Starting() {
 		var err error
-		if bad, err = conditions(cmd.Context(), p); err != nil {
+		if bad, err = conditions(cmd.Context(), c.Profile); err != nil {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %v\n", err)
 		}
 	}
-	_ = json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+	_ = out.Encode(struct {
 		local.Instance
+		State         string          `json:"state"`
 		Starting      bool            `json:"starting"`
 		MemoryBytes   int64           `json:"memoryBytes,omitempty"` // proportional set size
 		BadConditions []nodeCondition `json:"badConditions,omitempty"`
-	}{i, i.Starting(), memory, bad})
+	}{i, state(c), i.Starting(), memory, bad})
 }
 
 // nodes lists names, or says how many there are if they would fill a screen.

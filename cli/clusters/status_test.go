@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,11 +11,12 @@ import (
 	"github.com/sampan-io/sampan/cluster/local"
 )
 
-// TestOthersAreNamed has a cluster that does not run, beside one that does and one that has ended.
+// TestOthersAreNamed has a cluster that does not run, beside one that does and two that have ended, one without data.
 func TestOthersAreNamed(t *testing.T) {
-	home := t.TempDir()
+	home, data := t.TempDir(), t.TempDir()
 	profile := func(name string) local.Profile {
-		return local.Profile{Name: name, DataDir: t.TempDir(), RunDir: filepath.Join(home, name)}
+		dir := filepath.Join(data, name)
+		return local.Profile{Name: name, DataDir: dir, Default: dir, RunDir: filepath.Join(home, name)}
 	}
 	if got := others(profile("a")); got != "" {
 		t.Errorf("with no cluster: %q", got)
@@ -28,7 +30,16 @@ func TestOthersAreNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, want := others(profile("a")), "\nrunning on this machine: running; choose one with --name"; !strings.HasPrefix(got, want) {
+	for _, name := range []string{"a", "kept"} {
+		p := profile(name)
+		if err := os.Mkdir(p.DataDir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Keep(local.Settings{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := others(profile("a")), "\non this machine: running, kept (stopped); choose one with --name"; !strings.HasPrefix(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -163,12 +163,6 @@ func (p Profile) At(i Instance) Profile {
 	return p
 }
 
-// Of returns the profile of a running cluster that [Profile.Instances] has returned.
-func (p Profile) Of(i Instance) Profile {
-	home := filepath.Dir(p.RunDir)
-	p.Name, p.RunDir, p.Default = i.Name, filepath.Join(home, i.Name), filepath.Join(filepath.Dir(p.Default), i.Name)
-	return p.At(i)
-}
 
 // starterFile is where a process that starts the cluster is written down.
 func (p Profile) starterFile(pid int) string {
@@ -270,26 +264,6 @@ func (p Profile) write(file string, v any) error {
 		return fmt.Errorf("writing the state of the cluster: %w", err)
 	}
 	return nil
-}
-
-// Instances returns the running clusters whose run directories are beside that
-// of p.
-func (p Profile) Instances() ([]Instance, error) {
-	entries, err := os.ReadDir(filepath.Dir(p.RunDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("looking for clusters: %w", err)
-	}
-	var found []Instance
-	for _, e := range entries {
-		other := Profile{Name: e.Name(), RunDir: filepath.Join(filepath.Dir(p.RunDir), e.Name())}
-		if i, running, err := other.Instance(); err == nil && running {
-			found = append(found, i)
-		}
-	}
-	return found, nil
 }
 
 // Memory returns the proportional set size of the cluster's own processes, in bytes:

@@ -310,8 +310,8 @@ func TestAnInstanceIsAliveAsLongAsItsProcess(t *testing.T) {
 	if _, running, err := p.Instance(); !running || err != nil {
 		t.Errorf("running %v, %v, want true", running, err)
 	}
-	if is, err := p.Instances(); err != nil || len(is) != 1 {
-		t.Errorf("Instances = %v, %v, want one", is, err)
+	if is, err := p.Clusters(); err != nil || len(is) != 1 || !is[0].Running {
+		t.Errorf("Clusters = %v, %v, want one that runs", is, err)
 	}
 	other := process
 	other.Start++ // another process has the pid now

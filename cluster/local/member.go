@@ -122,20 +122,17 @@ func OwnAddresses(text string) ([]netip.Addr, error) {
 // OtherNode returns the name of the profile under which this machine is a node of the same cluster already, or "". Machines in
 // other network namespaces are other machines.
 func (p Profile) OtherNode(server string) (string, error) {
-	running, err := p.Instances()
-	if err != nil {
-		return "", err
-	}
+	running, _ := p.running() // nothing is known of a cluster whose files cannot be read
 	here, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		return "", err
 	}
-	for _, i := range running {
-		if i.Name == p.Name || !i.Member || i.Server != server {
+	for _, f := range running {
+		if f.Name == p.Name || !f.Instance.Member || f.Instance.Server != server {
 			continue
 		}
-		if there, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", i.Process.PID)); err == nil && there == here {
-			return i.Name, nil
+		if there, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", f.Instance.Process.PID)); err == nil && there == here {
+			return f.Name, nil
 		}
 	}
 	return "", nil

@@ -30,8 +30,8 @@ func NewProfile(name, dataDir string) (Profile, error) {
 	if name == "" {
 		name = DefaultName
 	}
-	if errs := validation.IsDNS1123Label(name); len(errs) > 0 {
-		return Profile{}, fmt.Errorf("--name: must be 1 to %[2]d lower-case letters, digits and '-', beginning and ending with a letter or digit, got %[1]q", name, validation.DNS1123LabelMaxLength)
+	if err := checkName(name); err != nil {
+		return Profile{}, err
 	}
 	data, run := "/var/lib/sampan", "/run/sampan"
 	if os.Getuid() != 0 {
@@ -51,6 +51,14 @@ func NewProfile(name, dataDir string) (Profile, error) {
 		p.DataDir = abs
 	}
 	return p, nil
+}
+
+// checkName returns an error if no cluster can have the name.
+func checkName(name string) error {
+	if errs := validation.IsDNS1123Label(name); len(errs) > 0 {
+		return fmt.Errorf("--name: must be 1 to %[2]d lower-case letters, digits and '-', beginning and ending with a letter or digit, got %[1]q", name, validation.DNS1123LabelMaxLength)
+	}
+	return nil
 }
 
 func envOr(name, otherwise string) string {
