@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -105,8 +106,9 @@ func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 	return written, err
 }
 
-// FormerContexts are the contexts that were current before a cluster became the current one, by the path of the kubeconfig.
-type FormerContexts map[string]string
+// FormerContexts are the contexts that were current before a cluster became the current one, by the path of the kubeconfig; the last
+// one first.
+type FormerContexts map[string][]string
 
 func (p Profile) formerContextsFile() string { return filepath.Join(p.DataDir, "former-contexts.json") }
 
@@ -120,15 +122,37 @@ func (p Profile) FormerContexts() FormerContexts {
 // rememberContext remembers the former context of a kubeconfig. The cluster does not depend on it: it is not an error if it cannot
 // be written.
 func (p Profile) rememberContext(file, former string) {
+	if abs, err := filepath.Abs(file); err == nil {
+		p.keepFormer(abs, append([]string{former}, p.FormerContexts()[abs]...))
+	}
+}
+
+// keepFormer remembers the former contexts of a kubeconfig, each once and without the cluster's own.
+func (p Profile) keepFormer(path string, contexts []string) {
 	all := p.FormerContexts()
 	if all == nil {
 		all = FormerContexts{}
 	}
-	if abs, err := filepath.Abs(file); err == nil {
-		all[abs] = former
+	var kept []string
+	for _, c := range contexts {
+		if c != p.Context() && !slices.Contains(kept, c) {
+			kept = append(kept, c)
+		}
 	}
+	all[path] = kept
 	if data, err := json.Marshal(all); err == nil {
 		_ = replace(p.formerContextsFile(), data)
+	}
+}
+
+// bequeath gives the former contexts of a cluster whose context is removed to the clusters that have that one as a former context.
+func (p Profile) bequeath(path string, former []string) {
+	clusters, _ := p.Clusters() // those that cannot be read have no former contexts
+	for _, c := range clusters {
+		theirs := c.FormerContexts()[path]
+		if i := slices.Index(theirs, p.Context()); i >= 0 {
+			c.keepFormer(path, slices.Concat(theirs[:i], former, theirs[i+1:]))
+		}
 	}
 }
 
@@ -148,11 +172,12 @@ func (p Profile) sameContext(a, b *clientcmdapi.Config) bool {
 }
 
 // Forget takes the context of the profile out of the user's kubeconfig. If it is the current one, the context that was current before
-// becomes that again, if it still exists. It blocks as [Profile.Merge] does.
+// becomes that again, or the last one before it that still exists. It blocks as [Profile.Merge] does.
 func (p Profile) Forget(ctx context.Context, file string, former FormerContexts) error {
-	before := ""
+	var before []string
 	if abs, err := filepath.Abs(kubeconfigPath(file)); err == nil {
 		before = former[abs]
+		p.bequeath(abs, before)
 	}
 	_, err := modify(ctx, file, func(cfg *clientcmdapi.Config) bool {
 		name := p.Context()
@@ -164,8 +189,8 @@ func (p Profile) Forget(ctx context.Context, file string, former FormerContexts)
 		delete(cfg.Contexts, name)
 		if cfg.CurrentContext == name {
 			cfg.CurrentContext = ""
-			if cfg.Contexts[before] != nil {
-				cfg.CurrentContext = before
+			if i := slices.IndexFunc(before, func(c string) bool { return cfg.Contexts[c] != nil }); i >= 0 {
+				cfg.CurrentContext = before[i]
 			}
 		}
 		return true

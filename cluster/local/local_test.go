@@ -501,6 +501,40 @@ func TestForgetRestoresTheFormerContext(t *testing.T) {
 	}
 }
 
+// Clusters are started and purged in any order: a context that was current before all of them is current at the end.
+func TestForgetSkipsContextsOfPurgedClusters(t *testing.T) {
+	for _, steps := range []string{"+a +b -a -b", "+a +b -b -a", "+a +b +a -a -b", "+a +b +c -b -a -c", "+a +b +a +c -a -c -b"} {
+		home := placed(t)
+		file := filepath.Join(t.TempDir(), "config")
+		theirs := clientcmdapi.NewConfig()
+		theirs.Contexts["work"], theirs.CurrentContext = &clientcmdapi.Context{Cluster: "work"}, "work"
+		if err := clientcmd.WriteToFile(*theirs, file); err != nil {
+			t.Fatal(err)
+		}
+		for step := range strings.FieldsSeq(steps) {
+			p := home.called(step[1:])
+			var err error
+			if step[0] == '+' {
+				keep(t, p)
+				if err = p.SaveKubeconfig(Credentials{Server: "https://127.0.0.1:1"}); err == nil {
+					_, err = p.Merge(t.Context(), file)
+				}
+			} else {
+				former := p.FormerContexts()
+				if _, err = p.Remove(t.Context()); err == nil {
+					err = p.Forget(t.Context(), file, former)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if cfg, err := clientcmd.LoadFromFile(file); err != nil || cfg.CurrentContext != "work" || len(cfg.Contexts) != 1 {
+			t.Errorf("%s: the current context is %q of %d, %v, want work", steps, cfg.CurrentContext, len(cfg.Contexts), err)
+		}
+	}
+}
+
 func TestKubeconfigsOfClustersThatStartTogetherAreAllWritten(t *testing.T) {
 	const clusters = 8
 	file := filepath.Join(t.TempDir(), "config")
