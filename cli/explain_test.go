@@ -193,7 +193,7 @@ func TestExplainRefusesWhatCannotBeMeant(t *testing.T) {
 		{1, "error: a pod name and -f or -k are mutually exclusive\n" + usage, []string{"pod/web", "-f", classless}},
 		{1, "error: -o name: must be json, yaml or wide; the default is tables\n" + usage, []string{"pod/web", "-o", "name"}},
 		{1, "error: node/a: is a Node, must be a pod: pod/NAME, or a file with -f\n", []string{"node/a"}},
-		{1, "error: pod/web pod/b: must be one pod: pod/NAME\n", []string{"pod/web", "pod/b"}},
+		{1, "error: pod/web pod/b: must be one pod: pod/NAME or pod NAME\n", []string{"pod/web", "pod/b"}},
 		{1, `error: pod default/x: spec.priorityClassName: no PriorityClass with name none was found` + "\n", []string{"-f", classless}},
 		{4, `Error from server (NotFound): pods "none" not found` + "\n", []string{"pod/none"}},
 	} {

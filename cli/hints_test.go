@@ -31,12 +31,14 @@ func TestHintsRepeatWhichClusterIsMeant(t *testing.T) {
 func TestAnUnknownSubcommandIsNamedBeforeItsFlags(t *testing.T) {
 	c := &terminal{t: t, kubeconfig: t.TempDir() + "/none"}
 	for _, tt := range []struct{ args, want string }{
-		{"create frob --verb=get", "error: unknown command \"frob\" for \"sampan create\"\nusage: see 'sampan create --help'\n"},
+		{"create frobnicate --verb=get", "error: unknown command \"frobnicate\" for \"sampan create\"\nusage: see 'sampan create --help'\n"},
 		{"frob --verb=get", "error: unknown command \"frob\" for \"sampan\"\nusage: see 'sampan --help'\n"},
 		{"rollout frob --verb=get", "error: unknown command \"frob\" for \"sampan rollout\"\nusage: see 'sampan rollout --help'\n"},
 		{"create service frob --tcp=80", "error: unknown command \"frob\" for \"sampan create service\"\nusage: see 'sampan create service --help'\n"},
 		{"create --verb=get", "error: unknown flag: --verb\nusage: see 'sampan create --help'\n"},
 		{"create configmap c --verb=get", "error: unknown flag: --verb\nusage: see 'sampan create configmap --help'\n"},
+		{"gte pods", "error: unknown command \"gte\" for \"sampan\"\n\nDid you mean this?\n\tget\nusage: see 'sampan --help'\n"},
+		{"image lst", "error: unknown command \"lst\" for \"sampan image\"\n\nDid you mean this?\n\tlist\nusage: see 'sampan image --help'\n"},
 		{"run web --verb=get", "error: unknown flag: --verb\nusage: see 'sampan run --help'\n"},
 	} {
 		c.want(1, "", tt.want, strings.Fields(tt.args)...)

@@ -3,16 +3,43 @@ package cli
 import (
 	"fmt"
 	"log/slog"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// everyday are the global flags that the help of each command shows. The others are about connections without a kubeconfig, and are
+// everyday are the global flags that the help of each command shows, -o only if the command reads it. The others are about connections without a kubeconfig, and are
 // shown by `sampan options`.
 func everyday() []string {
 	return []string{"name", "data-dir", "kubeconfig", "context", "namespace", "output"}
+}
+
+// printers are patterns (see package path) of the commands that read -o, without the name of the program. The others refuse it.
+func printers() []string {
+	return []string{
+		"apply", "create", "create *", "delete", "get", "image inspect", "image list", "replace", "rolling-update", "rollout *", "run", "run *", "scale",
+		"scheduler explain", "service trace", "simulate", "status", "up", "version", "wait",
+	}
+}
+
+// prints reports whether a command reads -o, or is the root, whose help shows it.
+func prints(cmd *cobra.Command) bool {
+	_, name, below := strings.Cut(cmd.CommandPath(), " ")
+	return !below || slices.ContainsFunc(printers(), func(pattern string) bool {
+		ok, _ := path.Match(pattern, name) // the patterns are good
+		return ok
+	})
+}
+
+// checkOutput returns an error if -o is given to a command that does not read it.
+func checkOutput(cmd *cobra.Command) error {
+	if o := cmd.Flag("output"); o != nil && o.Changed && !prints(cmd) {
+		return fmt.Errorf("-o %s: this command prints no objects", o.Value)
+	}
+	return nil
 }
 
 // optionsCommand is kubectl's command of that name.
@@ -34,7 +61,7 @@ func shortenUsage(root *cobra.Command) {
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		var rest []*pflag.Flag
 		root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden && !slices.Contains(everyday(), f.Name) {
+			if !f.Hidden && (!slices.Contains(everyday(), f.Name) || f.Name == "output" && !prints(cmd)) {
 				rest = append(rest, f)
 			}
 		})

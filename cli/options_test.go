@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -39,5 +40,47 @@ func TestUsageLeavesOutSeldomFlags(t *testing.T) {
 	}
 	if out := run("dns", "--help"); !strings.Contains(out, "debug, info, warn or error (default info)") {
 		t.Errorf("the level has another default:\n%s", out)
+	}
+}
+
+// TestOutputIsRefusedWhereItHasNoEffect gives -o to each command that prints no objects.
+func TestOutputIsRefusedWhereItHasNoEffect(t *testing.T) {
+	var refuse []string
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Runnable() && !prints(cmd) {
+			refuse = append(refuse, strings.TrimPrefix(cmd.CommandPath(), "sampan "))
+		}
+		if _, name, _ := strings.Cut(cmd.CommandPath(), " "); slices.Contains(printers(), name) && !strings.Contains(cmd.UsageString(), "--output") {
+			t.Errorf("the help of %s does not show --output", name)
+		}
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+	}
+	walk(New(Options{}))
+	for _, want := range []string{"logs", "token list", "image remove", "cordon", "exec", "completion bash"} {
+		if !slices.Contains(refuse, want) {
+			t.Errorf("%s does not refuse -o", want)
+		}
+	}
+	for _, name := range refuse {
+		root := New(Options{})
+		cmd, _, err := root.Find(strings.Fields(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(cmd.UsageString(), "--output") {
+			t.Errorf("the help of %s shows --output", name)
+		}
+		if err := root.PersistentFlags().Set("output", "json"); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkOutput(cmd); err == nil || err.Error() != "-o json: this command prints no objects" {
+			t.Errorf("%s: %v", name, err)
+		}
+		if cmd.Args == nil {
+			t.Errorf("%s checks no arguments, and so takes -o", name)
+		}
 	}
 }

@@ -45,6 +45,12 @@ type Options struct {
 
 // New returns the root of the command tree. Each call returns a new one.
 func New(o Options) *cobra.Command {
+	root, _ := tree(o)
+	return root
+}
+
+// tree returns the root of the command tree, and its global flags.
+func tree(o Options) (*cobra.Command, *session.Globals) {
 	if o.In == nil {
 		o.In = os.Stdin
 	}
@@ -91,10 +97,8 @@ func New(o Options) *cobra.Command {
 	root.InitDefaultHelpCmd()
 	strict(root)
 	shortenUsage(root)
-	for _, c := range root.Commands() {
-		wrapArgs(c)
-	}
-	return root
+	wrapArgs(root)
+	return root, g
 }
 
 // flagError returns the usage error for a flag that cannot be used. If the words before it are those of a verb that does
@@ -126,19 +130,41 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// wrapArgs makes wrong arguments usage errors.
+// wrapArgs makes wrong arguments usage errors, and -o where it has no effect.
 func wrapArgs(c *cobra.Command) {
-	if check := c.Args; check != nil {
+	const distance = 2                      // letters that differ, as for kubectl
+	c.SuggestionsMinimumDistance = distance // cobra itself suggests commands only where it checks the arguments
+	check := c.Args
+	if check == nil && !c.HasSubCommands() {
+		check = cobra.ArbitraryArgs // as for cobra
+	}
+	if check != nil {
 		c.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return exit.Usage(cmd.CommandPath(), err)
+			err := suggest(cmd, args, check(cmd, args))
+			if err == nil {
+				err = checkOutput(cmd)
 			}
-			return nil
+			if err == nil {
+				return nil
+			}
+			return exit.Usage(cmd.CommandPath(), err)
 		}
 	}
 	for _, sub := range c.Commands() {
 		wrapArgs(sub)
 	}
+}
+
+// suggest adds the names of similar commands to the error about a word that is none, in kubectl's words.
+func suggest(cmd *cobra.Command, args []string, err error) error {
+	if err == nil || len(args) == 0 {
+		return err
+	}
+	similar := cmd.SuggestionsFor(args[0])
+	if len(similar) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w\n\nDid you mean this?\n\t%s", err, strings.Join(similar, "\n\t"))
 }
 
 // Main runs one command line, args without the program's name, and returns the
@@ -151,7 +177,7 @@ func Main(ctx context.Context, args []string, o Options) int {
 		o.Terminal = f
 	}
 	o.In = untilOver(ctx, o.In)
-	root := New(o)
+	root, g := tree(o)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -165,15 +191,11 @@ func Main(ctx context.Context, args []string, o Options) int {
 		return exit.Interrupted
 	}
 	w := root.ErrOrStderr()
-	for _, line := range exit.Explain(err) {
+	for _, line := range exit.Explain(err, g.ClusterFlag) {
 		_, _ = fmt.Fprintln(w, line)
 	}
-	var usage *exit.UsageError
-	switch {
-	case errors.As(err, &usage):
+	if usage, ok := errors.AsType[*exit.UsageError](err); ok {
 		_, _ = fmt.Fprintf(w, "usage: see '%s --help'\n", usage.Command)
-	case strings.HasPrefix(err.Error(), "unknown command"):
-		_, _ = fmt.Fprintf(w, "usage: see '%s --help'\n", root.Name())
 	}
 	return exit.Code(err)
 }

@@ -54,9 +54,6 @@ func joinCommand(o Options) *cobra.Command {
 		Example: "  sampan join 192.0.2.1:6443 --token=abcdef.0123456789abcdef --ca-cert-hash=sha256:1234…",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o := flag(cmd, "output"); o != "" {
-				return fmt.Errorf("-o %s: this command prints no objects", o)
-			}
 			return j.run(cmd, o, args)
 		},
 	}

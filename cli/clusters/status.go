@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/cluster/local"
 )
@@ -24,12 +25,12 @@ func statusCommand(Options) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show := describe
-			switch o := flag(cmd, "output"); o {
-			case "":
-			case "json":
-				show = describeJSON
-			default:
-				return fmt.Errorf("-o %s: must be json or not set", o)
+			printed, err := asObject(cmd)
+			if err != nil {
+				return err
+			}
+			if printed {
+				show = printObject
 			}
 			if all {
 				p, err := named(cmd)
@@ -38,7 +39,7 @@ func statusCommand(Options) *cobra.Command {
 				}
 				clusters, err := p.Clusters()
 				for n, c := range clusters {
-					if n > 0 && flag(cmd, "output") == "" {
+					if n > 0 && !printed {
 						_, _ = fmt.Fprintln(cmd.OutOrStdout())
 					}
 					show(cmd, c)
@@ -106,7 +107,7 @@ func describe(cmd *cobra.Command, c local.Found) {
 	row := func(name, format string, args ...any) {
 		_, _ = fmt.Fprintf(w, "%s:\t%s\n", name, fmt.Sprintf(format, args...))
 	}
-	defer w.Flush()
+	defer func() { _ = w.Flush() }()
 	row("Cluster", "%s", c.Name)
 	i := c.Instance
 	if !c.Running {
@@ -159,12 +160,35 @@ func space(dir string) string {
 	return fmt.Sprintf(" (%.1f of %.1f GiB free)", gib(fs.Bavail), gib(fs.Blocks))
 }
 
-// describeJSON prints what the cluster wrote down about itself, its memory, and the bad conditions of its nodes, on
-// one line; of a stopped cluster its name and data directory.
-func describeJSON(cmd *cobra.Command, c local.Found) {
-	out := json.NewEncoder(cmd.OutOrStdout())
+// asObject reports whether -o wants an object instead of words. It is an error if it wants something else.
+func asObject(cmd *cobra.Command) (bool, error) {
+	switch o := flag(cmd, "output"); o {
+	case "":
+		return false, nil
+	case "json", "yaml":
+		return true, nil
+	default:
+		return false, fmt.Errorf("-o %s: must be json, yaml or not set", o)
+	}
+}
+
+// encode prints an object as -o wants it: JSON on a line of its own, or a document of YAML.
+func encode(cmd *cobra.Command, v any) error {
+	if flag(cmd, "output") == "json" {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
+	}
+	text, err := yaml.Marshal(v)
+	if err == nil {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "---\n%s", text)
+	}
+	return err
+}
+
+// printObject prints what the cluster wrote down about itself, its memory, and the bad conditions of its nodes; of a
+// stopped cluster its name and data directory.
+func printObject(cmd *cobra.Command, c local.Found) {
 	if !c.Running {
-		_ = out.Encode(map[string]string{"name": c.Name, "dataDir": c.DataDir, "state": state(c)})
+		_ = encode(cmd, map[string]string{"name": c.Name, "dataDir": c.DataDir, "state": state(c)})
 		return
 	}
 	i := c.Instance
@@ -176,7 +200,7 @@ func describeJSON(cmd *cobra.Command, c local.Found) {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %v\n", err)
 		}
 	}
-	_ = out.Encode(struct {
+	_ = encode(cmd, struct {
 		local.Instance
 		State         string          `json:"state"`
 		Starting      bool            `json:"starting"`

@@ -2,7 +2,6 @@ package clusters
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,16 +23,16 @@ func upCommand(o Options) *cobra.Command {
 			"cluster is left unchanged.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asJSON := flag(cmd, "output") == "json"
-			if o := flag(cmd, "output"); o != "" && !asJSON {
-				return fmt.Errorf("-o %s: must be json or not set", o)
+			printed, err := asObject(cmd)
+			if err != nil {
+				return err
 			}
 			// Check this before the start: a running cluster without a kubeconfig would be useless.
 			if err := local.Mergeable(flag(cmd, "kubeconfig")); err != nil {
 				return err
 			}
 			out := cmd.OutOrStdout()
-			if asJSON {
+			if printed {
 				out = io.Discard // it is all in the object
 			}
 			p, i, running, err := found(cmd)
@@ -63,8 +62,8 @@ func upCommand(o Options) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("cluster %s is running, but %w; %s prints the kubeconfig", p.Name, err, hint(cmd, "kubeconfig"))
 			}
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(started{i, running, file, p.Context()})
+			if printed {
+				return encode(cmd, started{i, running, file, p.Context()})
 			}
 			_, _ = fmt.Fprintf(out, "API server %s, context %q in %s\n", i.Server, p.Context(), file)
 			return nil
@@ -74,7 +73,7 @@ func upCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// started is what -o json prints of a cluster that is up.
+// started is what -o json and -o yaml print of a cluster that is up.
 type started struct {
 	local.Instance
 	Already    bool   `json:"already,omitempty"` // it was running before

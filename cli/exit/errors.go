@@ -123,15 +123,16 @@ func IsGone(err error) bool {
 }
 
 // Explain says an error in lines, each of which stands alone: errors of the
-// server as kubectl prints them, failures to reach it with what to do.
-func Explain(err error) []string {
+// server as kubectl prints them, failures to reach it with what to do. The function returns the flag that names
+// the cluster for a command line, with a space before it, or "" for the default cluster.
+func Explain(err error, cluster func() string) []string {
 	if exit, ok := err.(*Error); ok && exit.Err != nil { //nolint:errorlint // what is around it would be lost
-		return Explain(exit.Err)
+		return Explain(exit.Err, cluster)
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { // only a list at the top has lines
 		var lines []string
 		for _, e := range joined.Unwrap() {
-			lines = append(lines, Explain(e)...)
+			lines = append(lines, Explain(e, cluster)...)
 		}
 		return lines
 	}
@@ -151,8 +152,8 @@ func Explain(err error) []string {
 		}
 		return []string{fmt.Sprintf("error: %v. %s", certificate, advice)}
 	case errors.As(err, &unreachable):
-		return []string{fmt.Sprintf("error: the cluster at %s %s. %s", unreachable.Server, whyUnreachable(unreachable.Err),
-			"Check it with 'sampan status' and start it with 'sampan up', or use another cluster with --context or --kubeconfig")}
+		return []string{fmt.Sprintf("error: the cluster at %s %s. Check it with 'sampan status%[3]s' and start it with 'sampan up%[3]s', "+
+			"or use another cluster with --context or --kubeconfig", unreachable.Server, whyUnreachable(unreachable.Err), cluster())}
 	}
 	if apierrors.IsUnauthorized(err) {
 		return []string{"error: the cluster does not accept the credentials in the kubeconfig (Unauthorized). Get a new kubeconfig: 'sampan kubeconfig' writes one for a cluster on this machine"}

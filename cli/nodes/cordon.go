@@ -65,8 +65,6 @@ func cordonVerb(g *session.Globals, name string, closed bool, short, long string
 func (v *nodeVerb) nodes(ctx context.Context, args []string) (*session.Session, client.Interface, []*corev1.Node, error) {
 	command := "sampan " + v.name
 	switch {
-	case v.Output != "":
-		return nil, nil, nil, exit.Usage(command, fmt.Errorf("-o %s: this command prints no objects", v.Output))
 	case len(args) == 0 && v.selector == "":
 		return nil, nil, nil, exit.Usage(command, errors.New("must specify a node name or -l SELECTOR"))
 	case len(args) > 0 && v.selector != "":

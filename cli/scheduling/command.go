@@ -32,7 +32,7 @@ type explainVerb struct {
 func explainCommand(g *session.Globals) *cobra.Command {
 	v := &explainVerb{Globals: g}
 	cmd := &cobra.Command{
-		Use:   "explain pod/NAME | -f FILE",
+		Use:   "explain pod/NAME | pod NAME | -f FILE",
 		Short: "Explain where a pod would be scheduled, or why it does not fit",
 		Long: "Schedule a pod as the scheduler would do now, and explain the decision: why nodes were rejected, how the others score,\n" +
 			"the changes that would make the pod fit, and whether preemption would help. Nothing is changed.\n\n" +
@@ -139,7 +139,7 @@ func named(ctx context.Context, s *session.Session, server client.Interface, arg
 		return nil, err
 	}
 	if len(infos) != 1 || infos[0].Selection {
-		return nil, fmt.Errorf("%s: must be one pod: pod/NAME", strings.Join(args, " "))
+		return nil, fmt.Errorf("%s: must be one pod: pod/NAME or pod NAME", strings.Join(args, " "))
 	}
 	if m := infos[0].Mapping; m.GroupVersionResource != client.Pods.GroupVersionResource {
 		return nil, fmt.Errorf("%s: is a %s, must be a pod: pod/NAME, or a file with -f", infos[0], m.Kind)

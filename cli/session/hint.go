@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/sampan-io/sampan/cluster/local"
 )
 
 // repeated are the global flags without which another command would go to another server, or as another user. Passwords
@@ -24,6 +26,30 @@ func (s *Session) Hint(verb, namespace string) string {
 		words = append(words, "-n", quoted(namespace))
 	}
 	return strings.Join(words, " ")
+}
+
+// ClusterFlag returns " --name=NAME" if the kubeconfig context is that of a cluster of this machine with another name than the
+// default one, for a command line that is about that cluster. Otherwise it returns "".
+func (g *Globals) ClusterFlag() string {
+	if g.server.url != "" {
+		return "" // the context does not say which cluster it is
+	}
+	context := g.context()
+	if context == "" {
+		raw, _ := g.loader().RawConfig() // without one no context is the current one
+		context = raw.CurrentContext
+	}
+	home, err := local.NewProfile("", "")
+	if err != nil {
+		return ""
+	}
+	clusters, _ := home.Clusters() // it does not matter if others cannot be read
+	for _, c := range clusters {
+		if c.Context() == context {
+			return c.NameFlag()
+		}
+	}
+	return ""
 }
 
 // given returns the flags that say which server and user, as they were given.

@@ -48,11 +48,8 @@ func Command(g *session.Globals) *cobra.Command {
 	return cmd
 }
 
-// connect returns a client, for a command that prints no objects.
-func connect(g *session.Globals, name string) (client.Interface, error) {
-	if g.Output != "" {
-		return nil, exit.Usage("sampan token "+name, fmt.Errorf("-o %s: this command prints no objects", g.Output))
-	}
+// connect returns a client.
+func connect(g *session.Globals) (client.Interface, error) {
 	s, err := g.Connect()
 	if err != nil {
 		return nil, err
@@ -82,7 +79,7 @@ func createCommand(g *session.Globals) *cobra.Command {
 					return exit.Usage("sampan token create", err)
 				}
 			}
-			c, err := connect(g, "create")
+			c, err := connect(g)
 			if err != nil {
 				return err
 			}
@@ -160,7 +157,7 @@ func listCommand(g *session.Globals) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the tokens", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := connect(g, "list")
+			c, err := connect(g)
 			if err != nil {
 				return err
 			}
@@ -221,7 +218,7 @@ func deleteCommand(g *session.Globals) *cobra.Command {
 				}
 				ids = append(ids, id)
 			}
-			c, err := connect(g, "delete")
+			c, err := connect(g)
 			if err != nil {
 				return err
 			}

@@ -11,19 +11,23 @@ import (
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/progress"
+	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
 )
 
 // Events is a stream of events for programs, one JSON object per line. It is safe for
 // concurrent use. A nil *Events means text for people.
 type Events struct {
-	began time.Time
+	began   time.Time
+	cluster func() string // see [exit.Explain]
 
 	mu sync.Mutex
 	w  io.Writer // guarded by mu
 }
 
-func newEventStream(w io.Writer) *Events { return &Events{w: w, began: time.Now()} }
+func newEventStream(g *session.Globals) *Events {
+	return &Events{w: g.Out, began: time.Now(), cluster: g.ClusterFlag}
+}
 
 // Send writes one event, with the time and the time since the beginning.
 func (s *Events) Send(e progress.Event) {
@@ -72,7 +76,7 @@ func (s *Events) Ended(e Ending, code int, err error) {
 func (s *Events) end(word string, code int, ends []Ending, err error) {
 	e := progress.Event{Type: progress.TypeResult, Result: word, ExitCode: &code}
 	if err != nil && word != progress.ResultInterrupted {
-		e.Error = strings.Join(exit.Explain(err), "\n")
+		e.Error = strings.Join(exit.Explain(err, s.cluster), "\n")
 	}
 	for _, end := range ends {
 		for _, p := range end.Outcome.Objects {

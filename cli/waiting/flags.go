@@ -107,7 +107,7 @@ func AddFlags(g *session.Globals, cmd *cobra.Command, wrote *Listener, o Options
 		*wrote = w.note
 		if g.Output == "json" {
 			out := g.Out
-			w.events = newEventStream(out)
+			w.events = newEventStream(g)
 			g.Out, g.Output = io.Discard, "" // the events replace the output of the command
 			if o.Steps {
 				g.Out = &lineWriter{handle: func(line []byte) {

@@ -94,7 +94,7 @@ func TestReportsGroupEqualCauses(t *testing.T) {
 			if exit.Code(err) != exit.TimedOut {
 				t.Fatalf("exit code %d", exit.Code(err))
 			}
-			lines := strings.Split(strings.Join(exit.Explain(err), "\n"), "\n")
+			lines := strings.Split(strings.Join(exit.Explain(err, nil), "\n"), "\n")
 			if len(lines) > tt.most || !strings.HasPrefix(lines[len(lines)-1], tt.last) {
 				t.Errorf("%d lines, want at most %d and the last %q:\n%s", len(lines), tt.most, tt.last, strings.Join(lines, "\n"))
 			}

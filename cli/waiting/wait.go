@@ -190,7 +190,7 @@ func EventsOf(g *session.Globals) (*Events, error) {
 	case "":
 		return nil, nil //nolint:nilnil // nil means text
 	case "json":
-		return newEventStream(g.Out), nil
+		return newEventStream(g), nil
 	}
 	return nil, fmt.Errorf("-o %s: want json, for a stream of events, or nothing", g.Output)
 }

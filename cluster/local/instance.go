@@ -163,7 +163,6 @@ func (p Profile) At(i Instance) Profile {
 	return p
 }
 
-
 // starterFile is where a process that starts the cluster is written down.
 func (p Profile) starterFile(pid int) string {
 	return filepath.Join(p.RunDir, fmt.Sprintf("starter-%d.json", pid))

@@ -76,6 +76,14 @@ func (p Profile) Context() string {
 	return "sampan-" + p.Name
 }
 
+// NameFlag returns the flag that names the cluster in a command line, with a space before it, or "" if it has the default name.
+func (p Profile) NameFlag() string {
+	if p.Name == DefaultName {
+		return ""
+	}
+	return " --name=" + p.Name
+}
+
 // Bridge returns the name of the cluster's link.
 func (p Profile) Bridge() string { return p.link("spn-") }
 
