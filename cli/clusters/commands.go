@@ -159,7 +159,7 @@ func containerFlags(f *pflag.FlagSet, s *local.Settings) {
 
 // imageFlags adds the flags of where a node gets images from.
 func imageFlags(f *pflag.FlagSet, s *local.ImageSettings) {
-	f.StringVar(&s.Registries, "registries", "", "comma-separated directories with the configuration of registries, HOST/hosts.toml as for containerd, read at each pull; \"none\" restores the default (default DATA/registries,/etc/sampan/certs.d,/etc/containerd/certs.d)")
+	f.Var(dirsFlag{&s.Registries}, "registries", "comma-separated directories with the configuration of registries, HOST/hosts.toml as for containerd, read at each pull; \"none\" restores the default (default DATA/registries,/etc/sampan/certs.d,/etc/containerd/certs.d)")
 	f.Var(pathFlag{to: &s.CredentialConfig, none: local.NoImageSetting}, "image-credential-provider-config", "file or directory with the CredentialProviderConfig of credential provider plug-ins for images, read at each start; \"none\" removes it")
 	f.Var(pathFlag{to: &s.CredentialPrograms, none: local.NoImageSetting}, "image-credential-provider-bin-dir", "directory of the programs of credential provider plug-ins; \"none\" removes it")
 }
@@ -263,6 +263,33 @@ func (p pathFlag) Set(text string) error {
 		return err
 	}
 	*p.to = path
+	return nil
+}
+
+// dirsFlag reads absolute paths of directories that exist, separated by commas, or local.NoImageSetting.
+type dirsFlag struct{ to *string }
+
+func (d dirsFlag) String() string {
+	if d.to == nil {
+		return ""
+	}
+	return *d.to
+}
+
+func (dirsFlag) Type() string { return "directories" }
+
+func (d dirsFlag) Set(text string) error {
+	for dir := range strings.SplitSeq(text, ",") {
+		info, err := os.Stat(dir)
+		switch {
+		case text == local.NoImageSetting, !filepath.IsAbs(dir): // a relative path is an error of the settings
+		case err != nil:
+			return fmt.Errorf("must be directories, separated by commas, or %s: %w", local.NoImageSetting, err)
+		case !info.IsDir():
+			return fmt.Errorf("must be directories, separated by commas, or %s: %s is not a directory", local.NoImageSetting, dir)
+		}
+	}
+	*d.to = text
 	return nil
 }
 

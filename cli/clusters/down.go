@@ -24,9 +24,6 @@ func downCommand(o Options) *cobra.Command {
 			"data is kept for the next `sampan up`; --purge removes it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o := flag(cmd, "output"); o != "" {
-				return fmt.Errorf("-o %s: this command prints no objects", o)
-			}
 			p, i, running, err := found(cmd)
 			if err != nil {
 				return err
@@ -46,7 +43,7 @@ func downCommand(o Options) *cobra.Command {
 					return err
 				}
 			}
-			out := cmd.OutOrStdout()
+			out, what := cmd.OutOrStdout(), subject(p)
 			drivers, former := p.DriverSockets(), p.FormerContexts()
 			if purge {
 				had, err := p.Remove(cmd.Context())
@@ -54,20 +51,20 @@ func downCommand(o Options) *cobra.Command {
 					return err
 				}
 				if had || stopped {
-					_, _ = fmt.Fprintf(out, "cluster %s is stopped, its data is removed\n", p.Name)
+					_, _ = fmt.Fprintf(out, "%s is stopped, its data is removed\n", what)
 					for _, socket := range drivers {
 						_, _ = fmt.Fprintf(out, "removed %s of a program on this machine: stop that, or start it again after the next `sampan up`\n", socket)
 					}
 				} else {
-					_, _ = fmt.Fprintf(out, "cluster %s is not running and has no data in %s\n", p.Name, p.DataDir)
+					_, _ = fmt.Fprintf(out, "%s is not running and has no data in %s\n", what, p.DataDir)
 				}
 				return p.Forget(cmd.Context(), flag(cmd, "kubeconfig"), former)
 			}
 			if !was && !stopped {
-				_, _ = fmt.Fprintf(out, "cluster %s is not running\n", p.Name)
+				_, _ = fmt.Fprintf(out, "%s is not running\n", what)
 				return nil
 			}
-			_, _ = fmt.Fprintf(out, "cluster %s is stopped\n", p.Name)
+			_, _ = fmt.Fprintf(out, "%s is stopped\n", what)
 			for _, socket := range drivers {
 				_, _ = fmt.Fprintf(out, "left %s of a program on this machine\n", socket)
 			}
@@ -76,6 +73,14 @@ func downCommand(o Options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "also remove the cluster's data and its context in the kubeconfig")
 	return cmd
+}
+
+// subject returns what the messages about a cluster call it: the node, if it is one of another machine's cluster.
+func subject(p local.Profile) string {
+	if m, member, err := p.Member(); err == nil && member {
+		return fmt.Sprintf("node %s of the cluster at %s", m.Settings.NodeName, m.Server)
+	}
+	return "cluster " + p.Name
 }
 
 // endStarters stops the processes that are starting a cluster which has not written its

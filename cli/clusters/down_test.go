@@ -128,3 +128,15 @@ func TestDownEndsAStartThatNobodyElseSees(t *testing.T) {
 		t.Errorf("the start is alive: %v; its own end: %v", up.Alive(), err)
 	}
 }
+
+func TestDownNamesTheNodeThatItStops(t *testing.T) {
+	own, joined := local.Profile{Name: "own", DataDir: t.TempDir()}, local.Profile{Name: "two", DataDir: t.TempDir()}
+	if err := joined.KeepMember(local.Member{Server: "https://192.0.2.1:6443", Settings: local.Settings{NodeName: "n2"}}); err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[local.Profile]string{own: "cluster own", joined: "node n2 of the cluster at https://192.0.2.1:6443"} {
+		if got := subject(p); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
