@@ -81,9 +81,13 @@ func (i *images) dial() (*grpc.ClientConn, error) {
 		if running, _, err := p.Instance(); err == nil && running.Runtime.Endpoint != "" {
 			path, i.foreign = strings.TrimPrefix(running.Runtime.Endpoint, "unix://"), true
 		}
+		if at, err := p.Located(); err == nil && i.DataDir == "" {
+			p = at
+		}
 		if _, member, err := p.Member(); err == nil && member {
 			start = "sampan join"
 		}
+		start += p.NameFlag()
 	}
 	if _, err := os.Stat(path); err != nil {
 		if errors.Is(err, os.ErrPermission) {
@@ -224,7 +228,7 @@ func printImages(w io.Writer, format string, images []image) error {
 	var rows [][]string
 	for _, m := range images {
 		for _, n := range m.Names {
-			rows = append(rows, []string{n, shortID(m.ID), megabytes(m.Bytes)})
+			rows = append(rows, []string{n, shortID(m.ID), size(m.Bytes)})
 		}
 	}
 	sorting.Slice(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
@@ -279,4 +283,18 @@ func shortID(id string) string {
 	return id[:min(12, len(id))]
 }
 
-func megabytes(n uint64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+// size returns a number of bytes in the largest decimal unit of which there is one.
+func size(n uint64) string {
+	const step = 1000
+	if n < step {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n)/step, 0
+	for ; value >= step-0.05 /* which is printed as step */ && unit < len(units)-1; unit++ {
+		value /= step
+	}
+	return fmt.Sprintf("%.1f %cB", value, units[unit])
+}
+
+// units are the prefixes of the thousands of bytes.
+const units = "kMGT"

@@ -40,3 +40,13 @@ func TestImagesArePrintedAsAsked(t *testing.T) {
 		t.Errorf("-o jsonpath: %v, %q", err, &out)
 	}
 }
+
+func TestSizeHasTheUnitThatFits(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0 B", 999: "999 B", 1000: "1.0 kB", 34_567: "34.6 kB", 999_949: "999.9 kB", 999_950: "1.0 MB", 6_400_000: "6.4 MB", 12_345_678_901: "12.3 GB", 1e17: "100000.0 TB",
+	} {
+		if got := size(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}

@@ -186,7 +186,7 @@ func summary(p *api.PullResponse) string {
 	if p.GetBytes() == 0 {
 		return "resolving"
 	}
-	return fmt.Sprintf("%s of %s, %d of %d layers", megabytes(uint64(max(0, p.GetFetched()))), megabytes(uint64(p.GetBytes())), p.GetUnpacked(), p.GetLayers())
+	return fmt.Sprintf("%s of %s, %d of %d layers", size(uint64(max(0, p.GetFetched()))), size(uint64(p.GetBytes())), p.GetUnpacked(), p.GetLayers())
 }
 
 // bar returns a line of at most width characters: the image, a bar and the numbers.

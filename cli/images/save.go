@@ -166,7 +166,11 @@ func (i *images) prune(ctx context.Context, conn *grpc.ClientConn, all, dry bool
 		}
 		_, _ = fmt.Fprintf(i.Out, "%s %s\n", orID(m.GetRepoTags(), m.GetId())[0], word)
 	}
-	_, _ = fmt.Fprintf(i.Err, "images of %s\n", megabytes(freed))
+	if freed == 0 && len(errs) == 0 {
+		_, _ = fmt.Fprintln(i.Err, "no images to remove")
+		return nil
+	}
+	_, _ = fmt.Fprintf(i.Err, "images of %s\n", size(freed))
 	return errors.Join(errs...)
 }
 
