@@ -245,8 +245,12 @@ func (w *worker) credentials(ctx context.Context, pod *corev1.Pod, image, reposi
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(keys.Lookup(repository), credentials.FromFiles(w.n.pulls.files).Lookup(repository),
-		w.n.opts.Images.Plugins.Lookup(ctx, image, repository, owner(pod), accounts{w.n.opts.Client})), nil
+	provided, err := w.n.opts.Images.Plugins.Lookup(ctx, image, repository, owner(pod), accounts{w.n.opts.Client})
+	if err != nil && ctx.Err() == nil {
+		w.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullCredentials",
+			"Unable to retrieve some image pull credentials: %v; attempting to pull the image may not succeed.", err)
+	}
+	return slices.Concat(keys.Lookup(repository), credentials.FromFiles(w.n.pulls.files).Lookup(repository), provided), nil
 }
 
 // pullImage pulls an image with the credentials that match, one after the other, and records which one worked.

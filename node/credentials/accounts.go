@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -89,6 +90,10 @@ func (p *plugin) token(ctx context.Context, pod Pod, account types.UID, accounts
 		return token, nil
 	}
 	token, next, err := accounts.Token(ctx, pod, account, p.TokenAttributes.ServiceAccountTokenAudience)
+	if apierrors.IsForbidden(err) {
+		return "", fmt.Errorf("%w; the group system:nodes needs the verb request-serviceaccounts-token-audience for the resource %s in a ClusterRole",
+			err, p.TokenAttributes.ServiceAccountTokenAudience)
+	}
 	if err != nil {
 		return "", err
 	}

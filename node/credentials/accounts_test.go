@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -62,7 +63,7 @@ func TestPluginGetsTokenAndAnnotations(t *testing.T) {
 		"guest":   account("guest", "3", nil),
 	}}
 	ask := func(pod, account string) []Credential {
-		return p.Lookup(t.Context(), "registry.example/a", "registry.example/a", Pod{"ship", pod, types.UID(pod), account}, h)
+		return lookup(t.Context(), p, "registry.example/a", "registry.example/a", Pod{"ship", pod, types.UID(pod), account}, h)
 	}
 	got := ask("a", "cook")
 	if len(got) != 1 || got[0].ServiceAccount != (Source{"1", "ship", "cook"}) || got[0].Secret != (Source{}) {
@@ -103,7 +104,7 @@ func TestAnswersForTokensAreForOnePod(t *testing.T) {
 		"cook": account("cook", "1", map[string]string{"example.com/identity": "galley"}),
 	}}
 	for i, pod := range []string{"a", "a", "b"} {
-		p.Lookup(t.Context(), "registry.example/a", "registry.example/a", Pod{"ship", pod, types.UID(pod), "cook"}, h)
+		lookup(t.Context(), p, "registry.example/a", "registry.example/a", Pod{"ship", pod, types.UID(pod), "cook"}, h)
 		if want := []int{1, 1, 2}[i]; runs(t, file) != want || h.tokens != want {
 			t.Errorf("%d runs and %d tokens, want %d", runs(t, file), h.tokens, want)
 		}
@@ -122,7 +123,7 @@ echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kube
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := users(p.Lookup(t.Context(), "registry.example/a", "registry.example/a", Pod{"ship", "a", "a", "cook"}, h)); got != want {
+		if got := users(lookup(t.Context(), p, "registry.example/a", "registry.example/a", Pod{"ship", "a", "a", "cook"}, h)); got != want {
 			t.Errorf("cacheType %s: %q, want %q", kind, got, want)
 		}
 	}
@@ -134,7 +135,7 @@ func TestPodsWithoutServiceAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := p.Lookup(t.Context(), "registry.example/a", "registry.example/a", Pod{"ship", "static", "s", ""}, &harbour{})
+	got := lookup(t.Context(), p, "registry.example/a", "registry.example/a", Pod{"ship", "static", "s", ""}, &harbour{})
 	if len(got) != 1 || strings.Contains(got[0].Username, "serviceAccount") || got[0].ServiceAccount != (Source{}) {
 		t.Errorf("credentials %+v", got)
 	}
@@ -154,5 +155,26 @@ func TestFaultsOfTokenAttributesNameTheField(t *testing.T) {
 		if _, _, err := plugins(t, "", strings.Replace(attributes, tt.old, tt.with, 1)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", tt.want, err)
 		}
+	}
+}
+
+// refusing is an API server that gives no tokens.
+type refusing struct{ harbour }
+
+func (*refusing) Token(context.Context, Pod, types.UID, string) (string, time.Time, error) {
+	return "", time.Time{}, apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "cook", errors.New("not for this audience"))
+}
+
+func TestLookupNamesTheMissingRight(t *testing.T) {
+	p, _, err := plugins(t, echo, attributes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &refusing{harbour{accounts: map[string]*corev1.ServiceAccount{"cook": account("cook", "1", map[string]string{"example.com/identity": "galley"})}}}
+	found, err := p.Lookup(t.Context(), "registry.example/a", "registry.example/a", Pod{"ship", "a", "a", "cook"}, h)
+	const want = `failed to get service account token: serviceaccounts "cook" is forbidden: not for this audience; ` +
+		"the group system:nodes needs the verb request-serviceaccounts-token-audience for the resource registry in a ClusterRole"
+	if len(found) > 0 || err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, %v, want %s", found, err, want)
 	}
 }

@@ -118,7 +118,7 @@ func TestPluginsAreRunAndTheirAnswersKept(t *testing.T) {
 	now := time.Now()
 	p.list[0].now = func() time.Time { return now }
 	for _, image := range []string{"registry.example/a", "registry.example/b"} {
-		if got := users(p.Lookup(t.Context(), image, image, Pod{}, nil)); got != "me-get:p" {
+		if got := users(lookup(t.Context(), p, image, image, Pod{}, nil)); got != "me-get:p" {
 			t.Errorf("%s: %q", image, got)
 		}
 	}
@@ -126,10 +126,10 @@ func TestPluginsAreRunAndTheirAnswersKept(t *testing.T) {
 		t.Errorf("the plug-in ran %d times", n)
 	}
 	now = now.Add(2 * time.Hour)
-	if got := users(p.Lookup(t.Context(), "registry.example/a", "registry.example/a", Pod{}, nil)); got != "me-get:p" || runs(t, file) != 2 {
+	if got := users(lookup(t.Context(), p, "registry.example/a", "registry.example/a", Pod{}, nil)); got != "me-get:p" || runs(t, file) != 2 {
 		t.Errorf("after the cache has expired: %q, %d runs", got, runs(t, file))
 	}
-	if got := p.Lookup(t.Context(), "quay.io/a", "quay.io/a", Pod{}, nil); got != nil || runs(t, file) != 2 {
+	if got := lookup(t.Context(), p, "quay.io/a", "quay.io/a", Pod{}, nil); got != nil || runs(t, file) != 2 {
 		t.Errorf("another registry: %v", got)
 	}
 }
@@ -140,7 +140,7 @@ func TestFailingPluginHasNoCredentials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.Lookup(context.Background(), "registry.example/a", "registry.example/a", Pod{}, nil); len(got) > 0 {
+		if got := lookup(context.Background(), p, "registry.example/a", "registry.example/a", Pod{}, nil); len(got) > 0 {
 			t.Errorf("%s: %v", script, got)
 		}
 	}
@@ -159,7 +159,7 @@ func TestHangingPluginEndsWithItsChildren(t *testing.T) {
 	g := run.NewGroup(ctx, 1)
 	defer g.Wait()
 	defer cancel()
-	g.Go(func(ctx context.Context) { p.Lookup(ctx, "registry.example/a", "registry.example/a", Pod{}, nil) })
+	g.Go(func(ctx context.Context) { lookup(ctx, p, "registry.example/a", "registry.example/a", Pod{}, nil) })
 	f, err := os.Open(pipe) // waits until the child has opened it
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestRunsAreShared(t *testing.T) {
 	for range pods {
 		g.Go(func(ctx context.Context) {
 			asked <- struct{}{}
-			p.Lookup(ctx, "registry.example/a", "registry.example/a", Pod{}, nil)
+			lookup(ctx, p, "registry.example/a", "registry.example/a", Pod{}, nil)
 		})
 	}
 	for range pods {
@@ -227,4 +227,10 @@ func TestFaultsOfTheConfigurationNameTheField(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
+}
+
+// lookup returns the credentials of plug-ins.
+func lookup(ctx context.Context, p *Plugins, image, repository string, pod Pod, accounts Accounts) []Credential {
+	found, _ := p.Lookup(ctx, image, repository, pod, accounts)
+	return found
 }

@@ -204,12 +204,14 @@ func check(p *configv1.CredentialProvider, at *field.Path) (faults field.ErrorLi
 }
 
 // Lookup returns the credentials that the plug-ins have for an image of a pod, and its repository. A plug-in that fails has none; the
-// failure is logged.
-func (p *Plugins) Lookup(ctx context.Context, image, repository string, pod Pod, accounts Accounts) []Credential {
+// failure is logged. The error joins those about service accounts and their tokens, which are for the users of the pod's namespace;
+// those of the programs may not be.
+func (p *Plugins) Lookup(ctx context.Context, image, repository string, pod Pod, accounts Accounts) ([]Credential, error) {
 	if p == nil {
-		return nil
+		return nil, nil
 	}
 	var found []Credential
+	var errs []error
 	for _, one := range p.list {
 		if !slices.ContainsFunc(one.MatchImages, func(pattern string) bool { return Matches(pattern, repository) }) {
 			continue
@@ -221,6 +223,8 @@ func (p *Plugins) Lookup(ctx context.Context, image, repository string, pod Pod,
 		var keys *Keyring
 		if err == nil {
 			keys, err = one.provide(ctx, repository, id)
+		} else {
+			errs = append(errs, fmt.Errorf("credential provider plug-in %s: %w", one.Name, err))
 		}
 		if err != nil {
 			one.log.Error("credential provider plug-in failed", "plugin", one.Name, "image", image,
@@ -229,7 +233,7 @@ func (p *Plugins) Lookup(ctx context.Context, image, repository string, pod Pod,
 		}
 		found = append(found, keys.Lookup(repository)...)
 	}
-	return found
+	return found, errors.Join(errs...)
 }
 
 // provide returns what the plug-in says about an image to an identity. Only one run for the two is under way at a time.
