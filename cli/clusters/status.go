@@ -57,7 +57,7 @@ func statusCommand(Options) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "show every cluster of this machine: those that run, and the data directories of those that are stopped")
+	cmd.Flags().BoolVar(&all, "all", false, "show every cluster of this machine, also the stopped ones with their data directories")
 	return cmd
 }
 

@@ -24,9 +24,9 @@ func (p Profile) called(name string) Profile {
 	return p
 }
 
-// Clusters returns the clusters of this machine: first those that run, then those that are stopped and have data, or have a recorded
-// data directory, both by name. A name can have two, with their data in different directories. The error joins those about clusters
-// whose files cannot be read; the others are returned beside it.
+// Clusters returns the clusters of this machine: first the running ones, then the stopped ones with data or a recorded data directory,
+// both by name. A name can have two, with their data in different directories. The error joins the errors about clusters whose files
+// cannot be read; the others are returned beside it.
 func (p Profile) Clusters() ([]Found, error) {
 	running, err := p.running()
 	used := map[string]bool{}
@@ -56,7 +56,7 @@ func (p Profile) Clusters() ([]Found, error) {
 	return all, errors.Join(errs...)
 }
 
-// running returns the clusters that run, as [Profile.Clusters] does.
+// running returns the running clusters, as [Profile.Clusters] does.
 func (p Profile) running() ([]Found, error) {
 	names, err := namesIn(filepath.Dir(p.RunDir))
 	errs := []error{err}

@@ -147,7 +147,7 @@ func (p Profile) keepFormer(path string, contexts []string) {
 
 // bequeath gives the former contexts of a cluster whose context is removed to the clusters that have that one as a former context.
 func (p Profile) bequeath(path string, former []string) {
-	clusters, _ := p.Clusters() // those that cannot be read have no former contexts
+	clusters, _ := p.Clusters() // an unreadable cluster has no former contexts
 	for _, c := range clusters {
 		theirs := c.FormerContexts()[path]
 		if i := slices.Index(theirs, p.Context()); i >= 0 {
