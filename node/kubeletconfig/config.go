@@ -10,9 +10,11 @@ import (
 	"strings"
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/cpuset"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/internal/document"
+	"github.com/sampan-io/sampan/node/cpumanager"
 )
 
 // Group, version and kind of the file.
@@ -39,17 +41,26 @@ func Default() *Config {
 	return c
 }
 
-// Load reads a file.
+// Load reads a file for the machine that this process runs on: it may only reserve processors that the machine has.
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, text)
+	online, err := cpumanager.Online(cpumanager.Directory)
+	if err != nil {
+		return nil, err
+	}
+	return parse(path, text, online)
 }
 
-// Parse reads the text of a file. Errors call the file source.
+// Parse reads the text of a file for any machine. Errors call the file source.
 func Parse(source string, text []byte) (*Config, error) {
+	return parse(source, text, cpuset.CPUSet{})
+}
+
+// parse reads the text of a file for a machine with these processors; none means any machine.
+func parse(source string, text []byte, online cpuset.CPUSet) (*Config, error) {
 	d, err := document.Parse(source, text)
 	if err != nil {
 		return nil, err
@@ -66,7 +77,7 @@ func Parse(source string, text []byte) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
 	c.setDefaults()
-	if faults = append(faults, c.validate()...); len(faults) > 0 {
+	if faults = append(faults, c.validate(online)...); len(faults) > 0 {
 		return nil, d.Faults(faults)
 	}
 	c.warn()

@@ -1,6 +1,8 @@
 package kubeletconfig_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -8,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/sampan-io/sampan/node/cpumanager"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 )
 
@@ -170,4 +173,23 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%v, %v", c, err)
 		}
 	})
+}
+
+func TestReservedProcessorsAreThoseOfTheMachine(t *testing.T) {
+	online, err := cpumanager.Online(cpumanager.Directory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cpus, want := range map[string]string{
+		"16383":         `line 3 column 1: reservedSystemCPUs: "16383": must be processors that are online: ` + online.String(),
+		online.String(): "must leave a processor for pods: " + online.String() + " are online",
+	} {
+		file := filepath.Join(t.TempDir(), "k.yaml")
+		if err := os.WriteFile(file, []byte(head+"reservedSystemCPUs: \""+cpus+"\"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kubeletconfig.Load(file); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\n  got  %v\n  want %s", cpus, err, want)
+		}
+	}
 }

@@ -57,6 +57,9 @@ func processors(text string) (cpuset.CPUSet, error) {
 	return cpuset.Parse(text)
 }
 
+// Reserved returns the processors of reservedSystemCPUs.
+func (c *Config) Reserved() (cpuset.CPUSet, error) { return processors(c.ReservedSystemCPUs) }
+
 // reserve has reservedSystemCPUs in place of the CPU of systemReserved and kubeReserved. What is wrong is left to validation.
 func reserve(k *kubelet.KubeletConfiguration) {
 	cpus, err := processors(k.ReservedSystemCPUs)

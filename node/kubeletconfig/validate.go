@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/cpuset"
 
 	"github.com/sampan-io/sampan/internal/quantity"
 )
@@ -60,12 +62,13 @@ func (f *faults) oneOf(path, value string, allowed ...string) {
 	}
 }
 
-// validate checks a configuration that has its defaults.
-func (c *Config) validate() field.ErrorList {
+// validate checks a configuration that has its defaults, for a machine with these processors; none means any machine.
+func (c *Config) validate(online cpuset.CPUSet) field.ErrorList {
 	var f faults
 	c.checkServer(&f)
 	c.checkReports(&f)
 	c.checkPods(&f)
+	c.checkProcessors(&f, online)
 	c.checkImages(&f)
 	c.checkReserved(&f, "systemReserved", c.SystemReserved)
 	c.checkReserved(&f, "kubeReserved", c.KubeReserved)
@@ -155,16 +158,27 @@ func (c *Config) checkPods(f *faults) {
 	if p := c.CPUCFSQuotaPeriod.Duration; p < time.Millisecond || p > time.Second {
 		f.add("cpuCFSQuotaPeriod", p.String(), "must be 1ms to 1s")
 	}
-	if _, err := processors(c.ReservedSystemCPUs); err != nil {
-		f.add("reservedSystemCPUs", c.ReservedSystemCPUs, "must be a list of processors such as 0-1,3")
-	}
-	if c.ReservedSystemCPUs != "" && c.SystemReservedCgroup+c.KubeReservedCgroup != "" {
-		f.add("reservedSystemCPUs", c.ReservedSystemCPUs, "must not be set with systemReservedCgroup or kubeReservedCgroup")
-	}
 	for i, name := range c.AllowedUnsafeSysctls {
 		if strings.TrimSuffix(name, "*") == "" || strings.ContainsAny(strings.TrimSuffix(name, "*"), "* \t\n") {
 			f.add(fmt.Sprintf("allowedUnsafeSysctls[%d]", i), name, "must be the name of a sysctl, or the beginning of names and *")
 		}
+	}
+}
+
+func (c *Config) checkProcessors(f *faults, online cpuset.CPUSet) {
+	refuse := func(format string, args ...any) { f.add("reservedSystemCPUs", c.ReservedSystemCPUs, format, args...) }
+	reserved, err := c.Reserved()
+	switch {
+	case err != nil:
+		refuse("must be a list of processors such as 0-1,3")
+	case online.IsEmpty(): // any machine
+	case !reserved.IsSubsetOf(online):
+		refuse("must be processors that are online: %s", online)
+	case reserved.Size() >= min(online.Size(), runtime.NumCPU()): // the capacity of the node is what this process may use
+		refuse("must leave a processor for pods: %s are online", online)
+	}
+	if c.ReservedSystemCPUs != "" && c.SystemReservedCgroup+c.KubeReservedCgroup != "" {
+		refuse("must not be set with systemReservedCgroup or kubeReservedCgroup")
 	}
 }
 

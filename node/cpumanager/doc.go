@@ -1,0 +1,2 @@
+// Package cpumanager reads which processors a machine has.
+package cpumanager
