@@ -70,6 +70,9 @@ func (n *Node) take(pod *corev1.Pod) {
 		rejection = n.admit(pod, n.object())
 	case !podstate.Finished(pod):
 		n.taken.Place(plugin.NewPod(pod), n.opts.Name)
+		if refusal := n.giveProcessors(pod); refusal != nil {
+			n.log.Warn("a pod that runs gets no processors for itself", "pod", pod.Namespace+"/"+pod.Name, "err", refusal.Message)
+		}
 	}
 	f := n.found[pod.UID]
 	delete(n.found, pod.UID)
@@ -90,7 +93,10 @@ func (n *Node) admit(pod *corev1.Pod, node *corev1.Node) (rejection *lifecycle.R
 	})
 	if err != nil {
 		n.log.Error("panic at the admission of a pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)
-		return &lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
+		rejection = &lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
+	}
+	if rejection != nil {
+		n.freeProcessors(pod.UID)
 	}
 	return rejection
 }
@@ -108,6 +114,9 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 		}
 	}
 	if rejection := lifecycle.Pressed(pod, n.pressure.conditions); rejection != nil && !eviction.Critical(pod) {
+		return rejection
+	}
+	if rejection := n.giveProcessors(pod); rejection != nil {
 		return rejection
 	}
 	n.taken.SetNode(node)
@@ -134,6 +143,7 @@ func (n *Node) free(uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.freed(uid, podTerminated)
+	n.freeProcessors(uid)
 }
 
 // object returns the last version of the Node object, with the resources that the agent computes. It must not be

@@ -26,6 +26,7 @@ type metrics struct {
 	resizes *resizeMetrics
 	startup *startupMetrics
 	devices *deviceMetrics
+	cpus    processorMetrics
 
 	shutdownStart, shutdownEnd            prometheus.Gauge
 	eventStreams, eventStreamErrors       prometheus.Counter
@@ -84,6 +85,7 @@ func newMetrics() *metrics {
 	}
 	m.pods, m.images, m.volumes = newPodMetrics(m), newImageMetrics(m), newVolumeMetrics(m)
 	m.resizes, m.startup, m.devices = newResizeMetrics(m), newStartupMetrics(m), newDeviceMetrics(m)
+	m.cpus = newProcessorMetrics(m)
 
 	m.shutdownStart = add(m, gauge("graceful_shutdown_start_time_seconds", "When the last shutdown of the machine began, in seconds since 1970; 0: never."))
 	m.shutdownEnd = add(m, gauge("graceful_shutdown_end_time_seconds", "When the pods had ended at the last shutdown of the machine, in seconds since 1970; 0: never."))

@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/internal/inprocess"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/blockdevice"
+	"github.com/sampan-io/sampan/node/cpumanager"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/deviceplugin"
@@ -268,6 +269,8 @@ type Node struct {
 	group   *run.Group            // guarded by mu; the workers' goroutines
 	found   map[types.UID]*found  // guarded by mu; what ran before, until it is adopted
 	taken   plugin.Cluster        // guarded by mu; the active pods, and what they take of the node
+	cpus    *cpumanager.Static    // its content is guarded by mu; nil: the policy is none; written before any worker starts
+	shared  string                // guarded by mu; the processors of containers without exclusive ones; empty: those of the machine
 	// deferred are the resizes of pods that wait for resources.
 	deferred map[types.UID]*deferral // guarded by mu
 	statics  statics
@@ -352,7 +355,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
 	n.configure(ctx)
-	if err := errors.Join(n.checkSwap(), n.files.open(), n.openIsolation(ctx)); err != nil {
+	if err := errors.Join(n.checkSwap(), n.files.open(), n.openIsolation(ctx), n.openProcessors()); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
 	if err := n.openRecords(ctx); err != nil {

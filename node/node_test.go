@@ -33,6 +33,8 @@ type rig struct {
 	node *node.Node
 	opts node.Options
 	crew *run.Group
+
+	before func(*node.Node) // called before an agent runs; may be nil
 }
 
 // newRig returns a rig whose agent has not started.
@@ -56,6 +58,9 @@ func (r *rig) start() (stop func()) {
 	var err error
 	if r.node, err = node.New(r.opts); err != nil {
 		r.Fatal(err)
+	}
+	if r.before != nil {
+		r.before(r.node)
 	}
 	r.crew = run.NewGroup(r.Context(), 0)
 	crew, n := r.crew, r.node

@@ -503,6 +503,9 @@ func (w *worker) create(ctx context.Context, o order, image *cri.Image, volumes 
 	if err != nil {
 		return "", &startError{reason: "CreateContainerError", message: sentence(err), events: failed("Error: %s", sentence(err))}
 	}
+	if cpus := config.GetLinux().GetResources().GetCpusetCpus(); cpus != "" {
+		w.post(func() { w.pinned[id] = cpus })
+	}
 	w.containerEvent(name, corev1.EventTypeNormal, "Created", "Container created")
 	if err := w.n.opts.Runtime.StartContainer(ctx, id); err != nil {
 		return "", &startError{reason: runError, message: sentence(err), id: id, events: failed("Error: %s", sentence(err))}
@@ -619,10 +622,5 @@ func (w *worker) removed(ctx context.Context, err error) {
 // postpone holds back the next action with a key, for a time that grows with each failure.
 func (w *worker) postpone(action string) {
 	w.setups++
-	w.busy[action] = &operation{cancel: func() {}}
-	pause := pauseAfter(w.setups)
-	w.ops.Go(func(ctx context.Context) {
-		run.Pause(ctx, pause)
-		w.post(func() { delete(w.busy, action) })
-	})
+	w.holdBack(action, pauseAfter(w.setups))
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resources "k8s.io/component-helpers/resource"
 
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
@@ -249,7 +250,7 @@ func stateful(pod *corev1.Pod) bool {
 
 // covered returns how much time is in at least one of the spans.
 func covered(spans []span) (sum time.Duration) {
-	spans = slices.SortedFunc(slices.Values(spans), func(a, b span) int { return a.from.Compare(b.from) })
+	spans = sorting.Sorted(slices.Values(spans), func(a, b span) int { return a.from.Compare(b.from) })
 	var end time.Time
 	for _, s := range spans {
 		if s.from.Before(end) {

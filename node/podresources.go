@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/cpuset"
 
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
@@ -22,8 +23,7 @@ import (
 )
 
 // podResources serves kubelet's API about the devices of pods (v1), on the socket pod-resources/kubelet.sock in RootDir. Monitors
-// of devices ask it which container has which device. Containers have no processors or memory of their own on this node, so
-// there is nothing to say about these.
+// of devices ask it which container has which device, and which processors for itself. Containers have no memory of their own.
 type podResources struct {
 	api.UnimplementedPodResourcesListerServer
 	n *Node
@@ -94,10 +94,23 @@ func (p *podResources) Get(_ context.Context, r *api.GetPodResourcesRequest) (_ 
 func (p *podResources) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	p.n.metrics.devices.called(p.n.metrics.devices.allocatable, nil)
 	out := &api.AllocatableResourcesResponse{}
+	p.n.mu.Lock()
+	if p.n.cpus != nil {
+		out.CpuIds = cpuIDs(p.n.cpus.Allocatable())
+	}
+	p.n.mu.Unlock()
 	if p.n.devices != nil {
 		out.Devices = p.n.devices.Allocatable()
 	}
 	return out, nil
+}
+
+func cpuIDs(cpus cpuset.CPUSet) []int64 {
+	var list []int64
+	for _, cpu := range cpus.List() {
+		list = append(list, int64(cpu))
+	}
+	return list
 }
 
 func (p *podResources) describe(pod *corev1.Pod) *api.PodResources {
@@ -114,7 +127,7 @@ func (p *podResources) describe(pod *corev1.Pod) *api.PodResources {
 }
 
 func (p *podResources) container(pod *corev1.Pod, c *corev1.Container) *api.ContainerResources {
-	out := &api.ContainerResources{Name: c.Name}
+	out := &api.ContainerResources{Name: c.Name, CpuIds: cpuIDs(p.n.exclusive(pod.UID, c.Name))}
 	if p.n.devices != nil {
 		out.Devices = p.n.devices.Given(pod.UID, c.Name)
 	}

@@ -94,6 +94,7 @@ func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
 		byID[s.GetId()] = f
 	}
 	if len(all) == 0 {
+		n.adoptProcessors(nil)
 		return all, nil
 	}
 	containers, err := n.opts.Runtime.ListContainers(ctx, nil)
@@ -106,6 +107,7 @@ func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
 			f.grace = &g
 		}
 	}
+	n.adoptProcessors(containers)
 	n.log.Info("found running pods", "pods", len(all))
 	return all, nil
 }
@@ -214,6 +216,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 			n.mu.Lock()
 			delete(n.workers, pod.UID)
 			n.freed(pod.UID, podsRemoved)
+			n.freeProcessors(pod.UID)
 			if isStatic(pod) {
 				n.syncStatic()
 			}

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/node/cpumanager"
 )
 
 func TestTokensBelongToTheOnlyUser(t *testing.T) {
@@ -29,6 +31,9 @@ func TestTokensBelongToTheOnlyUser(t *testing.T) {
 		}
 	}
 }
+
+// SetProcessors gives an agent that does not run yet a policy for the processors of containers.
+func (n *Node) SetProcessors(s *cpumanager.Static) { n.cpus = s }
 
 // Metric returns the sum of the samples of a metric of the agent with the given labels; see valueOf.
 func (n *Node) Metric(t *testing.T, name string, labels map[string]string) float64 {

@@ -107,7 +107,7 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image, v
 	}
 	config, err := crispec.Attempt{
 		Facts: facts, Container: o.container, Attempt: o.attempt, Hash: lifecycle.Hash(o.container), QOS: qosOf(o.pod),
-		Node: n.machine.spec(), Image: image, Mounts: mounts, TerminationFile: last,
+		Node: n.spec(o.pod.UID, o.container.Name), Image: image, Mounts: mounts, TerminationFile: last,
 		Seccomp: n.opts.Seccomp, Users: n.users.get(o.pod), Unified: n.unified(),
 	}.Config()
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +14,7 @@ import (
 	resources "k8s.io/component-helpers/resource"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -88,11 +88,19 @@ func (w *worker) allocate() {
 		r.Pending = lifecycle.Verdict{}
 		return
 	}
-	if refusal := w.n.regrant(w.uid, pod, w.view.Granted()); refusal != nil {
-		pending := lifecycle.Verdict{Reason: corev1.PodReasonDeferred, Message: refusal.Message}
+	pending := lifecycle.Verdict{Reason: corev1.PodReasonDeferred}
+	refusal := w.unresizable()
+	if refusal != nil {
+		w.n.withdraw(w.uid, w.view.Granted(), false)
+		pending.Reason = corev1.PodReasonInfeasible
+	} else {
+		refusal = w.n.regrant(w.uid, pod, w.view.Granted())
+	}
+	if refusal != nil {
+		pending.Message = refusal.Message
 		if r.Pending != pending {
 			r.Pending = pending
-			w.event(corev1.EventTypeWarning, "ResizeDeferred", "Pod resize Deferred: %s", resizeSummary(pod, refusal.Message))
+			w.event(corev1.EventTypeWarning, "Resize"+pending.Reason, "Pod resize %s: %s", pending.Reason, resizeSummary(pod, refusal.Message))
 		}
 		return
 	}
@@ -272,7 +280,7 @@ func (n *Node) granted(d *deferral, by freedBy) {
 // retryDeferred counts pods whose resize was deferred with the resources that they want, in order, as far as the node has them now,
 // and has their workers go on. The caller holds mu.
 func (n *Node) retryDeferred(by freedBy) {
-	order := slices.SortedFunc(maps.Keys(n.deferred), func(a, b types.UID) int {
+	order := sorting.Sorted(maps.Keys(n.deferred), func(a, b types.UID) int {
 		return cmp.Or(n.deferred[a].before(n.deferred[b]), cmp.Compare(a, b))
 	})
 	for _, uid := range order {
@@ -291,7 +299,7 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 	pod := w.view.Granted()
 	c, _ := lifecycle.Spec(pod, a.Container)
 	qos := qosOf(pod)
-	asked := crispec.Resources(pod, qos, c, w.n.machine.spec())
+	asked := crispec.Resources(pod, qos, c, w.n.spec(w.uid, c.Name))
 	applied := lifecycle.Effective(c.Resources, pod.Spec.Resources)
 	during, after := w.between(""), w.between(c.Name)
 	before, limit := w.view.Memory.Resize.Applied[a.ID], asked.GetMemoryLimitInBytes()
@@ -449,7 +457,7 @@ func (n *Node) setCgroup(pod *corev1.Pod, qos corev1.PodQOSClass, took prometheu
 	}
 	limits := crispec.PodResources(pod, qos)
 	limits.Unified = n.machine.qos.Pod(pod)
-	if n.machine.noQuota {
+	if n.machine.noQuota || n.pins(pod.UID) {
 		limits.CpuPeriod, limits.CpuQuota = 0, 0
 	}
 	began := time.Now()

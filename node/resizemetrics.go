@@ -17,6 +17,8 @@ type resizeMetrics struct {
 	took      *prometheus.HistogramVec
 	accepted  *prometheus.CounterVec
 	deferred  *prometheus.HistogramVec
+
+	infeasible *prometheus.CounterVec
 }
 
 func newResizeMetrics(m *metrics) *resizeMetrics {
@@ -24,7 +26,8 @@ func newResizeMetrics(m *metrics) *resizeMetrics {
 		requested: add(m, counterVec("container_requested_resizes_total", "Resizes of containers that were asked for, each resource by itself.", "resource", "requirement", "operation")),
 		took: add(m, histogramVec("pod_resize_duration_milliseconds", "How long it took to apply granted resources to a container or to a pod as a whole.",
 			[]float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}, "success")),
-		accepted: add(m, counterVec("pod_deferred_accepted_resizes_total", "Resizes that were granted after they had waited, by what freed the resources.", "retry_trigger")),
+		infeasible: add(m, counterVec("pod_infeasible_resizes_total", "Resizes that the node will never grant, by the reason.", "reason_detail")),
+		accepted:   add(m, counterVec("pod_deferred_accepted_resizes_total", "Resizes that were granted after they had waited, by what freed the resources.", "retry_trigger")),
 		deferred: add(m, histogramVec("pod_deferred_resize_duration_seconds", "How long resizes waited for resources of the node, by what ended the wait.",
 			[]float64{5, 10, 15, 20, 30, 45, 60, 90, 120, 150, 180, 300, 600, 1200, 1800, 3600}, "resolution", "priority_bucket")),
 	}

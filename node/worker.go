@@ -57,7 +57,8 @@ type worker struct {
 	setups     int               // failures in a row
 	unstarted  map[string]string // by container ID: why it did not start
 	pulls      map[string]lifecycle.Backoff
-	published  *corev1.Pod // the version in observed
+	pinned     map[string]string // by container ID: its processors; none: as the machine has, or as an earlier agent has set
+	published  *corev1.Pod       // the version in observed
 	// looks counts the reads of the runtime, shown is the one in observed.
 	looks, shown int
 	blind        bool        // the runtime did not answer: nothing is decided
@@ -114,7 +115,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 		},
 		busy: map[string]*operation{}, probing: map[probeKey]*probing{}, probed: map[string]bool{},
 		adoptedReady: map[string]bool{}, adoptedStarted: map[string]bool{}, held: map[string]time.Time{},
-		pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{},
+		pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{}, pinned: map[string]string{},
 		rep: reporter{sent: pod.Status}, seen: time.Now(), starting: newStarting(pod),
 	}
 	w.adoptResources(pod)
@@ -352,6 +353,7 @@ func (w *worker) forgetContainers() {
 	prune(m.Replaced, has)
 	prune(m.Resize.Applied, has)
 	prune(w.unstarted, has)
+	prune(w.pinned, has)
 }
 
 // deleting begins or shortens the end of the pod.
@@ -382,6 +384,7 @@ func (w *worker) step(now time.Time) time.Time {
 	w.view.Now = now
 	w.view.Memory.Prepared = w.n.claims != nil && w.n.claims.Holds(w.uid)
 	w.resized()
+	w.pin(now)
 	probe := w.probe(now)
 	last := w.n.scheme.Status(w.view)
 	aged := w.describeDevices(&last, now)

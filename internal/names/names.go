@@ -55,6 +55,7 @@ const UnverifiedKubelet = "sampan.dev.node-restriction.kubernetes.io/unverified-
 const (
 	Machine                = Prefix + "machine" // an annotation of Nodes that joined: which machine has the name
 	InitContainer          = Prefix + "init-container"
+	ExclusiveCPUs          = Prefix + "exclusive-cpus"
 	TerminationMessageFile = Prefix + "termination-message-file"
 	Cluster                = Prefix + "cluster" // a label of sandboxes in a container runtime that others use as well
 	Local                  = Prefix + "local"   // the provisioner of local volumes

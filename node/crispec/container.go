@@ -57,6 +57,9 @@ func (m Attempt) Config() (*cri.ContainerConfig, error) {
 	if slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name }) && !sidecar(pod, c) {
 		annotations[InitContainer] = "true"
 	}
+	if m.Node.Exclusive {
+		annotations[ExclusiveCPUs] = m.Node.CPUs
+	}
 	mounts := m.Mounts
 	if m.TerminationFile != "" {
 		annotations[TerminationFile] = m.TerminationFile

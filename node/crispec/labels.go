@@ -18,6 +18,9 @@ const (
 	TerminationFile  = sampan.TerminationMessageFile
 	TerminationGrace = "io.kubernetes.pod.terminationGracePeriod"
 
+	// ExclusiveCPUs are the processors that no other container has.
+	ExclusiveCPUs = sampan.ExclusiveCPUs
+
 	// InitContainer is "true" on containers that end before others start: a runtime
 	// without programs knows by it which ones have to end.
 	InitContainer = sampan.InitContainer

@@ -39,6 +39,10 @@ type Capacity struct {
 	Swap     Swap
 	QoS      MemoryQoS
 	NoQuota  bool // limits of CPU are not enforced
+	// CPUs are the processors of the container, such as 0-1,3; empty means all. If Exclusive is true, no other container has them, and
+	// they are its limit.
+	CPUs      string
+	Exclusive bool
 }
 
 // Resources translates the resources of one container.
@@ -48,7 +52,8 @@ func Resources(pod *corev1.Pod, qos corev1.PodQOSClass, c *corev1.Container, nod
 	r.HugepageLimits = hugepages(limits)
 	r.OomScoreAdj = oomScore(pod, qos, c, node.Memory)
 	r.Unified = node.QoS.files(pod, qos, c)
-	if node.NoQuota {
+	r.CpusetCpus = node.CPUs
+	if node.NoQuota || node.Exclusive {
 		r.CpuPeriod, r.CpuQuota = 0, 0
 	}
 	node.Swap.limit(r, node.Swap.allowance(pod, qos, c, node.Memory))

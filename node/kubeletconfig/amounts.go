@@ -3,12 +3,14 @@ package kubeletconfig
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sampan-io/sampan/internal/quantity"
+	"github.com/sampan-io/sampan/node/cpumanager"
 )
 
 // Values of enforceNodeAllocatable.
@@ -67,6 +69,23 @@ func (c *Config) without(capacity corev1.ResourceList, kept map[corev1.ResourceN
 		out[name] = left
 	}
 	return out
+}
+
+// CPUManager returns the options of the policy static. Its reserved processors are those of reservedSystemCPUs, or as many as the
+// CPU that is reserved, rounded up.
+func (c *Config) CPUManager() cpumanager.Options {
+	var o cpumanager.Options
+	o.Reserved, _ = c.Reserved() // validate has refused others
+	var sum resource.Quantity
+	for _, amounts := range []map[string]string{c.SystemReserved, c.KubeReserved} {
+		if q, err := quantity.Parse(amounts["cpu"]); err == nil {
+			sum.Add(q)
+		}
+	}
+	o.Amount = int(sum.Value())
+	o.WholeCores, _ = strconv.ParseBool(c.CPUManagerPolicyOptions[cpumanager.WholeCoresOption])
+	o.Strict, _ = strconv.ParseBool(c.CPUManagerPolicyOptions[cpumanager.StrictOption])
+	return o
 }
 
 // Pods returns how many pods may be on the node at once, if it has so many processors.

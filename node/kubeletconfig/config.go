@@ -113,6 +113,11 @@ func (c *Config) warn() {
 			c.Warnings = append(c.Warnings, fmt.Sprintf("the value %s of evictionSoftGracePeriod has no effect without one in evictionSoft", signal))
 		}
 	}
+	for _, option := range slices.Sorted(maps.Keys(c.CPUManagerPolicyOptions)) {
+		if option != cpumanager.WholeCoresOption && option != cpumanager.StrictOption {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("the option %s of cpuManagerPolicyOptions has no effect on this node", option))
+		}
+	}
 	for _, value := range c.EnforceNodeAllocatable {
 		if value != enforcePods && value != enforceNothing {
 			c.Warnings = append(c.Warnings, fmt.Sprintf("the value %s of enforceNodeAllocatable has no effect on this node", value))
@@ -136,7 +141,7 @@ func asMap(k *kubelet.KubeletConfiguration) map[string]any {
 // its default value, and with another one it causes a warning.
 func Effective() []string {
 	all := strings.Fields(`
-		allowedUnsafeSysctls clusterDNS clusterDomain containerLogMaxFiles containerLogMaxSize cgroupDriver containerLogMonitorInterval crashLoopBackOff cpuCFSQuota
+		allowedUnsafeSysctls clusterDNS clusterDomain containerLogMaxFiles containerLogMaxSize cgroupDriver containerLogMonitorInterval crashLoopBackOff cpuCFSQuota cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod
 		enableDebuggingHandlers enableProfilingHandler enableSystemLogHandler evictionHard evictionMaxPodGracePeriod evictionMinimumReclaim evictionPressureTransitionPeriod mergeDefaultEvictionSettings
 		enforceNodeAllocatable evictionSoft evictionSoftGracePeriod failSwapOn memoryReservationPolicy memorySwap memoryThrottlingFactor podLogsDir podPidsLimit healthzBindAddress healthzPort imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge
 		imagePullCredentialsVerificationPolicy kubeReserved maxParallelImagePulls maxPods preloadedImagesVerificationAllowlist

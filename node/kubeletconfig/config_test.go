@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
 
 	"github.com/sampan-io/sampan/node/cpumanager"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
@@ -51,6 +52,13 @@ func TestFaultsNameTheField(t *testing.T) {
 		{"reservedSystemCPUs: 0-2000000000", "must be a list of processors"},
 		{"reservedSystemCPUs: 3-1", "must be a list of processors"},
 		{"reservedSystemCPUs: 0-1\nkubeReservedCgroup: /kube", "must not be set with systemReservedCgroup or kubeReservedCgroup"},
+		{"cpuManagerPolicy: dynamic", `cpuManagerPolicy: "dynamic": must be one of none, static`},
+		{"cpuManagerPolicy: static", `k.yaml: line 3 column 1: cpuManagerPolicy: "static": the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero`},
+		{"cpuManagerReconcilePeriod: 1ms", `cpuManagerReconcilePeriod: "1ms": must be >= 1s`},
+		{"cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}", "None policy: received unsupported options=map[full-pcpus-only:true]"},
+		{"kubeReserved: {cpu: 1m}\ncpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: \"maybe\"}", `bad value for option "full-pcpus-only": strconv.ParseBool: parsing "maybe": invalid syntax`},
+		{"kubeReserved: {cpu: 1m}\ncpuManagerPolicy: static\ncpuManagerPolicyOptions: {align-by-socket: \"true\"}", `CPU Manager Policy Alpha-level Options not enabled, but option "align-by-socket" provided`},
+		{"kubeReserved: {cpu: 1m}\ncpuManagerPolicy: static\ncpuManagerPolicyOptions: {fast: \"true\"}", `cpuManagerPolicyOptions.fast: "true": unknown CPU Manager Policy option: "fast"`},
 		{"registerNode: false", "registerNode: false: must be true"},
 		{"maxPods: 1\nmaxPods: 2", "line 4"},
 	}
@@ -68,13 +76,13 @@ func TestFaultsNameTheField(t *testing.T) {
 }
 
 func TestFieldsWithoutEffectAreWarned(t *testing.T) {
-	c, err := kubeletconfig.Parse("k.yaml", []byte(head+"maxPods: 50\ncpuManagerPolicy: static\nhairpinMode: promiscuous-bridge\nclusterDNS: [10.0.0.10]\n"+
+	c, err := kubeletconfig.Parse("k.yaml", []byte(head+"maxPods: 50\nmemoryManagerPolicy: Static\nhairpinMode: promiscuous-bridge\nclusterDNS: [10.0.0.10]\n"+
 		"enforceNodeAllocatable: [pods, kube-reserved]\nmergeDefaultEvictionSettings: true\ncrashLoopBackOff: {maxContainerRestartPeriod: 20s}\ncpuCFSQuota: false\nevictionSoftGracePeriod: {pid.available: 1m}\nmemoryThrottlingFactor: 0.9\nsingleProcessOOMKill: true\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{
-		"the field cpuManagerPolicy has no effect on this node",
+		"the field memoryManagerPolicy has no effect on this node",
 		"the value pid.available of evictionSoftGracePeriod has no effect without one in evictionSoft", "the value kube-reserved of enforceNodeAllocatable has no effect on this node",
 	}, c.Warnings); diff != "" {
 		t.Error(diff)
@@ -190,6 +198,23 @@ func TestReservedProcessorsAreThoseOfTheMachine(t *testing.T) {
 		}
 		if _, err := kubeletconfig.Load(file); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\n  got  %v\n  want %s", cpus, err, want)
+		}
+	}
+}
+
+func TestStaticPolicyReservesProcessors(t *testing.T) {
+	for text, want := range map[string]cpumanager.Options{
+		"kubeReserved: {cpu: 700m}\nsystemReserved: {cpu: 400m}":                                                       {Amount: 2},
+		"kubeReserved: {cpu: 4000m}\nreservedSystemCPUs: \"1\"":                                                        {Amount: 1, Reserved: cpuset.New(1)},
+		"kubeReserved: {cpu: 1m}\ncpuManagerPolicyOptions: {full-pcpus-only: \"true\"}":                                {Amount: 1, WholeCores: true},
+		"kubeReserved: {cpu: 1000m}\ncpuManagerPolicyOptions: {strict-cpu-reservation: \"1\", full-pcpus-only: \"f\"}": {Amount: 1, Strict: true},
+	} {
+		c, err := kubeletconfig.Parse("k.yaml", []byte(head+"cpuManagerPolicy: static\n"+text+"\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if diff := cmp.Diff(want, c.CPUManager(), cmp.Comparer(func(a, b cpuset.CPUSet) bool { return a.String() == b.String() })); diff != "" || len(c.Warnings) != 0 {
+			t.Errorf("%s: %s %q", text, diff, c.Warnings)
 		}
 	}
 }

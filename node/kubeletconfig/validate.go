@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/sampan-io/sampan/internal/quantity"
+	"github.com/sampan-io/sampan/node/cpumanager"
 )
 
 // Values of memorySwap.swapBehavior; the empty one means NoSwap.
@@ -29,6 +30,9 @@ const (
 
 // TieredReservation is the value of memoryReservationPolicy that protects the memory of pods.
 const TieredReservation = kubelet.TieredReservationMemoryReservationPolicy
+
+// StaticPolicy is the value of cpuManagerPolicy by which containers get processors for themselves.
+const StaticPolicy = "static"
 
 // faults collects what is wrong.
 type faults struct{ field.ErrorList }
@@ -69,6 +73,7 @@ func (c *Config) validate(online cpuset.CPUSet) field.ErrorList {
 	c.checkReports(&f)
 	c.checkPods(&f)
 	c.checkProcessors(&f, online)
+	c.checkPolicy(&f)
 	c.checkImages(&f)
 	c.checkReserved(&f, "systemReserved", c.SystemReserved)
 	c.checkReserved(&f, "kubeReserved", c.KubeReserved)
@@ -179,6 +184,33 @@ func (c *Config) checkProcessors(f *faults, online cpuset.CPUSet) {
 	}
 	if c.ReservedSystemCPUs != "" && c.SystemReservedCgroup+c.KubeReservedCgroup != "" {
 		refuse("must not be set with systemReservedCgroup or kubeReservedCgroup")
+	}
+}
+
+// checkPolicy checks what the processors of containers depend on. Errors are upstream's.
+func (c *Config) checkPolicy(f *faults) {
+	f.oneOf("cpuManagerPolicy", c.CPUManagerPolicy, "none", StaticPolicy)
+	f.duration("cpuManagerReconcilePeriod", c.CPUManagerReconcilePeriod.Duration, time.Second)
+	const path = "cpuManagerPolicyOptions"
+	static := c.CPUManagerPolicy == StaticPolicy
+	if !static && len(c.CPUManagerPolicyOptions) > 0 {
+		f.add(path, len(c.CPUManagerPolicyOptions), "None policy: received unsupported options=%v", c.CPUManagerPolicyOptions)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.CPUManagerPolicyOptions)) {
+		value := c.CPUManagerPolicyOptions[name]
+		switch name {
+		case cpumanager.WholeCoresOption, cpumanager.StrictOption, "distribute-cpus-across-numa", "prefer-align-cpus-by-uncorecache":
+			if _, err := strconv.ParseBool(value); err != nil {
+				f.add(path+"."+name, value, "bad value for option %q: %v", name, err)
+			}
+		case "align-by-socket", "distribute-cpus-across-cores":
+			f.add(path+"."+name, value, "CPU Manager Policy Alpha-level Options not enabled, but option %q provided", name)
+		default:
+			f.add(path+"."+name, value, "unknown CPU Manager Policy option: %q", name)
+		}
+	}
+	if static && c.CPUManager().Amount == 0 {
+		f.add("cpuManagerPolicy", c.CPUManagerPolicy, "the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero")
 	}
 }
 

@@ -127,6 +127,15 @@ func members() (string, error) {
 // Unified reports whether the machine has cgroup v2 alone.
 func Unified() bool { return cgroups.IsCgroup2UnifiedMode() }
 
+// LimitsProcessors reports whether the kernel can limit the processors of cgroups below the one at path.
+func LimitsProcessors(path string) bool {
+	if Unified() {
+		return has(filepath.Join(unifiedMount, path), "cpuset")
+	}
+	_, err := cgroups.FindCgroupMountpoint("", "cpuset")
+	return err == nil
+}
+
 // LimitsSwap reports whether the kernel can limit the swap of cgroups below the one at path: of cgroup v2 each has a limit of its
 // own, of cgroup v1 one of memory and swap together.
 func LimitsSwap(path string) bool {
@@ -298,7 +307,12 @@ func enforces(m cgroups.Manager, controller string) bool {
 	if !Unified() {
 		return m.Path(controller) != ""
 	}
-	b, err := os.ReadFile(filepath.Join(m.Path(""), "cgroup.controllers"))
+	return has(m.Path(""), controller)
+}
+
+// has reports whether a controller limits the processes of the cgroup of version 2 in a directory.
+func has(dir, controller string) bool {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	return err == nil && slices.Contains(strings.Fields(string(b)), controller)
 }
 
