@@ -53,6 +53,8 @@ type message struct {
 	opcode  byte
 	begun   bool // channel is known
 	channel byte
+
+	returned bool // a part of it
 }
 
 type mask [4]byte
@@ -149,22 +151,26 @@ func (r *Reader) length(short byte) (int64, error) {
 
 // beginData begins the first piece of a frame.
 func (r *Reader) beginData() error {
-	if r.next == 0 {
-		return nil
-	}
-	if r.message.begun {
+	switch {
+	case r.message.begun:
 		// The byte of the channel, which is put before the content, moves that under the mask.
 		r.key = mask{r.key[3], r.key[0], r.key[1], r.key[2]}
-		r.ready = r.pieceHead()
+	case r.next == 0:
 		return nil
+	default:
+		var channel [1]byte
+		if _, err := io.ReadFull(r.from, channel[:]); err != nil {
+			return err
+		}
+		r.next--
+		r.message.begun, r.message.channel = true, channel[0]^r.key[0]
 	}
-	var channel [1]byte
-	if _, err := io.ReadFull(r.from, channel[:]); err != nil {
-		return err
+	// A frame with the byte of the channel alone is no message yet: the signal of v5.channel.k8s.io that a stream ends has one
+	// more byte, without which it is wrong.
+	if r.next > 0 || !r.message.more && !r.message.returned {
+		r.message.returned = true
+		r.ready = r.pieceHead()
 	}
-	r.next--
-	r.message.begun, r.message.channel = true, channel[0]^r.key[0]
-	r.ready = r.pieceHead()
 	return nil
 }
 

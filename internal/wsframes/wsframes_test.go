@@ -65,6 +65,40 @@ type fataler interface {
 	Fatal(args ...any)
 }
 
+// TestSignalInFramesIsOneMessage divides the signal by which a client ends a stream in v5.channel.k8s.io.
+func TestSignalInFramesIsOneMessage(t *testing.T) {
+	key := [4]byte{1, 2, 3, 4}
+	for _, parts := range [][]string{{"\xff\x00"}, {"\xff", "\x00"}, {"\xff", "", "\x00"}, {"", "\xff", "\x00", ""}, {"\xff\x00", ""}, {"\xff", ""}} {
+		var all []byte
+		content := ""
+		for i, part := range parts {
+			f := frame{content: []byte(part)}
+			if i == 0 {
+				f.first = 2
+			}
+			if i == len(parts)-1 {
+				f.first |= 0x80
+			}
+			content += part
+			all = f.appendTo(all, key)
+			all = frame{0x89, nil}.appendTo(all, [4]byte{5, 6, 7, 8})
+		}
+		read, err := io.ReadAll(wsframes.NewReader(bytes.NewReader(all)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range parse(t, read) {
+			if f.first == 0x82 {
+				got = append(got, string(f.content))
+			}
+		}
+		if len(got) != 1 || got[0] != content {
+			t.Errorf("%q: messages %q, want %q", parts, got, content)
+		}
+	}
+}
+
 // TestReaderKeepsChannels writes messages in several frames with pings between them, and compares what arrives in each
 // channel.
 func TestReaderKeepsChannels(t *testing.T) {
