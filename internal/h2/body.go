@@ -125,7 +125,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 }
 
-// ask tells a client that waits with its body to send it. The caller holds mu.
+// ask requests a body for which the client waits to be asked. The caller holds mu.
 func (b *body) ask() {
 	if b.expects {
 		b.expects = false

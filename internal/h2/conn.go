@@ -47,7 +47,7 @@ type conn struct {
 	last   uint32 // the highest stream that the client has opened; written with mu held, too
 
 	mu      sync.Mutex
-	streams map[uint32]*stream // guarded by mu; those that one side has not ended yet
+	streams map[uint32]*stream // guarded by mu; the ones that are not ended on both sides
 	running int                // guarded by mu; requests that are being served
 	idle    time.Time          // guarded by mu; since when running is 0
 	timer   *time.Timer        // guarded by mu; ends an idle connection
