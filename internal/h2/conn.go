@@ -65,7 +65,7 @@ func (s *server) serve(ctx context.Context, raw *tls.Conn, h http.Handler) {
 		receive: window{left: int64(s.unread), size: int64(s.unread)},
 	}
 	defer c.group.Stop()
-	c.out.init()
+	c.out.init(&s.buffers)
 	c.frames = http2.NewFramer(&c.out, c.in)
 	c.frames.ReadMetaHeaders = hpack.NewDecoder(headerTable, nil)
 	c.frames.MaxHeaderListSize = s.header

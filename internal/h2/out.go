@@ -3,6 +3,7 @@ package h2
 import (
 	"bytes"
 	"context"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -12,19 +13,19 @@ import (
 )
 
 const (
-	mostPending = 64 << 10 // bytes that wait to be sent, beside headers and one frame
-	mostReplies = 1 << 20  // bytes that wait to be sent, when the client is one that does not read
-	enough      = 32 << 10 // bytes that are sent without waiting for more
-	kept        = 16 << 10 // bytes of a buffer that a quiet connection keeps
-	sends       = 2        // that a request does, before the rest is sent by another goroutine
-	names       = 100      // header fields whose names are remembered
+	mostPending = 64 << 10  // bytes that wait to be sent, beside headers and one frame
+	mostReplies = 1 << 20   // bytes that wait to be sent, when the client is one that does not read
+	enough      = 32 << 10  // bytes that are sent without waiting for more
+	kept        = 128 << 10 // bytes of a buffer that is used again
+	sends       = 2         // that a request does, before the rest is sent by another goroutine
+	names       = 100       // header fields whose names are remembered
 )
 
 // An out is what a connection sends. All of it is guarded by the connection's mu.
 type out struct {
 	pending []byte // frames
-	spare   []byte // a buffer for the next ones; may be nil
-	sending bool   // a goroutine sends
+	buffers *sync.Pool
+	sending bool // a goroutine sends
 	waiting []*sync.Cond
 
 	window int64 // bytes of bodies that the client takes, of all streams
@@ -36,7 +37,8 @@ type out struct {
 	lower    map[string]string // names of header fields
 }
 
-func (o *out) init() {
+func (o *out) init(buffers *sync.Pool) {
+	o.buffers = buffers
 	o.window, o.first, o.frame = firstWindow, firstWindow, smallestFrame
 	o.compress = hpack.NewEncoder(&o.block)
 	o.lower = map[string]string{}
@@ -44,6 +46,11 @@ func (o *out) init() {
 
 // Write adds a frame. It implements [io.Writer] for the framer.
 func (o *out) Write(b []byte) (int, error) {
+	if o.pending == nil {
+		if used, ok := o.buffers.Get().(*[]byte); ok {
+			o.pending = *used
+		}
+	}
 	o.pending = append(o.pending, b...)
 	return len(b), nil
 }
@@ -120,6 +127,17 @@ func (c *conn) flush() {
 	c.sendElsewhere() // the request that brought us here has its own work to do
 }
 
+// flushTogether is flush, after other requests of the connection could add what they have: events of many watches, and answers that
+// are ready together, share what is sent.
+func (c *conn) flushTogether() {
+	if c.running > 1 && !c.out.sending {
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
+	c.flush()
+}
+
 // sendElsewhere is send, for callers that hold mu.
 func (c *conn) sendElsewhere() {
 	if c.out.sending || len(c.out.pending) == 0 || c.err != nil {
@@ -142,12 +160,12 @@ func (c *conn) sendOnce() bool {
 	if len(frames) == 0 || c.err != nil {
 		return false
 	}
-	c.out.pending, c.out.spare = c.out.spare, nil
+	c.out.pending = nil
 	c.mu.Unlock()
 	_, err := c.net.Write(frames)
 	c.mu.Lock()
-	if cap(frames) <= kept || len(c.out.pending) > 0 {
-		c.out.spare = frames[:0]
+	if frames = frames[:0]; cap(frames) <= kept {
+		c.out.buffers.Put(&frames)
 	}
 	if err != nil {
 		c.broken(err)

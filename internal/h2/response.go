@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/textproto"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -206,7 +205,7 @@ func (w *response) FlushError() error {
 	c := w.stream.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.flush()
+	c.flushTogether()
 	return w.stream.err
 }
 
@@ -303,6 +302,7 @@ func (s *stream) finish(w *response, fault error) {
 	}
 	c := s.conn
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	s.empty()
 	if s.err == nil {
 		switch {
@@ -312,19 +312,11 @@ func (s *stream) finish(w *response, fault error) {
 			c.reset(s.id, http2.ErrCodeNo)
 		}
 	}
-	c.running--
-	others := c.running > 0
-	if !others {
+	c.flushTogether()
+	if c.running--; c.running == 0 {
 		c.idle = time.Now()
 	}
 	c.endIfLast()
-	c.mu.Unlock()
-	if others {
-		runtime.Gosched() // their answers may share what is sent
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.flush()
 }
 
 func (c *conn) logPanic(err error) {

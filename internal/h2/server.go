@@ -32,7 +32,8 @@ type server struct {
 	idleTimeout  time.Duration
 	log          *log.Logger
 
-	date atomic.Pointer[date]
+	date    atomic.Pointer[date]
+	buffers sync.Pool // of *[]byte, empty ones for frames
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{} // guarded by mu
