@@ -350,6 +350,7 @@ func (c *conn) end(err error) {
 		c.srv.log.Printf("http2: connection of %s: %v", c.remote, err)
 		c.mu.Lock()
 		_ = c.frames.WriteGoAway(c.last, http2.ErrCode(code), nil)
+		_ = c.net.SetWriteDeadline(time.Now().Add(goAwayTimeout))
 		c.sendElsewhere()
 		for sent := sync.NewCond(&c.mu); c.out.sending && c.err == nil; {
 			c.out.wait(sent)
