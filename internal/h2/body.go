@@ -42,8 +42,12 @@ func (c *conn) data(f *http2.DataFrame) error {
 		c.credit(n)
 		return http2.StreamError{StreamID: s.id, Code: wrong}
 	}
-	_, _ = s.body.Write(data)
-	s.credit(n - len(data))
+	if s.unwanted {
+		c.credit(n)
+	} else {
+		_, _ = s.body.Write(data)
+		s.credit(n - len(data))
+	}
 	if f.StreamEnded() {
 		return s.end()
 	}

@@ -199,6 +199,7 @@ type stream struct {
 	receive  window
 	body     bytes.Buffer
 	ended    bool  // the client has sent all
+	unwanted bool  // the rest of it is dropped
 	declared int64 // by Content-Length; -1: nothing
 	got      int64 // of the body
 	trailers http.Header

@@ -308,8 +308,8 @@ func (s *stream) finish(w *response, fault error) {
 		switch {
 		case !s.closed:
 			c.reset(s.id, http2.ErrCodeInternal)
-		case !s.ended: // the rest of the body is not wanted; RFC 9113, section 8.1
-			c.reset(s.id, http2.ErrCodeNo)
+		case !s.ended:
+			s.linger()
 		}
 	}
 	c.flushTogether()
@@ -317,6 +317,21 @@ func (s *stream) finish(w *response, fault error) {
 		c.idle = time.Now()
 	}
 	c.endIfLast()
+}
+
+// linger ends a stream that is answered before the client has sent all, which is not wanted (RFC 9113, section 8.1). Some clients lose
+// the answer if the reset comes with it, so it comes later. The caller holds mu.
+func (s *stream) linger() {
+	s.unwanted = true
+	c := s.conn
+	time.AfterFunc(lingering, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.streams[s.id] == s {
+			c.reset(s.id, http2.ErrCodeNo)
+			c.sendElsewhere()
+		}
+	})
 }
 
 func (c *conn) logPanic(err error) {

@@ -20,6 +20,7 @@ const (
 	defaultUnreadOne = 128 << 10
 	prefaceTimeout   = 10 * time.Second // from the TLS handshake to the client's first frame
 	goAwayTimeout    = time.Second      // for the client to read why its connection ends
+	lingering        = time.Second      // from an answer to the reset of a request that is not wanted whole
 )
 
 // A server is what the connections of one [http.Server] share.
