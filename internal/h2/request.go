@@ -25,6 +25,9 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 	if s := c.streams[id]; s != nil {
 		return s.takeTrailers(f)
 	}
+	if c.err != nil { // nothing would end the request: the ones of the connection have been ended
+		return c.err
+	}
 	if c.leaving {
 		return nil
 	}

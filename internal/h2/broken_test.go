@@ -1,0 +1,115 @@
+package h2_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/sampan-io/sampan/internal/h2"
+)
+
+// A broken is a connection on which writes fail once it is told so. It can be read after it was closed, as what a connection
+// with TLS has read ahead can.
+type broken struct {
+	net.Conn
+	fails  chan struct{} // closed: writes fail
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (b *broken) Write(p []byte) (int, error) {
+	select {
+	case <-b.fails:
+		return 0, errors.New("broken")
+	default:
+		return b.Conn.Write(p)
+	}
+}
+
+func (b *broken) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return nil
+}
+
+type brokenListener struct {
+	net.Listener
+	conn *broken
+}
+
+func (l brokenListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.conn.Conn = c
+	return l.conn, nil
+}
+
+// What was read before an answer could not be sent is not served: nothing would end such a request.
+func TestNothingIsServedOnBrokenConnections(t *testing.T) {
+	conn := &broken{fails: make(chan struct{}), closed: make(chan struct{})}
+	served := make(chan string, 9)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served <- r.URL.Path
+		_, _ = io.WriteString(w, "text")
+	}))
+	s.Listener = brokenListener{s.Listener, conn}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.TLS = &tls.Config{NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13}
+	ended := make(chan struct{})
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			close(ended)
+		}
+	}
+	h2.Configure(s.Config)
+	s.StartTLS()
+	defer s.Close()
+	config := s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	config.NextProtos = []string{"h2"}
+	c, err := tls.Dial("tcp", s.Listener.Addr().String(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	frames := http2.NewFramer(c, c)
+	var block bytes.Buffer
+	compress := hpack.NewEncoder(&block)
+	get := func(id uint32, path string) {
+		block.Reset()
+		for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", path}, {":authority", "x"}} {
+			_ = compress.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
+		}
+		_ = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+	}
+	_, _ = io.WriteString(c, http2.ClientPreface)
+	_ = frames.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	for {
+		f, err := frames.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if settings, ok := f.(*http2.SettingsFrame); ok && settings.IsAck() {
+			break
+		}
+	}
+	close(conn.fails)
+	get(1, "/before")
+	<-conn.closed
+	get(3, "/after")
+	_ = c.CloseWrite()
+	<-ended
+	if path := <-served; path != "/before" || len(served) > 0 {
+		t.Errorf("served %s and %d more requests", path, len(served))
+	}
+}
