@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/textproto"
@@ -8,6 +9,11 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+)
+
+const (
+	declaredBody = 4 << 10  // bytes of a body for which there is room before they come
+	keptBody     = 16 << 10 // bytes of room that an empty body keeps
 )
 
 // data takes a part of a body.
@@ -66,7 +72,7 @@ func (s *stream) credit(n int) {
 // empty drops what nothing has read of the body. The caller holds mu.
 func (s *stream) empty() {
 	s.credit(s.body.Len())
-	s.body.Reset()
+	s.body = bytes.Buffer{}
 }
 
 // takeTrailers ends a body with the fields that come after it. The caller holds mu.
@@ -105,6 +111,9 @@ func (b *body) Read(p []byte) (int, error) {
 		case s.body.Len() > 0:
 			n, _ := s.body.Read(p)
 			s.credit(n)
+			if s.body.Len() == 0 && s.body.Cap() > keptBody { // the request may run for long
+				s.body = bytes.Buffer{}
+			}
 			if len(c.out.pending) > 0 {
 				c.flush()
 			}
@@ -129,10 +138,11 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 }
 
-// ask requests a body for which the client waits to be asked. The caller holds mu.
+// ask requests a body for which the client waits to be asked, unless the header of the answer was sent. The caller holds mu.
 func (b *body) ask() {
-	if b.expects {
-		b.expects = false
+	expects := b.expects && !b.stream.begun
+	b.expects = false
+	if expects {
 		b.stream.conn.out.field(":status", "100")
 		b.stream.conn.writeHeader(b.stream.id, false)
 	}

@@ -82,7 +82,7 @@ func (s *server) serve(ctx context.Context, raw *tls.Conn, h http.Handler) {
 	}
 	c.mu.Lock()
 	c.idle = time.Now()
-	if s.idleTimeout > 0 {
+	if s.idleTimeout > 0 && c.err == nil { // broken would have stopped it
 		c.timer = time.AfterFunc(s.idleTimeout, c.look)
 	}
 	c.mu.Unlock()
@@ -123,7 +123,11 @@ func (c *conn) greet() error {
 	if err := c.settings(settings); err != nil {
 		return err
 	}
-	return c.net.SetReadDeadline(time.Time{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err = c.net.SetReadDeadline(time.Time{})
+	c.endIfLast() // the server may have begun to shut down
+	return err
 }
 
 // read reads frames until the connection ends, and returns why.
@@ -203,7 +207,7 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 		case http2.SettingInitialWindowSize:
 			first = int64(s.Val)
 		case http2.SettingMaxFrameSize:
-			c.out.frame = int(s.Val)
+			c.out.frame = min(int(s.Val), enough) // the framer keeps a buffer for one
 		}
 		return nil
 	})

@@ -167,6 +167,9 @@ func (c *conn) sendOnce() bool {
 	if frames = frames[:0]; cap(frames) <= kept {
 		c.out.buffers.Put(&frames)
 	}
+	if len(c.out.pending) == 0 && cap(c.out.pending) > kept {
+		c.out.pending = nil
+	}
 	if err != nil {
 		c.broken(err)
 	}

@@ -130,7 +130,7 @@ func (s *stream) measure(r *http.Request) bool {
 		r.ContentLength = -1
 	}
 	if !s.ended {
-		s.body.Grow(int(min(max(s.declared, 0), int64(s.conn.srv.unreadOne))))
+		s.body.Grow(int(min(max(s.declared, 0), declaredBody)))
 		expects := strings.EqualFold(r.Header.Get("Expect"), "100-continue")
 		delete(r.Header, "Expect")
 		r.Body = &body{stream: s, trailer: r.Trailer, expects: expects}
@@ -155,11 +155,6 @@ func fields(r *http.Request, f *http2.MetaHeadersFrame) bool {
 		case "Trailer":
 			announce(r, field.Value)
 			continue
-		case "Cookie":
-			if all := r.Header[name]; len(all) > 0 { // RFC 9113, section 8.2.3
-				all[0] += "; " + field.Value
-				continue
-			}
 		}
 		if all := r.Header[name]; len(all) > 0 {
 			r.Header[name] = append(all, field.Value)
@@ -167,6 +162,9 @@ func fields(r *http.Request, f *http2.MetaHeadersFrame) bool {
 		}
 		values[i] = field.Value
 		r.Header[name] = values[i : i+1 : i+1]
+	}
+	if all := r.Header["Cookie"]; len(all) > 1 { // RFC 9113, section 8.2.3
+		r.Header["Cookie"] = []string{strings.Join(all, "; ")}
 	}
 	return true
 }
@@ -209,6 +207,7 @@ type stream struct {
 	readBy   time.Time
 
 	window  int64 // what the client takes
+	begun   bool  // we have sent the header
 	closed  bool  // we have sent all
 	writeBy time.Time
 }

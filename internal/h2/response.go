@@ -102,6 +102,7 @@ func (w *response) sendHeader(h http.Header, end bool) {
 	if s.err != nil {
 		return
 	}
+	s.begun = true
 	c.out.field(":status", strconv.Itoa(w.code))
 	if _, dated := h["Date"]; !dated {
 		c.out.field("date", c.srv.now())
