@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -18,7 +19,7 @@ import (
 	"github.com/sampan-io/sampan/internal/h2"
 )
 
-// A broken is a connection on which writes fail once it is told so. It can be read after it was closed, as what a connection
+// A broken is a connection on which writes fail once fails is closed. It can be read after it was closed, as what a connection
 // with TLS has read ahead can.
 type broken struct {
 	net.Conn
@@ -112,4 +113,70 @@ func TestNothingIsServedOnBrokenConnections(t *testing.T) {
 	if path := <-served; path != "/before" || len(served) > 0 {
 		t.Errorf("served %s and %d more requests", path, len(served))
 	}
+}
+
+// A slow is a connection whose writes last until goOn is closed, once holds is. It notes in which order they end and the
+// server limits how long it still reads.
+type slow struct {
+	net.Conn
+	holds, begun, goOn chan struct{}
+	once               sync.Once
+	events             chan string
+}
+
+func (s *slow) Write(p []byte) (int, error) {
+	select {
+	case <-s.holds:
+		s.once.Do(func() { close(s.begun) })
+		<-s.goOn
+		s.events <- "sent"
+	default:
+	}
+	return s.Conn.Write(p)
+}
+
+func (s *slow) SetReadDeadline(t time.Time) error {
+	select {
+	case <-s.holds:
+		s.events <- "limit"
+	default:
+	}
+	return s.Conn.SetReadDeadline(t)
+}
+
+type slowListener struct {
+	net.Listener
+	conn *slow
+}
+
+func (l slowListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.conn.Conn = c
+	return l.conn, nil
+}
+
+// A connection that is to end does not before its client has read the last answer.
+func TestLastAnswersAreNotCutOff(t *testing.T) {
+	conn := &slow{holds: make(chan struct{}), begun: make(chan struct{}), goOn: make(chan struct{}), events: make(chan string, 99)}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(conn.holds)
+		w.Header().Set("Connection", "close")
+		w.Header().Set("Content-Length", "0")
+	}))
+	s.Listener = slowListener{s.Listener, conn}
+	s.TLS = &tls.Config{NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13}
+	h2.Configure(s.Config)
+	s.StartTLS()
+	defer s.Close()
+	w := connect(t, s)
+	w.request(1, http.MethodGet, "/", true)
+	<-conn.begun
+	close(conn.goOn)
+	if first := <-conn.events; first != "sent" {
+		t.Errorf("the first event is %q, before the answer was sent", first)
+	}
+	w.next(1)
 }

@@ -52,6 +52,7 @@ type conn struct {
 	idle    time.Time          // guarded by mu; since when running is 0
 	timer   *time.Timer        // guarded by mu; ends an idle connection
 	leaving bool               // guarded by mu; no more streams are served
+	ending  bool               // guarded by mu; nothing is left to do, and reads have their last deadline
 	err     error              // guarded by mu; why nothing can be sent any more
 	receive window             // guarded by mu; what the client may send
 	out     out                // guarded by mu
@@ -125,9 +126,10 @@ func (c *conn) greet() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err = c.net.SetReadDeadline(time.Time{})
-	c.endIfLast() // the server may have begun to shut down
-	return err
+	if c.ending { // the server has begun to shut down
+		return nil
+	}
+	return c.net.SetReadDeadline(time.Time{})
 }
 
 // read reads frames until the connection ends, and returns why.
@@ -322,9 +324,10 @@ func (c *conn) goAway() {
 	c.endIfLast()
 }
 
-// endIfLast ends a connection that is leaving when its last stream has ended. The caller holds mu.
+// endIfLast ends a connection that is leaving when its last stream has ended and its answer was sent. The caller holds mu.
 func (c *conn) endIfLast() {
-	if c.leaving && len(c.streams) == 0 && c.running == 0 {
+	if c.leaving && !c.ending && len(c.streams) == 0 && c.running == 0 && !c.out.sending && len(c.out.pending) == 0 {
+		c.ending = true
 		_ = c.net.SetReadDeadline(time.Now().Add(goAwayTimeout))
 	}
 }

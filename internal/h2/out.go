@@ -118,12 +118,10 @@ func (c *conn) flush() {
 	c.out.sending = true
 	for range sends {
 		if !c.sendOnce() {
-			c.out.sending = false
-			c.out.wake()
-			return
+			break
 		}
 	}
-	c.out.sending = false
+	c.sent()
 	c.sendElsewhere() // the request that brought us here has its own work to do
 }
 
@@ -138,6 +136,13 @@ func (c *conn) flushTogether() {
 	c.flush()
 }
 
+// sent ends what a goroutine sends. The caller holds mu.
+func (c *conn) sent() {
+	c.out.sending = false
+	c.out.wake()
+	c.endIfLast()
+}
+
 // sendElsewhere is send, for callers that hold mu.
 func (c *conn) sendElsewhere() {
 	if c.out.sending || len(c.out.pending) == 0 || c.err != nil {
@@ -148,8 +153,7 @@ func (c *conn) sendElsewhere() {
 		defer c.mu.Unlock()
 		for c.sendOnce() {
 		}
-		c.out.sending = false
-		c.out.wake()
+		c.sent()
 	})
 }
 
@@ -166,9 +170,6 @@ func (c *conn) sendOnce() bool {
 	c.mu.Lock()
 	if frames = frames[:0]; cap(frames) <= kept {
 		c.out.buffers.Put(&frames)
-	}
-	if len(c.out.pending) == 0 && cap(c.out.pending) > kept {
-		c.out.pending = nil
 	}
 	if err != nil {
 		c.broken(err)
