@@ -187,9 +187,6 @@ func (c *connection) Write(b []byte) (int, error) {
 	}
 	out.begin()
 	defer out.end()
-	if len(b) >= earnedBytes {
-		c.earned.Add(1)
-	}
 	return c.Conn.Write(b)
 }
 

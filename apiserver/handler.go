@@ -91,6 +91,7 @@ func (x *exchange) Write(b []byte) (int, error) {
 	if x.out == nil {
 		// What is complete has given back its seat, and if it is small answerTimeout is enough.
 		if x.sent += len(b); x.sent <= smallAnswer && !x.seated.Load() {
+			x.earn(len(b))
 			return x.w.Write(b)
 		}
 		x.paceAnswer()
@@ -100,10 +101,19 @@ func (x *exchange) Write(b []byte) (int, error) {
 		x.out.beginStep()
 		n, err := x.w.Write(b[written:min(written+pieceOfAnswer, len(b))])
 		x.out.endStep(n)
+		x.earn(n)
 		runtime.Gosched() // the client may read as fast as we write: other requests come first
 		if written += n; err != nil || written == len(b) {
 			return written, err
 		}
+	}
+}
+
+// earn lets the client send more on the connection, for n bytes of an answer. What HTTP/2 itself sends, such as the replies to
+// PING, counts for nothing: clients ask for it as fast as they like.
+func (x *exchange) earn(n int) {
+	if x.conn != nil && n >= earnedBytes {
+		x.conn.earned.Add(1)
 	}
 }
 

@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"bytes"
 	"bufio"
 	"context"
 	"crypto/tls"
@@ -387,6 +388,19 @@ func TestFloodsOfFramesAreReadSlowly(t *testing.T) {
 			}
 			if took := time.Since(start); (took > 3*time.Second) != slow {
 				t.Errorf("1000 frames of a user of %q were read in %s", group, took)
+			}
+			var pings bytes.Buffer // whose replies come in one write, as large as a piece of an answer
+			for many := http2.NewFramer(&pings, nil); pings.Len() < 16<<10-17; {
+				_ = many.WritePing(false, [8]byte{})
+			}
+			start = time.Now()
+			for range 500 {
+				if _, err := f.conn.Write(pings.Bytes()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(start); (took > 2*time.Second) != slow {
+				t.Errorf("500 times 16 KiB of frames of a user of %q were read in %s", group, took)
 			}
 			start = time.Now()
 			for id := uint32(3); id < 1000; id += 2 {
