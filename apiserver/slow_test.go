@@ -1,8 +1,8 @@
 package apiserver_test
 
 import (
-	"bytes"
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"

@@ -19,7 +19,7 @@ import (
 	"github.com/sampan-io/sampan/internal/h2"
 )
 
-// A broken is a connection on which writes fail once fails is closed. It can be read after it was closed, as what a connection
+// A broken is a connection on which writes fail from a time on. It can be read after it was closed, as what a connection
 // with TLS has read ahead can.
 type broken struct {
 	net.Conn
