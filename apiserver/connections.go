@@ -149,8 +149,7 @@ func (c *connection) CloseWrite() error {
 }
 
 // A connection may be read mostReads times within readWindow without a request, and without earnedBytes of a body or an
-// answer at once. PING, SETTINGS and other frames cost the server as much as the client, and keep
-// them to each other keep a processor from the rest.
+// answer. PING, SETTINGS and other frames cost the server as much as the client, and keep a processor from the rest.
 const (
 	readWindow  = 100 * time.Millisecond
 	mostReads   = 16

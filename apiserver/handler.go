@@ -58,6 +58,7 @@ type exchange struct {
 	held     int             // bytes that the body counts for
 	received bool            // nothing more of the body is read
 	sent     int             // bytes of an answer that has no pace yet
+	unearned int             // bytes of the answer that have not let the client send more
 	warnings []string        // of the answer
 	out      *pace           // of the answer; nil while it is small
 	long     bool            // it is a watch, a stream or a blocking read
@@ -112,7 +113,8 @@ func (x *exchange) Write(b []byte) (int, error) {
 // earn lets the client send more on the connection, for n bytes of an answer. What HTTP/2 itself sends, such as the replies to
 // PING, counts for nothing: clients ask for it as fast as they like.
 func (x *exchange) earn(n int) {
-	if x.conn != nil && n >= earnedBytes {
+	if x.unearned += n; x.conn != nil && x.unearned >= earnedBytes {
+		x.unearned = 0
 		x.conn.earned.Add(1)
 	}
 }
