@@ -1,7 +1,6 @@
 package h2_test
 
 import (
-	"bytes"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/sampan-io/sampan/internal/h2"
 )
@@ -76,39 +74,16 @@ func TestNothingIsServedOnBrokenConnections(t *testing.T) {
 	h2.Configure(s.Config)
 	s.StartTLS()
 	defer s.Close()
-	config := s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-	config.NextProtos = []string{"h2"}
-	c, err := tls.Dial("tcp", s.Listener.Addr().String(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	frames := http2.NewFramer(c, c)
-	var block bytes.Buffer
-	compress := hpack.NewEncoder(&block)
-	get := func(id uint32, path string) {
-		block.Reset()
-		for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", path}, {":authority", "x"}} {
-			_ = compress.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
-		}
-		_ = frames.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
-	}
-	_, _ = io.WriteString(c, http2.ClientPreface)
-	_ = frames.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	for {
-		f, err := frames.ReadFrame()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if settings, ok := f.(*http2.SettingsFrame); ok && settings.IsAck() {
-			break
-		}
+	w := connect(t, s, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	for acked := false; !acked; {
+		settings, ok := w.next(0).(*http2.SettingsFrame)
+		acked = ok && settings.IsAck()
 	}
 	close(conn.fails)
-	get(1, "/before")
+	w.request(1, http.MethodGet, "/before", true)
 	<-conn.closed
-	get(3, "/after")
-	_ = c.CloseWrite()
+	w.request(3, http.MethodGet, "/after", true)
+	_ = w.conn.CloseWrite()
 	<-ended
 	if path := <-served; path != "/before" || len(served) > 0 {
 		t.Errorf("served %s and %d more requests", path, len(served))

@@ -3,6 +3,7 @@ package h2
 import (
 	"bytes"
 	"context"
+	"iter"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -145,15 +146,16 @@ func fields(r *http.Request, f *http2.MetaHeadersFrame) bool {
 	values := make([]string, len(regular)) // one allocation for all of them
 	for i, field := range regular {
 		name := textproto.CanonicalMIMEHeaderKey(field.Name)
-		switch name {
-		case "Connection", "Proxy-Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade":
+		switch {
+		case ofConnection(name), name == "Te" && field.Value != "trailers":
 			return false
-		case "Te":
-			if field.Value != "trailers" {
-				return false
+		case name == "Trailer":
+			for trailer := range announced(field.Value) {
+				if r.Trailer == nil {
+					r.Trailer = http.Header{}
+				}
+				r.Trailer[trailer] = nil
 			}
-		case "Trailer":
-			announce(r, field.Value)
 			continue
 		}
 		if all := r.Header[name]; len(all) > 0 {
@@ -169,17 +171,24 @@ func fields(r *http.Request, f *http2.MetaHeadersFrame) bool {
 	return true
 }
 
-// announce notes the trailers that a request will have.
-func announce(r *http.Request, list string) {
-	for name := range strings.SplitSeq(list, ",") {
-		name = textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name))
-		if !httpguts.ValidTrailerHeader(name) {
-			continue
+// ofConnection reports whether a field of HTTP/1.1 is about the connection, and not allowed in HTTP/2 (RFC 9113, section 8.2.2).
+func ofConnection(name string) bool {
+	switch name {
+	case "Connection", "Proxy-Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return false
+}
+
+// announced returns the names of the trailers that a field Trailer announces.
+func announced(list string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range strings.SplitSeq(list, ",") {
+			name = textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name))
+			if httpguts.ValidTrailerHeader(name) && !yield(name) {
+				return
+			}
 		}
-		if r.Trailer == nil {
-			r.Trailer = http.Header{}
-		}
-		r.Trailer[name] = nil
 	}
 }
 

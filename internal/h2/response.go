@@ -3,8 +3,8 @@ package h2
 import (
 	"errors"
 	"net/http"
-	"net/textproto"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,11 +59,7 @@ func (w *response) WriteHeader(code int) {
 		}
 	}
 	for _, list := range w.header["Trailer"] {
-		for name := range strings.SplitSeq(list, ",") {
-			if name = textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name)); httpguts.ValidTrailerHeader(name) {
-				w.trailer = append(w.trailer, name)
-			}
-		}
+		w.trailer = slices.AppendSeq(w.trailer, announced(list))
 	}
 	_, typed := w.header["Content-Type"]
 	if w.length >= 0 && (typed || w.length == 0) {
@@ -121,11 +117,7 @@ func (w *response) sendHeader(h http.Header, end bool) {
 func (s *stream) fields(h http.Header) {
 	out := &s.conn.out
 	for name, values := range h {
-		switch name {
-		case "Connection", "Proxy-Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade":
-			continue
-		}
-		if !httpguts.ValidHeaderFieldName(name) || strings.HasPrefix(name, http.TrailerPrefix) {
+		if ofConnection(name) || !httpguts.ValidHeaderFieldName(name) || strings.HasPrefix(name, http.TrailerPrefix) {
 			continue
 		}
 		for _, v := range values {
