@@ -15,6 +15,10 @@ const (
 	// Piece is how many bytes are moved at once. With its head, of 4 bytes, a WebSocket message of this size fills four
 	// records. [io.Copy] moves half as much.
 	Piece = FourRecords - 4
+
+	// Frame is how many bytes of a stream are in one frame of SPDY or one message with a channel at most: with its head it is a
+	// piece. Clients hand each frame over between goroutines, so large ones cost less.
+	Frame = Piece - 8
 )
 
 // Copy copies in pieces of a size until from ends, and uses no methods of the two but Write and Read.
