@@ -1,21 +1,9 @@
 package spdyframes
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
-
-	"github.com/moby/spdystream/spdy"
-)
-
-// Limits of control frames. Those of clients of Kubernetes have four headers at most, and less than 1 KiB. Headers are
-// compressed: without limits of their own, those of one frame could become a thousand times as large.
-const (
-	mostControl     = 64 << 10
-	mostHeaders     = 64
-	mostHeaderField = 4 << 10 // bytes of a name or a value
 )
 
 // controlBit marks the first half of the head of a control frame.
@@ -42,19 +30,15 @@ type Reader struct {
 	next    int    // bytes of the frame after the piece
 	stream  uint32 // of the frame
 	flags   byte   // of the frame; those of its last piece
-	control *spdy.Framer
-	content bytes.Buffer // what control reads
-	err     error        // the end
+	control *ControlReader
+	err     error // the end
 }
 
 // NewReader returns a reader of frames, the data of each of which has at most piece bytes. It reads from with small and
 // large buffers, so that should be buffered.
 func NewReader(from io.Reader, piece int) (*Reader, error) {
-	r := &Reader{from: from, piece: piece}
-	var err error
-	r.control, err = spdy.NewFramerWithOptions(io.Discard, &r.content,
-		spdy.WithMaxHeaderCount(mostHeaders), spdy.WithMaxHeaderFieldSize(mostHeaderField))
-	return r, err
+	control, err := NewControlReader()
+	return &Reader{from: from, piece: piece, control: control}, err
 }
 
 // Read implements [io.Reader].
@@ -101,7 +85,7 @@ func (r *Reader) begin() {
 	length := int(second & lengthMask)
 	switch {
 	case first&controlBit != 0:
-		r.beginControl(head, length)
+		r.beginControl(head)
 	case first == 0:
 		r.end(errStreamZero)
 	default:
@@ -129,26 +113,12 @@ func (r *Reader) beginPiece() {
 	r.ready = binary.BigEndian.AppendUint32(head, second)
 }
 
-// beginControl reads a control frame as the library will do. The library does not compare the length of each with what
-// it has read.
-func (r *Reader) beginControl(head []byte, length int) {
-	if length > mostControl {
-		r.end(fmt.Errorf("a control frame of %d bytes, want at most %d", length, mostControl))
-		return
-	}
-	frame := append(head, make([]byte, length)...)
-	if _, err := io.ReadFull(r.from, frame[headSize:]); err != nil {
-		r.end(err)
-		return
-	}
-	r.content.Write(frame)
-	_, err := r.control.ReadFrame()
-	if err == nil && r.content.Len() > 0 {
-		err = fmt.Errorf("a control frame of %d bytes, want %d", length, length-r.content.Len())
-	}
+// beginControl reads a control frame as the library will do.
+func (r *Reader) beginControl(head []byte) {
+	whole, _, err := r.control.Read(head, r.from)
 	if err != nil {
 		r.end(err)
 		return
 	}
-	r.ready = frame
+	r.ready = whole
 }

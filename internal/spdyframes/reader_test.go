@@ -84,6 +84,7 @@ func TestReaderEndsBeforeWrongFrames(t *testing.T) {
 		"unknown control frame": control(42, 4, 1, 2, 3, 4),
 		"long control frame":    control(byte(spdy.TypePing), 1<<24-1, make([]byte, 1<<20)...),
 		"ping with more":        control(byte(spdy.TypePing), 8, 0, 0, 0, 1, 0, 0, 0, 1),
+		"stream with nothing":   control(byte(spdy.TypeSynStream), 0),
 		"ping with less":        control(byte(spdy.TypePing), 3, 0, 0, 0),
 		"ping 0":                control(byte(spdy.TypePing), 4, 0, 0, 0, 0),
 		"headers not in zlib":   control(byte(spdy.TypeSynStream), 20, append([]byte{0, 0, 0, 1}, make([]byte, 16)...)...),

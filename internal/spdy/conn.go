@@ -1,0 +1,223 @@
+// Package spdy serves connections of SPDY/3.1 to clients of Kubernetes: exec, attach and port-forward.
+//
+// One goroutine reads a connection. It reads the content of a data frame into the buffer of its stream, from which the reader of the
+// stream takes it. A frame is written by the goroutine that has its content, with one call. The answers to frames of the client
+// (SYN_REPLY, PING, RST_STREAM) have a goroutine while there are any: the one that reads does not wait to write, because a client may
+// not read before its own bytes have been read.
+//
+// Clients of Kubernetes do not use the flow control of SPDY/3.1, so there is none here: if the buffer of a stream is full, the
+// connection is not read until there is room again. All frames before that have been handled then.
+//
+//	Y1  Whatever its client does, a connection holds at most 16 buffers of 128 KiB with content, and about 64 KiB of answers.
+//	Y2  Content that was written to a stream is sent after the SYN_REPLY of the stream and before its end.
+//	Y3  Content that came before the client ended or reset the stream, or ended the connection, can still be read.
+package spdy
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/moby/spdystream/spdy"
+
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/spdyframes"
+)
+
+// Limits of a connection.
+const (
+	// mostStreams is how many streams may be open. Port forwarding has two for each connection of the client's side.
+	mostStreams = 1000
+
+	// mostBuffers is how many streams may have content that was not read.
+	mostBuffers = 16
+
+	// mostReplies is how many bytes of answers may wait for a client that does not read: nothing more is read until they are
+	// sent. A ping each five seconds needs seven hours for that.
+	mostReplies = 64 << 10
+
+	// probeInterval is how often a client gets a ping while nothing is read from its connection, because its end would not be
+	// noticed otherwise.
+	probeInterval = time.Minute
+
+	// smallBuffer has room for the heads of frames, and for frames of keystrokes. Most of the content of a large frame does not
+	// pass it.
+	smallBuffer = 4 << 10
+)
+
+var (
+	// ErrReset is the error of a stream that its client has reset.
+	ErrReset = errors.New("the client has reset the stream")
+
+	errGone = errors.New("the client has ended the connection")
+	errIdle = errors.New("no frame came or went within the idle limit")
+)
+
+// Options configure a connection.
+type Options struct {
+	// Accept is called for each stream that the client opens, in order. Nothing else is read meanwhile. An error refuses the stream.
+	// The client learns that the stream is open after Accept has returned; until then, writing to it waits.
+	Accept func(*Stream) error
+
+	Idle time.Duration // after so long without a frame in either direction, the connection ends
+}
+
+// A Server has the memory that its connections share. The zero value can be used. It must not be copied.
+type Server struct{ buffers, frames sync.Pool }
+
+// A Conn is a connection to a client.
+type Conn struct {
+	server   *Server
+	conn     net.Conn
+	o        Options
+	begun    time.Time
+	used     atomic.Int64  // when the last frame passed, since begun
+	ended    chan struct{} // closed when err is set
+	finished chan struct{} // closed when conn is closed
+
+	// Used by Run only.
+	in      *bufio.Reader
+	head    [headSize]byte
+	control *spdyframes.ControlReader
+	last    uint32     // the highest number of a stream so far
+	replied bool       // SYN_REPLY was sent for a stream
+	senders *run.Group // send answers
+	probe   *time.Timer
+
+	writing sync.Mutex // held while bytes are written to conn
+	sent    []byte     // guarded by writing; what replies were before
+
+	mu      sync.Mutex
+	room    sync.Cond // Run waits for it
+	streams map[uint32]*Stream
+	buffers int    // that streams have
+	replies []byte // answers, and the ends of streams, that have not been sent
+	sending bool   // a goroutine sends replies
+	waiting bool   // Run waits for room
+	err     error  // why the connection has ended; nil before that
+}
+
+// New returns a connection to a client, whose bytes come from in. The methods of conn are called concurrently.
+func (s *Server) New(conn net.Conn, in io.Reader, o Options) (*Conn, error) {
+	control, err := spdyframes.NewControlReader()
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{
+		server: s, conn: conn, o: o, begun: time.Now(), ended: make(chan struct{}), finished: make(chan struct{}),
+		in: bufio.NewReaderSize(endReader{in}, smallBuffer), control: control, streams: map[uint32]*Stream{},
+	}
+	c.room.L = &c.mu
+	return c, nil
+}
+
+// Done returns a channel that is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.ended }
+
+// Run serves the connection until it ends: its client ends it, sends a wrong frame or does nothing for too long, or ctx is cancelled,
+// or [Conn.Close] is called. Then the connection is closed. The error says why, unless the client has ended it or Close was called.
+func (c *Conn) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { c.abort(context.Cause(ctx)) })()
+	defer c.watchIdle()()
+	c.senders = run.NewGroup(context.WithoutCancel(ctx), 0)
+	c.probe = time.AfterFunc(probeInterval, c.sendProbe)
+	c.probe.Stop()
+	if err := c.readFrames(); err != nil {
+		c.abort(err)
+	}
+	c.senders.Wait()
+	<-c.finished
+	if err := c.cause(); !errors.Is(err, errGone) && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Close resets all streams that are still written to and closes the connection. The client gets everything that was written before.
+func (c *Conn) Close() error {
+	if !c.end(net.ErrClosed) {
+		<-c.finished
+		return nil
+	}
+	defer close(c.finished)
+	if err := c.flush(); err != nil {
+		_ = c.conn.Close()
+		return err
+	}
+	return c.conn.Close()
+}
+
+// abort closes the connection at once, or stops Close from waiting for the client.
+func (c *Conn) abort(err error) {
+	first := c.end(err)
+	_ = c.conn.SetDeadline(time.Unix(1, 0)) // ends what writes
+	if first {
+		_ = c.conn.Close()
+		close(c.finished)
+	}
+}
+
+// end ends all streams. It returns false if the connection has ended before.
+func (c *Conn) end(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return false
+	}
+	c.err = err
+	for _, s := range c.ordered() {
+		if errors.Is(err, net.ErrClosed) {
+			s.reset(spdy.Cancel)
+		}
+		s.more.Broadcast()
+	}
+	if errors.Is(err, net.ErrClosed) {
+		c.replies = appendGoAway(c.replies, c.last)
+	}
+	c.room.Signal()
+	close(c.ended)
+	return true
+}
+
+// ordered returns the streams by their numbers.
+func (c *Conn) ordered() []*Stream {
+	var all []*Stream
+	for _, s := range c.streams {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *Stream) int { return cmp.Compare(a.id, b.id) })
+	return all
+}
+
+func (c *Conn) cause() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// touch records that a frame has passed.
+func (c *Conn) touch() { c.used.Store(int64(time.Since(c.begun))) }
+
+// watchIdle ends the connection when it was idle for too long, until the function that it returns is called.
+func (c *Conn) watchIdle() (stop func() bool) {
+	var timer *time.Timer
+	set := make(chan struct{})
+	timer = time.AfterFunc(c.o.Idle, func() {
+		<-set
+		left := c.o.Idle - (time.Since(c.begun) - time.Duration(c.used.Load()))
+		if left <= 0 {
+			c.abort(errIdle)
+			return
+		}
+		timer.Reset(left)
+	})
+	close(set)
+	return timer.Stop
+}
