@@ -124,7 +124,6 @@ type Server struct {
 	network    *network.Network
 	cni        *cni.Network // nil: pods are on the bridge
 	streams    *streaming.Server
-	copies     *run.Group // copies from clients of streams to pods
 	events     *hub
 	activity   *memory.Activity // of calls
 	layers     layerSizes
@@ -173,7 +172,6 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
-	s.copies = run.NewGroup(context.Background(), 0)
 	s.streams = streaming.New(streaming.Options{Handler: streamHandler{s}, Gone: container.ErrClientGone, Log: opts.Log})
 	return s, nil
 }
@@ -423,7 +421,6 @@ func (s *Server) runImages(ctx context.Context) error {
 
 // runStreams serves streams until ctx is cancelled.
 func (s *Server) runStreams(ctx context.Context) error {
-	defer s.copies.Stop()
 	return s.streams.Run(ctx)
 }
 

@@ -2,18 +2,16 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/streams"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/network"
 	"github.com/sampan-io/sampan/runtime/streaming"
@@ -74,12 +72,12 @@ type streamHandler struct{ *Server }
 var _ streaming.Handler = streamHandler{}
 
 // ServeExec implements [streaming.Handler].
-func (h streamHandler) ServeExec(ctx context.Context, req *cri.ExecRequest, streams streaming.Streams) error {
+func (h streamHandler) ServeExec(ctx context.Context, req *cri.ExecRequest, client streams.Client) error {
 	session := container.Session{
-		Args: req.GetCmd(), Terminal: req.GetTty(), Stdin: streams.Stdin, Stdout: streams.Stdout, Stderr: streams.Stderr,
+		Args: req.GetCmd(), Terminal: req.GetTty(), Stdin: client.Stdin, Stdout: client.Stdout, Stderr: client.Stderr,
 	}
 	if session.Terminal {
-		sizes, stop := translate(ctx, streams.Resize)
+		sizes, stop := translate(ctx, client.Resize)
 		defer stop()
 		session.Resize, session.Size = sizes, container.FirstSize(ctx, sizes)
 	}
@@ -94,16 +92,16 @@ func (h streamHandler) ServeExec(ctx context.Context, req *cri.ExecRequest, stre
 }
 
 // ServeAttach implements [streaming.Handler].
-func (h streamHandler) ServeAttach(ctx context.Context, req *cri.AttachRequest, streams streaming.Streams) error {
-	sizes, stop := translate(ctx, streams.Resize)
+func (h streamHandler) ServeAttach(ctx context.Context, req *cri.AttachRequest, client streams.Client) error {
+	sizes, stop := translate(ctx, client.Resize)
 	defer stop()
 	return h.supervisor.Attach(ctx, req.GetContainerId(), container.Attachment{
-		Stdin: streams.Stdin, Stdout: streams.Stdout, Stderr: streams.Stderr, Resize: sizes,
+		Stdin: client.Stdin, Stdout: client.Stdout, Stderr: client.Stderr, Resize: sizes,
 	})
 }
 
 // translate passes sizes on until stop is called. The channel that it returns is never closed.
-func translate(ctx context.Context, from <-chan remotecommand.TerminalSize) (<-chan container.Size, func()) {
+func translate(ctx context.Context, from <-chan streams.Size) (<-chan container.Size, func()) {
 	group := run.NewGroup(ctx, 0)
 	to := make(chan container.Size)
 	group.Go(func(ctx context.Context) {
@@ -126,74 +124,26 @@ func translate(ctx context.Context, from <-chan remotecommand.TerminalSize) (<-c
 	return to, group.Stop
 }
 
-// ServePortForward implements [streaming.Handler]. The texts of errors are containerd's.
-func (h streamHandler) ServePortForward(ctx context.Context, pod string, port int32, stream io.ReadWriteCloser, halfClose bool) error {
+// DialPort implements [streaming.Handler]. The texts of errors are containerd's.
+func (h streamHandler) DialPort(ctx context.Context, pod string, port int32) (*net.TCPConn, error) {
 	if port < 1 || port > maxPort {
-		return fmt.Errorf("invalid port %d", port)
+		return nil, fmt.Errorf("invalid port %d", port)
 	}
 	p, err := h.findPod(pod)
 	if err != nil {
-		return fmt.Errorf("failed to find sandbox %q in store: %w", pod, err)
+		return nil, fmt.Errorf("failed to find sandbox %q in store: %w", pod, err)
 	}
 	r := p.snapshot()
 	netns := "host"
 	if !r.HostNet {
 		if netns = r.Pins.Net; !r.Ready {
-			return fmt.Errorf("network namespace for sandbox %q is closed", pod)
+			return nil, fmt.Errorf("network namespace for sandbox %q is closed", pod)
 		}
 	}
 	conn, err := network.DialLoopback(ctx, r.Pins.Net, uint16(port))
 	if err != nil {
-		return fmt.Errorf("failed to execute portforward in network namespace %q: failed to connect to localhost:%d inside namespace %q, %w",
+		return nil, fmt.Errorf("failed to execute portforward in network namespace %q: failed to connect to localhost:%d inside namespace %q, %w",
 			netns, port, pod, err)
 	}
-	return h.relay(ctx, conn, stream, halfClose)
-}
-
-// forwardPiece is the largest frame that a client of a port-forward gets, in bytes. Twice as much as io.Copy would send at
-// once: clients pass each frame on between three goroutines.
-const forwardPiece = 64 << 10
-
-// relay copies in both directions until both have ended, or ctx is cancelled.
-func (h streamHandler) relay(ctx context.Context, conn *net.TCPConn, stream io.ReadWriteCloser, halfClose bool) error {
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	up := make(chan error, 1)
-	h.copies.Go(func(context.Context) { up <- copyTo(conn, stream) }) // it ends with the stream, maybe after us
-	_, err := io.CopyBuffer(stream, plainReader{conn}, make([]byte, forwardPiece))
-	if err != nil || !halfClose {
-		return ended(ctx, err)
-	}
-	if err := stream.Close(); err != nil {
-		return ended(ctx, err)
-	}
-	select {
-	case err := <-up:
-		return ended(ctx, err)
-	case <-ctx.Done():
-		return nil
-	}
-}
-
-// Connections without the methods by which io.Copy would copy in the kernel: the other side is a stream.
-type (
-	plainReader struct{ io.Reader }
-	plainWriter struct{ io.Writer }
-)
-
-// copyTo copies what the client sends to the pod, and the end of it.
-func copyTo(conn *net.TCPConn, stream io.Reader) error {
-	_, err := io.Copy(plainWriter{conn}, stream)
-	if err == nil {
-		err = conn.CloseWrite()
-	}
-	return err
-}
-
-// ended returns nil instead of err if the client is gone, which ends a forwarded connection in the normal way.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
+	return conn, nil
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/upgrade"
 )
 
 // ErrClientGone is the cause of a context that is cancelled because the client of a session or an attachment has
@@ -158,7 +159,7 @@ func (s *Session) connect(proc *libcontainer.Process) (*sessionEnds, error) {
 		return nil, err
 	}
 	if s.Stdin != nil {
-		r, w, err := os.Pipe()
+		r, w, err := widePipe()
 		if err != nil {
 			return fail(err)
 		}
@@ -168,12 +169,9 @@ func (s *Session) connect(proc *libcontainer.Process) (*sessionEnds, error) {
 		to  io.Writer
 		set *io.Writer
 	}{{s.Stdout, &proc.Stdout}, {s.Stderr, &proc.Stderr}} {
-		r, w, err := os.Pipe()
+		r, w, err := widePipe()
 		if err != nil {
 			return fail(err)
-		}
-		if rc, err := r.SyscallConn(); err == nil { // if the size is refused, the pipe is smaller
-			_ = rc.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
 		}
 		ends.outputs, ends.theirs, *o.set = append(ends.outputs, sessionOutput{from: r, to: o.to}), append(ends.theirs, w), w
 	}
@@ -239,9 +237,19 @@ func (e *sessionEnds) feed(from io.Reader, buffers bufferPool) {
 	_ = copyPortions(io.Discard, from, buffers)
 }
 
-// pipeSize is that of a command's outputs, in bytes: four times the kernel's, so that a command that writes much, and
-// the copying, wait for each other less often.
+// pipeSize is that of a command's pipes, in bytes: four times the kernel's, so that a command that reads or writes much,
+// and the copying, wait for each other less often.
 const pipeSize = 256 << 10
+
+func widePipe() (r, w *os.File, err error) {
+	if r, w, err = os.Pipe(); err != nil {
+		return nil, nil, err
+	}
+	if rc, err := r.SyscallConn(); err == nil { // if the size is refused, the pipe is smaller
+		_ = rc.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
+	}
+	return r, w, nil
+}
 
 // copyOutput copies an output until its end. If the client does not take it, the command gets SIGPIPE or SIGHUP.
 func (k *Supervisor) copyOutput(to io.Writer, from *os.File) {
@@ -277,7 +285,7 @@ type bufferPool interface {
 func copyPortions(to io.Writer, from io.Reader, buffers bufferPool) error {
 	buf := buffers.Get().(*portion)
 	defer buffers.Put(buf)
-	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buf.in[:])
+	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buf.in[:upgrade.Frame])
 	return err
 }
 

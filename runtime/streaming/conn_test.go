@@ -13,6 +13,8 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/moby/spdystream/spdy"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/internal/streams"
 )
 
 const (
@@ -26,9 +28,9 @@ type printer struct {
 	done chan struct{} // closed after that
 }
 
-func (p *printer) ServeExec(_ context.Context, _ *cri.ExecRequest, streams Streams) error {
+func (p *printer) ServeExec(_ context.Context, _ *cri.ExecRequest, client streams.Client) error {
 	defer close(p.done)
-	_, err := streams.Stdout.Write(make([]byte, outputSize))
+	_, err := client.Stdout.Write(make([]byte, outputSize))
 	return err
 }
 

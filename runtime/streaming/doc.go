@@ -1,9 +1,8 @@
 // Package streaming serves the streams of CRI (exec, attach, port-forward) over HTTP on a loopback address.
 //
 // A call of CRI makes a URL. The client of CRI, or another client that gets the URL from it, opens it once within a
-// minute and upgrades the connection: to SPDY (v1 to v4 of the remote command protocol, v1 of port forwarding) or to a
-// WebSocket (up to v4). The protocols are those of the kubelet, from module k8s.io/cri-streaming. A [Handler] does the
-// work.
+// minute and upgrades the connection to SPDY or to a WebSocket. Package streams serves the protocols, which are the kubelet's.
+// A [Handler] does the work.
 //
 //	S1  The only secret of a URL is its token: 128 random bits, good for one request.
 //	S2  The context of a handler is cancelled when its client disconnects, with the cause of [Options], and when the

@@ -14,7 +14,10 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/streams"
 )
+
+const createLimit = 30 * time.Second // for streams
 
 // A waiter waits for the end of its context.
 type waiter struct {
@@ -23,7 +26,7 @@ type waiter struct {
 	cause   chan error    // of the end
 }
 
-func (w *waiter) ServeExec(ctx context.Context, _ *cri.ExecRequest, _ Streams) error {
+func (w *waiter) ServeExec(ctx context.Context, _ *cri.ExecRequest, _ streams.Client) error {
 	close(w.started)
 	<-ctx.Done()
 	w.cause <- context.Cause(ctx)
@@ -86,12 +89,9 @@ func TestClientWithoutStreamsIsDisconnected(t *testing.T) {
 					t.Fatal(err)
 				}
 				client, end := net.Pipe()
-				server := &http.Server{
-					Handler:     http.HandlerFunc(s.route),
-					ConnContext: func(ctx context.Context, c net.Conn) context.Context { return c.(*conn).watch(ctx, s.opts.Gone) },
-				}
+				server := &http.Server{Handler: http.HandlerFunc(s.route)}
 				g := run.NewGroup(t.Context(), 0)
-				listener := &oneConn{conn: &conn{Conn: end}, closed: make(chan struct{})}
+				listener := &oneConn{conn: end, closed: make(chan struct{})}
 				g.Go(func(context.Context) { _ = server.Serve(listener) })
 				u, err := url.Parse(res.GetUrl())
 				if err != nil {
@@ -105,12 +105,12 @@ func TestClientWithoutStreamsIsDisconnected(t *testing.T) {
 				if _, err := io.Copy(io.Discard, client); err != nil {
 					t.Error(err)
 				}
-				if waited := time.Since(start); waited > createTimeout || sent != nil && waited > 0 {
+				if waited := time.Since(start); waited > createLimit || sent != nil && waited > 0 {
 					t.Errorf("the connection was closed after %v", waited)
 				}
 				_ = server.Close()
 				g.Wait()
-				time.Sleep(createTimeout) // the library waits on
+				time.Sleep(createLimit) // the library waits on
 			})
 		})
 	}

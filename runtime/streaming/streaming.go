@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,30 +14,19 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/cri-streaming/pkg/streaming/portforward"
-	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
-	"github.com/sampan-io/sampan/internal/lingering"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/streams"
 )
-
-// Streams are those of one client. A stream that the client did not ask for is nil.
-type Streams struct {
-	Stdin          io.Reader
-	Stdout, Stderr io.Writer
-	Resize         <-chan remotecommand.TerminalSize
-}
 
 // A Handler does what the streams are for. It may be called concurrently. It returns an error of type
 // k8s.io/utils/exec.CodeExitError for a command that ended with an exit code other than zero.
 type Handler interface {
-	ServeExec(ctx context.Context, req *cri.ExecRequest, streams Streams) error
-	ServeAttach(ctx context.Context, req *cri.AttachRequest, streams Streams) error
+	ServeExec(ctx context.Context, req *cri.ExecRequest, client streams.Client) error
+	ServeAttach(ctx context.Context, req *cri.AttachRequest, client streams.Client) error
 
-	// ServePortForward connects one stream to a port of a pod. It closes the stream, for writing, when the pod sends
-	// nothing any more. halfClose is false for a protocol in which a client cannot learn that: then the end of what the
-	// pod sends is the end of the stream.
-	ServePortForward(ctx context.Context, pod string, port int32, stream io.ReadWriteCloser, halfClose bool) error
+	// DialPort connects to a port of a pod.
+	DialPort(ctx context.Context, pod string, port int32) (*net.TCPConn, error)
 }
 
 // Options configures a [Server].
@@ -51,26 +39,27 @@ type Options struct {
 // Limits of requests and connections. The durations are those of the kubelet and of containerd.
 const (
 	tokenLife      = time.Minute
-	maxTokens      = 1000             // that wait for their request
-	createTimeout  = 30 * time.Second // for the client to create its streams
+	maxTokens      = 1000 // that wait for their request
 	headerTimeout  = 30 * time.Second
 	maxHeaderBytes = 64 << 10
 )
 
 // A Server serves streams. Make one with [New].
 type Server struct {
-	opts  Options
-	ready chan struct{}
+	opts    Options
+	ready   chan struct{}
+	streams streams.Server
 
 	mu     sync.Mutex
 	tokens map[string]ticket // guarded by mu
 	base   string            // guarded by mu; of URLs; "" unless it serves
-	active sync.WaitGroup    // calls of the handler; added to with mu, while it serves
+	active sync.WaitGroup    // streams; added to with mu, while it serves
 }
 
-// ticket is a request that waits for its client.
+// ticket is a request that waits for its client. One of command and ports is set.
 type ticket struct {
-	serve   http.HandlerFunc
+	command *streams.Command
+	ports   *streams.Ports
 	expires time.Time
 }
 
@@ -79,7 +68,9 @@ func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	return &Server{opts: opts, ready: make(chan struct{}), tokens: map[string]ticket{}}
+	return &Server{
+		opts: opts, ready: make(chan struct{}), tokens: map[string]ticket{}, streams: streams.Server{Gone: opts.Gone, Log: opts.Log},
+	}
 }
 
 // Ready is closed when the server listens.
@@ -105,12 +96,11 @@ func (s *Server) Run(ctx context.Context) error {
 		Handler: http.HandlerFunc(s.route), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:    slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelError),
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return c.(*conn).watch(ctx, s.opts.Gone) },
 	}
 	group := run.NewGroup(context.WithoutCancel(ctx), 0)
 	defer group.Stop()
 	ended := make(chan error, 1)
-	group.Go(func(context.Context) { ended <- server.Serve(&watchingListener{listener}) })
+	group.Go(func(context.Context) { ended <- server.Serve(listener) })
 	close(s.ready)
 	select {
 	case err := <-ended:
@@ -132,12 +122,13 @@ func (s *Server) Exec(req *cri.ExecRequest) (*cri.ExecResponse, error) {
 	if err := checkStreams(req.GetTty(), req.GetStdin(), req.GetStdout(), req.GetStderr()); err != nil {
 		return nil, err
 	}
-	url, err := s.issue("exec", func(w http.ResponseWriter, r *http.Request) {
-		o := &remotecommand.Options{Stdin: req.GetStdin(), Stdout: req.GetStdout(), Stderr: req.GetStderr(), TTY: req.GetTty()}
-		do := command(func(streams Streams) error { return s.opts.Handler.ServeExec(r.Context(), req, streams) })
-		remotecommand.ServeExec(w, r, &session{s: s, asked: o, do: do}, "", "", req.GetContainerId(), req.GetCmd(), o,
-			lingering.Limit, createTimeout, remotecommand.SupportedStreamingProtocols)
-	})
+	url, err := s.issue("exec", ticket{command: &streams.Command{
+		Asked:  streams.Asked{Stdin: req.GetStdin(), Stdout: req.GetStdout(), Stderr: req.GetStderr(), Terminal: req.GetTty()},
+		Failed: "error executing command in container",
+		Run: func(ctx context.Context, client streams.Client) error {
+			return s.opts.Handler.ServeExec(ctx, req, client)
+		},
+	}})
 	return &cri.ExecResponse{Url: url}, err
 }
 
@@ -146,26 +137,25 @@ func (s *Server) Attach(req *cri.AttachRequest) (*cri.AttachResponse, error) {
 	if err := checkStreams(req.GetTty(), req.GetStdin(), req.GetStdout(), req.GetStderr()); err != nil {
 		return nil, err
 	}
-	url, err := s.issue("attach", func(w http.ResponseWriter, r *http.Request) {
-		o := &remotecommand.Options{Stdin: req.GetStdin(), Stdout: req.GetStdout(), Stderr: req.GetStderr(), TTY: req.GetTty()}
-		do := command(func(streams Streams) error { return s.opts.Handler.ServeAttach(r.Context(), req, streams) })
-		remotecommand.ServeAttach(w, r, &session{s: s, asked: o, do: do}, "", "", req.GetContainerId(), o,
-			lingering.Limit, createTimeout, remotecommand.SupportedStreamingProtocols)
-	})
+	url, err := s.issue("attach", ticket{command: &streams.Command{
+		Asked:  streams.Asked{Stdin: req.GetStdin(), Stdout: req.GetStdout(), Stderr: req.GetStderr(), Terminal: req.GetTty()},
+		Failed: "error attaching to container",
+		Run: func(ctx context.Context, client streams.Client) error {
+			return s.opts.Handler.ServeAttach(ctx, req, client)
+		},
+	}})
 	return &cri.AttachResponse{Url: url}, err
 }
 
 // PortForward returns a URL at which ports of a pod are forwarded. The ports of the request are those of the WebSocket
 // protocol; clients of SPDY name one for each stream.
 func (s *Server) PortForward(req *cri.PortForwardRequest) (*cri.PortForwardResponse, error) {
-	o, err := portforward.BuildV4Options(req.GetPort())
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
-	}
-	url, err := s.issue("portforward", func(w http.ResponseWriter, r *http.Request) {
-		portforward.ServePortForward(w, r, &forwarder{s: s, request: r}, req.GetPodSandboxId(), "", o,
-			lingering.Limit, createTimeout, portforward.SupportedProtocols)
-	})
+	url, err := s.issue("portforward", ticket{ports: &streams.Ports{
+		Pod: req.GetPodSandboxId(), Named: req.GetPort(),
+		Dial: func(ctx context.Context, port int32) (*net.TCPConn, error) {
+			return s.opts.Handler.DialPort(ctx, req.GetPodSandboxId(), port)
+		},
+	}})
 	return &cri.PortForwardResponse{Url: url}, err
 }
 
@@ -181,7 +171,7 @@ func checkStreams(tty, in, out, errs bool) error {
 }
 
 // issue makes a URL that is good for one request (S1).
-func (s *Server) issue(verb string, serve http.HandlerFunc) (string, error) {
+func (s *Server) issue(verb string, t ticket) (string, error) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,70 +189,45 @@ func (s *Server) issue(verb string, serve http.HandlerFunc) (string, error) {
 		return "", status.Error(codes.ResourceExhausted, "maximum number of in-flight requests exceeded")
 	}
 	path := "/" + verb + "/" + rand.Text()
-	s.tokens[path] = ticket{serve: serve, expires: now.Add(tokenLife)}
+	t.expires = now.Add(tokenLife)
+	s.tokens[path] = t
 	return s.base + path, nil
+}
+
+// redeem returns the request of a token, once.
+func (s *Server) redeem(path string) (ticket, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.tokens[path]
+	delete(s.tokens, path)
+	return t, ok && !time.Now().After(t.expires)
 }
 
 // route serves the request of a token.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	t, ok := s.tokens[r.URL.Path]
-	delete(s.tokens, r.URL.Path)
-	s.mu.Unlock()
+	t, ok := s.redeem(r.URL.Path)
 	switch {
-	case !ok || time.Now().After(t.expires):
+	case !ok:
 		http.NotFound(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodPost:
 		http.Error(w, "the method must be GET or POST", http.StatusMethodNotAllowed)
-	default:
-		out := taking(w, r)
-		defer out.close()
-		t.serve(out, r)
+	case !s.serve(func() { s.answer(w, r, t) }):
+		http.Error(w, errStopping.Error(), http.StatusServiceUnavailable)
 	}
 }
 
-// command is what a session runs.
-type command func(Streams) error
-
-// session passes the streams of one request on to the handler. It implements the interfaces of package remotecommand.
-type session struct {
-	s     *Server
-	asked *remotecommand.Options
-	do    command
-}
-
-func (e *session) ExecInContainer(_ context.Context, _, _, _ string, _ []string,
-	in io.Reader, out, errs io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize, _ time.Duration,
-) error {
-	return e.run(in, out, errs, resize)
-}
-
-func (e *session) AttachContainer(_ context.Context, _, _, _ string,
-	in io.Reader, out, errs io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize,
-) error {
-	return e.run(in, out, errs, resize)
-}
-
-// run leaves out the streams that were not asked for: a client may create others.
-func (e *session) run(in io.Reader, out, errs io.WriteCloser, resize <-chan remotecommand.TerminalSize) error {
-	var streams Streams
-	if e.asked.Stdin && in != nil {
-		streams.Stdin = in
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, t ticket) {
+	if t.command != nil {
+		s.streams.ServeCommand(w, r, *t.command)
+	} else {
+		s.streams.ServePorts(w, r, *t.ports)
 	}
-	if e.asked.Stdout && out != nil {
-		streams.Stdout = out
-	}
-	if e.asked.Stderr && errs != nil {
-		streams.Stderr = errs
-	}
-	streams.Resize = resize
-	return e.s.handle(func() error { return e.do(streams) })
 }
 
 var errStopping = errors.New("the runtime stops")
 
-// handle calls the handler (S3).
-func (s *Server) handle(f func() error) error {
+// serve calls f, unless the server does not serve. Run waits for it.
+func (s *Server) serve(f func()) bool {
 	s.mu.Lock()
 	serving := s.base != ""
 	if serving {
@@ -270,27 +235,9 @@ func (s *Server) handle(f func() error) error {
 	}
 	s.mu.Unlock()
 	if !serving {
-		return errStopping
+		return false
 	}
 	defer s.active.Done()
-	err := run.Catch(f)
-	var fault *run.PanicError
-	switch {
-	case errors.As(err, &fault):
-		s.opts.Log.Error("a stream panicked: this is a bug", "err", fault)
-	case err != nil:
-		s.opts.Log.Debug("a stream ended with an error, which its client got", "err", err)
-	}
-	return err
-}
-
-// forwarder passes the streams of one port-forward request on to the handler.
-type forwarder struct {
-	s       *Server
-	request *http.Request
-}
-
-func (f *forwarder) PortForward(_ context.Context, pod, _ string, port int32, stream io.ReadWriteCloser) error {
-	_, spdy := stream.(interface{ Reset() error }) // a stream of SPDY can be closed in one direction
-	return f.s.handle(func() error { return f.s.opts.Handler.ServePortForward(f.request.Context(), pod, port, stream, spdy) })
+	f()
+	return true
 }

@@ -1,7 +1,6 @@
 package streaming
 
 import (
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -60,17 +59,4 @@ func TestTokensExpireAndAreBounded(t *testing.T) {
 			t.Errorf("%d tokens are kept, want the two that are good", len(s.tokens))
 		}
 	})
-}
-
-func TestHandlerMayPanic(t *testing.T) {
-	s := New(Options{})
-	fail := func() error { panic("boom") }
-	if err := s.handle(fail); !errors.Is(err, errStopping) {
-		t.Errorf("before it serves: %v", err)
-	}
-	s.setBase("x")
-	if err := s.handle(fail); err == nil || err.Error() != "panic: boom" {
-		t.Errorf("a panic: %v", err)
-	}
-	s.active.Wait()
 }
