@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/internal/nodefeature"
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/eviction"
@@ -124,7 +123,7 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 	if rejection := lifecycle.Allowed(counted, n.opts.OwnPorts); rejection != nil {
 		return rejection
 	}
-	if rejection := lifecycle.Featured(pod, nodefeature.Declared()); rejection != nil {
+	if rejection := lifecycle.Featured(pod, n.declared); rejection != nil {
 		return rejection
 	}
 	rejection := lifecycle.Admit(counted, n.taken.Snapshot.Node(n.opts.Name))

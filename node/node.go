@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/inprocess"
+	"github.com/sampan-io/sampan/internal/nodefeature"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/cpumanager"
@@ -37,6 +38,7 @@ import (
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/node/shutdown"
 	"github.com/sampan-io/sampan/node/stats"
+	"github.com/sampan-io/sampan/runtime/api"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -259,7 +261,8 @@ type Node struct {
 	ready     chan struct{} // closed when the Node object is there and Ready
 	listening chan struct{} // closed when the agent receives the runtime's events
 	health    health
-	scheme    lifecycle.Runtime // written before any worker starts
+	scheme    lifecycle.Runtime // written before any worker starts, as is declared
+	declared  []string          // features, see package nodefeature
 	pressure  pressure
 	shutdowns []shutdown.Period // of the configuration
 	driver    cri.CgroupDriver  // of the runtime; written before any worker starts
@@ -351,6 +354,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return err
 	}
 	n.scheme = lifecycle.Runtime(version.GetRuntimeName())
+	n.declared = nodefeature.Declared(version.GetRuntimeName() == api.RuntimeName)
 	if n.machine, err = inspect(n.opts, version); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}

@@ -22,7 +22,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/internal/nodefeature"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
@@ -381,7 +380,7 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 	s.Addresses = n.opts.Addresses
 	s.NodeInfo = n.machine.info
 	s.DaemonEndpoints.KubeletEndpoint.Port = n.port()
-	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = n.handlers.status(), n.features, nodefeature.Declared()
+	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = n.handlers.status(), n.features, n.declared
 	if n.csi != nil {
 		s.VolumesInUse = n.csi.InUse()
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
@@ -154,7 +155,7 @@ func (n *Node) portForward(w http.ResponseWriter, r *http.Request) {
 // portsOf returns the ports that a client of the old WebSocket protocols must name in the query. All others name them with each
 // stream.
 func portsOf(r *http.Request) (ports []int32, err error) {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
 		return nil, nil
 	}
 	lists := r.URL.Query()[corev1.PortHeader]

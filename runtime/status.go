@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/runtime/api"
 	"github.com/sampan-io/sampan/runtime/container"
 )
 
@@ -20,7 +21,7 @@ import (
 func (s *Server) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{
 		Version:     "0.1.0", // of the kubelet's runtime API; it has never been another
-		RuntimeName: "sampan-runtime", RuntimeVersion: s.opts.Version, RuntimeApiVersion: "v1",
+		RuntimeName: api.RuntimeName, RuntimeVersion: s.opts.Version, RuntimeApiVersion: "v1",
 	}, nil
 }
 

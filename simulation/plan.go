@@ -141,7 +141,7 @@ func (g *group) node(n int) *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: l, Annotations: g.annotations},
 		Spec:       corev1.NodeSpec{Taints: g.taints, Unschedulable: g.unschedulable},
 		Status: corev1.NodeStatus{
-			Capacity: g.capacity, Allocatable: allocatable, Images: g.images, DeclaredFeatures: nodefeature.Declared(),
+			Capacity: g.capacity, Allocatable: allocatable, Images: g.images, DeclaredFeatures: nodefeature.Declared(false),
 			NodeInfo: corev1.NodeSystemInfo{
 				OperatingSystem: "linux", Architecture: "amd64", ContainerRuntimeVersion: RuntimeName + "://1.0.0",
 				MachineID: name, SystemUUID: name, BootID: name, KernelVersion: "simulated", OSImage: "simulated",

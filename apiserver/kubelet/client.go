@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/channels"
 )
 
 // A Lookup reads stored objects. One that does not exist is a NotFound status
@@ -66,6 +67,7 @@ type Client struct {
 	own  *http.Transport // verifies the node
 	// foreign does not verify the node.
 	foreign *http.Transport
+	sockets channels.Server
 }
 
 // New returns a client.
@@ -87,7 +89,7 @@ func New(opts Options) (*Client, error) {
 	}
 	verify, skip := opts.TLS.Clone(), opts.TLS.Clone()
 	skip.InsecureSkipVerify = true
-	return &Client{opts, newTransport(opts, verify), newTransport(opts, skip)}, nil
+	return &Client{opts: opts, own: newTransport(opts, verify), foreign: newTransport(opts, skip)}, nil
 }
 
 func newTransport(opts Options, config *tls.Config) *http.Transport {

@@ -1,9 +1,7 @@
 package kubelet
 
 import (
-	"bufio"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 
@@ -11,7 +9,6 @@ import (
 
 	"github.com/sampan-io/sampan/internal/spdyframes"
 	"github.com/sampan-io/sampan/internal/upgrade"
-	"github.com/sampan-io/sampan/internal/wsframes"
 )
 
 // passing returns upgrades whose bodies move the bytes in large pieces, and those of SPDY in whole frames.
@@ -36,20 +33,6 @@ func (p passing) RoundTrip(r *http.Request) (*http.Response, error) {
 // headBuffer has room for the head of a frame. What a frame has is read at once.
 const headBuffer = 16
 
-// A wideResponse is a response for a WebSocket with channels. Its connection, when it is taken over, reads large
-// messages in several, and has a buffer to write a whole one: a smaller one would divide it into more records of TLS.
-type wideResponse struct{ http.ResponseWriter }
-
-// Hijack implements [http.Hijacker].
-func (w wideResponse) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffers, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err != nil {
-		return nil, nil, err
-	}
-	in := bufio.NewReaderSize(wsframes.NewReader(buffers.Reader), headBuffer)
-	return conn, bufio.NewReadWriter(in, bufio.NewWriterSize(conn, upgrade.FourRecords)), nil
-}
-
 // A wideChannel writes large messages to a channel of a WebSocket, and has as many bytes more admitted from the node.
 type wideChannel struct {
 	io.Writer
@@ -65,6 +48,5 @@ func (w wideChannel) Write(p []byte) (int, error) {
 
 // ReadFrom implements [io.ReaderFrom].
 func (w wideChannel) ReadFrom(r io.Reader) (int64, error) {
-	const number = 1 // byte of each message, that of the channel
-	return upgrade.Copy(struct{ io.Writer }{w}, r, upgrade.Piece-number)
+	return upgrade.Copy(struct{ io.Writer }{w}, r, upgrade.Frame)
 }

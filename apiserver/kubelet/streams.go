@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/component-helpers/nodedeclaredfeatures/features/extendwebsocketstokubelet"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
@@ -60,20 +62,23 @@ func (c *Client) serveContainer(w http.ResponseWriter, r *http.Request, pod *cor
 		refuse(w, err)
 		return
 	}
-	to, transport, err := c.streamTarget(r, pod, "/"+verb+"/"+pod.Namespace+"/"+pod.Name+"/"+container, query)
-	if err != nil {
+	to, transport, node, err := c.streamTarget(r, pod, "/"+verb+"/"+pod.Namespace+"/"+pod.Name+"/"+container, query)
+	switch {
+	case err != nil:
 		refuse(w, err)
-		return
+	case !wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) || servesWebSockets(node):
+		c.pass(w, r, to, transport)
+	case s.stdin:
+		c.translate(w, r, s, overSPDY(to, transport))
+	default:
+		c.passAsV4(w, r, to, transport, s)
 	}
-	if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
-		if s.stdin {
-			c.translate(w, r, s, overSPDY(to, transport))
-		} else {
-			c.passAsV4(w, r, to, transport, s)
-		}
-		return
-	}
-	c.pass(w, r, to, transport)
+}
+
+// servesWebSockets reports whether the kubelet of a node serves the newest protocols of WebSockets itself, for which it declares a
+// feature (KEP-4006).
+func servesWebSockets(node *corev1.Node) bool {
+	return slices.Contains(node.Status.DeclaredFeatures, extendwebsocketstokubelet.ExtendWebSocketsToKubeletFeatureGate)
 }
 
 // ServePortForward answers a request for pods/portforward: every pair of streams in the connection is one to a port of
@@ -90,16 +95,15 @@ func (c *Client) ServePortForward(w http.ResponseWriter, r *http.Request, pod *c
 	if len(ports) > 0 {
 		query.Set(corev1.PortHeader, strings.Join(ports, ","))
 	}
-	to, transport, err := c.streamTarget(r, pod, "/portForward/"+pod.Namespace+"/"+pod.Name, query)
-	if err != nil {
+	to, transport, node, err := c.streamTarget(r, pod, "/portForward/"+pod.Namespace+"/"+pod.Name, query)
+	switch {
+	case err != nil:
 		refuse(w, err)
-		return
-	}
-	if wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
+	case wsstream.IsWebSocketRequestWithTunnelingProtocol(r) && !servesWebSockets(node):
 		c.tunnel(w, r, to, transport)
-		return
+	default:
+		c.pass(w, r, to, transport)
 	}
-	c.pass(w, r, to, transport)
 }
 
 // mostPorts bounds the ports in one query, each of which takes the kubelet two streams.
@@ -119,18 +123,17 @@ func portsOf(asked []string) (ports []string, err error) {
 	return ports, nil
 }
 
-// streamTarget returns the URL of a stream on the node of a pod, and the transport to it. Its error is an API status
-// error.
-func (c *Client) streamTarget(r *http.Request, pod *corev1.Pod, path string, query url.Values) (*url.URL, http.RoundTripper, error) {
+// streamTarget returns the URL of a stream on the node of a pod, the transport to it, and the node. Its error is an API status error.
+func (c *Client) streamTarget(r *http.Request, pod *corev1.Pod, path string, query url.Values) (*url.URL, http.RoundTripper, *corev1.Node, error) {
 	if pod.Spec.NodeName == "" {
-		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+		return nil, nil, nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 	}
 	node, host, err := c.nodeOf(r.Context(), pod)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if !httpstream.IsUpgradeRequest(r) {
-		return nil, nil, apierrors.NewBadRequest("Upgrade request required")
+		return nil, nil, nil, apierrors.NewBadRequest("Upgrade request required")
 	}
-	return &url.URL{Scheme: "https", Host: host, Path: path, RawQuery: query.Encode()}, c.to(node), nil
+	return &url.URL{Scheme: "https", Host: host, Path: path, RawQuery: query.Encode()}, c.to(node), node, nil
 }

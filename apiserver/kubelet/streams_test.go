@@ -116,6 +116,9 @@ func frontUntil(t testing.TB, back http.Handler, pod *corev1.Pod, stop <-chan st
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	object.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
 	object.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(n)
+	if _, ok := back.(*modern); ok {
+		object.Status.DeclaredFeatures = []string{"ExtendWebSocketsToKubelet"}
+	}
 	roots := node.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	opts := kubelet.Options{TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, Objects: nodes{"n1": object}}
 	if local {
@@ -206,6 +209,10 @@ func (o *oneSize) Next() *remotecommand.TerminalSize {
 func TestExec(t *testing.T) {
 	t.Run("remote", func(t *testing.T) { testExec(t, front(t, &container{exec: shell}, podOf("n1", "main"))) })
 	t.Run("local", func(t *testing.T) { testExec(t, localFront(t, &container{exec: shell}, podOf("n1", "main"))) })
+	t.Run("modern", func(t *testing.T) { testExec(t, front(t, newModern(t, &container{exec: shell}), podOf("n1", "main"))) })
+	t.Run("modern, local", func(t *testing.T) {
+		testExec(t, localFront(t, newModern(t, &container{exec: shell}), podOf("n1", "main")))
+	})
 }
 
 func testExec(t *testing.T, cfg *rest.Config) {
@@ -498,6 +505,7 @@ func TestPortForward(t *testing.T) {
 	}}
 	t.Run("remote", func(t *testing.T) { testPortForward(t, front(t, back, podOf("n1", "main"))) })
 	t.Run("local", func(t *testing.T) { testPortForward(t, localFront(t, back, podOf("n1", "main"))) })
+	t.Run("modern", func(t *testing.T) { testPortForward(t, front(t, newModern(t, back), podOf("n1", "main"))) })
 }
 
 func testPortForward(t *testing.T, cfg *rest.Config) {
@@ -538,7 +546,11 @@ func TestPortForwardKeepsBytes(t *testing.T) {
 	}}
 	sent := make([]byte, 5<<20+123)
 	rand.NewChaCha8([32]byte{}).Read(sent)
-	for side, front := range map[string]func(testing.TB, http.Handler, *corev1.Pod) *rest.Config{"remote": front, "local": localFront} {
+	for side, front := range map[string]func(testing.TB, http.Handler, *corev1.Pod) *rest.Config{
+		"remote": front, "local": localFront, "modern": func(t testing.TB, back http.Handler, pod *corev1.Pod) *rest.Config {
+			return localFront(t, newModern(t, back.(*container)), pod)
+		},
+	} {
 		for name, dial := range dialers {
 			t.Run(side+"/"+name, func(t *testing.T) {
 				conn, err := net.Dial("tcp", forwarded(t, dial, front(t, back, podOf("n1", "main"))))

@@ -21,16 +21,14 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
-	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/sampan-io/sampan/internal/channels"
 	"github.com/sampan-io/sampan/internal/lingering"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// channelUntilEnd is a channel that no client uses: it ends with the connection.
-const channelUntilEnd = constants.StreamResize + 1
-
-// statusLimit is how long a client may take to read the status at the end.
+// statusLimit is how long a client may take to read output and the status if the server stops. Otherwise it has the time of an idle
+// stream: one that gets no status takes the command for successful.
 const statusLimit = 2 * time.Second
 
 // pingPeriod is how often an idle connection to a node is tested, as by upstream.
@@ -38,57 +36,62 @@ const pingPeriod = 5 * time.Second
 
 // translate serves the WebSocket protocol v5.channel.k8s.io to the client, and is a client of the node over SPDY. It
 // opens the WebSocket before it asks the node, so an error of the node is a Status in the error channel. stream runs
-// the command or attaches to the container, until the process or the context ends. A message has 32 KiB at most when it
-// is read, and output is read from the node as the client reads it.
+// the command or attaches to the container, until the process or the context ends. Output is read from the node as the
+// client reads it.
 func (c *Client) translate(w http.ResponseWriter, r *http.Request, s streams, stream func(context.Context, remotecommand.StreamOptions) error) {
-	// The libraries log every connection that breaks; what matters of it is in the Status.
-	r = r.WithContext(klog.NewContext(r.Context(), klog.New(nil)))
-	socket := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
-		constants.StreamProtocolV5Name: {Binary: true, Channels: s.channels()},
+	// The library of SPDY logs every connection that breaks; what matters of it is in the Status.
+	ctx := klog.NewContext(r.Context(), klog.New(nil))
+	sizes := make(sizes, 1)
+	g := run.NewGroup(context.WithoutCancel(ctx), 0)
+	defer g.Wait() // the end of the connection ends the reading of sizes
+
+	_ = c.sockets.Serve(w, r, channels.Options{ // an error has been answered
+		Protocols: []string{constants.StreamProtocolV5Name}, Kinds: s.channels(), Idle: lingering.Limit,
+	}, func(socket *channels.Conn) {
+		g.Go(func(context.Context) { sizes.read(socket.Channel(constants.StreamResize)) })
+		translate(ctx, socket, s, sizes, stream)
 	})
-	socket.SetIdleTimeout(lingering.Limit)
-	_, channels, err := socket.Open(wideResponse{w}, r)
-	if err != nil {
-		return // it has answered
-	}
-	defer socket.Close()
+}
+
+// translate is [Client.translate] with an open WebSocket.
+func translate(outer context.Context, socket *channels.Conn, s streams, sizes sizes, stream func(context.Context, remotecommand.StreamOptions) error) {
 	// An empty message means that the connection is open.
-	if _, err := channels[s.firstOutput()].Write(nil); err != nil {
+	if _, err := socket.Channel(s.firstOutput()).Write(nil); err != nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(r.Context())
+	context.AfterFunc(outer, func() { socket.LimitWrites(statusLimit) })
+	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
 	opts := remotecommand.StreamOptions{Tty: s.tty}
 	if s.stdin {
-		opts.Stdin = channels[constants.StreamStdIn]
+		opts.Stdin = socket.Channel(constants.StreamStdIn)
 	}
 	if s.stdout {
-		opts.Stdout = channels[constants.StreamStdOut]
+		opts.Stdout = socket.Channel(constants.StreamStdOut)
 	}
 	if s.stderr {
-		opts.Stderr = channels[constants.StreamStdErr]
+		opts.Stderr = socket.Channel(constants.StreamStdErr)
 	}
 	g := run.NewGroup(ctx, 0)
-	g.Go(func(context.Context) {
-		_, _ = io.Copy(io.Discard, channels[channelUntilEnd])
-		cancel() // the client has gone, or translate has ended
+	defer g.Stop()
+	g.Go(func(ctx context.Context) {
+		select {
+		case <-socket.Done():
+			cancel()
+		case <-ctx.Done():
+		}
 	})
-	sizes := make(sizes, 1)
-	g.Go(func(context.Context) { sizes.read(channels[constants.StreamResize]) })
 	if s.tty {
 		opts.TerminalSizeQueue = sizes
 	}
 	status := statusOf(stream(ctx, opts))
-	if r.Context().Err() != nil {
+	if outer.Err() != nil {
 		// Without a status the client would take the end for that of the command.
 		status = &apierrors.NewServiceUnavailable("the server is shutting down").ErrStatus
 	}
-	if body, err := json.Marshal(status); err == nil && (ctx.Err() == nil || r.Context().Err() != nil) {
-		socket.SetWriteDeadline(statusLimit)
-		_, _ = channels[constants.StreamErr].Write(body) // a client that has gone needs no answer
+	if body, err := json.Marshal(status); err == nil && (ctx.Err() == nil || outer.Err() != nil) {
+		_, _ = socket.Channel(constants.StreamErr).Write(body) // a client that has gone needs no answer
 	}
-	_ = socket.Close() // ends the reading of channels
-	g.Stop()
 }
 
 // overSPDY returns a function that runs a command or attaches to a container on a node.
@@ -111,21 +114,18 @@ func overSPDY(to *url.URL, transport http.RoundTripper) func(context.Context, re
 }
 
 // channels returns the directions of the channels of a WebSocket.
-func (s streams) channels() []wsstream.ChannelType {
-	direction := func(on bool, d wsstream.ChannelType) wsstream.ChannelType {
-		if on {
-			return d
-		}
-		return wsstream.IgnoreChannel
+func (s streams) channels() []channels.Kind {
+	kinds := []channels.Kind{constants.StreamErr: channels.Write, constants.StreamResize: channels.Read}
+	if s.stdin {
+		kinds[constants.StreamStdIn] = channels.Read
 	}
-	channels := make([]wsstream.ChannelType, channelUntilEnd+1)
-	channels[constants.StreamStdIn] = direction(s.stdin, wsstream.ReadChannel)
-	channels[constants.StreamStdOut] = direction(s.stdout, wsstream.WriteChannel)
-	channels[constants.StreamStdErr] = direction(s.stderr, wsstream.WriteChannel)
-	channels[constants.StreamErr] = wsstream.WriteChannel
-	channels[constants.StreamResize] = wsstream.ReadChannel
-	channels[channelUntilEnd] = wsstream.ReadChannel
-	return channels
+	if s.stdout {
+		kinds[constants.StreamStdOut] = channels.Write
+	}
+	if s.stderr {
+		kinds[constants.StreamStdErr] = channels.Write
+	}
+	return kinds
 }
 
 // firstOutput returns the lowest channel to which the server writes.
@@ -154,13 +154,10 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 
 // read reads sizes until the stream ends. It does not wait for anyone to apply them.
 func (s sizes) read(from io.Reader) {
-	defer close(s)
-	in := json.NewDecoder(from)
-	for {
+	for in := json.NewDecoder(from); ; {
 		var size remotecommand.TerminalSize
-		if err := in.Decode(&size); err != nil {
-			_, _ = io.Copy(io.Discard, from) // what follows a wrong one must not stop the other channels
-			return
+		if in.Decode(&size) != nil {
+			break
 		}
 		select {
 		case <-s:
@@ -168,6 +165,8 @@ func (s sizes) read(from io.Reader) {
 		}
 		s <- size
 	}
+	close(s)
+	_, _ = io.Copy(io.Discard, from) // what follows a wrong one must not stop the other channels
 }
 
 // statusOf returns the Status that ends a stream.

@@ -11,19 +11,25 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-helpers/nodedeclaredfeatures/features"
+	"k8s.io/component-helpers/nodedeclaredfeatures/features/extendwebsocketstokubelet"
 	"k8s.io/component-helpers/nodedeclaredfeatures/features/inplacepodresize"
 	"k8s.io/component-helpers/nodedeclaredfeatures/features/restartallcontainers"
 	"k8s.io/component-helpers/nodedeclaredfeatures/types"
 )
 
-// Declared returns the features that Sampan's node agent declares, sorted: those of upstream's kubelet with its default gates, apart
-// from ExtendWebSocketsToKubelet, because the API server ends the newest WebSocket protocols (decision 0048).
-func Declared() []string {
-	return []string{
+// Declared returns the features that Sampan's node agent declares, sorted: those of upstream's kubelet with its default gates.
+// webSockets says that its runtime serves the newest protocols of WebSockets, as Sampan's does. For others the API server ends these
+// (decision 0048).
+func Declared(webSockets bool) []string {
+	declared := []string{
 		inplacepodresize.IPPRPodLevelResourcesFeatureGate,
 		inplacepodresize.IPPRInitContainersFeatureGate,
 		restartallcontainers.RestartAllContainersOnContainerExits,
 	}
+	if webSockets {
+		declared = slices.Insert(declared, 0, extendwebsocketstokubelet.ExtendWebSocketsToKubeletFeatureGate)
+	}
+	return declared
 }
 
 // Required returns the features that a node needs to run a pod, sorted; nil if it needs none. It allocates nothing for most pods.

@@ -23,12 +23,14 @@ const (
 
 // TestDeclaredFeaturesAreKnown checks the names against upstream's registry, and that they are in the order that the API demands.
 func TestDeclaredFeaturesAreKnown(t *testing.T) {
-	declared := nodefeature.Declared()
-	if !slices.IsSorted(declared) {
-		t.Errorf("not sorted: %v", declared)
-	}
-	if _, err := ndf.DefaultFramework.MapSorted(declared); err != nil {
-		t.Error(err)
+	for _, webSockets := range []bool{false, true} {
+		declared := nodefeature.Declared(webSockets)
+		if !slices.IsSorted(declared) || slices.Contains(declared, "ExtendWebSocketsToKubelet") != webSockets {
+			t.Errorf("with WebSockets %t: %v", webSockets, declared)
+		}
+		if _, err := ndf.DefaultFramework.MapSorted(declared); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

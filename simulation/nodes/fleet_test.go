@@ -173,7 +173,7 @@ func TestNodesRegisterAndAreReady(t *testing.T) {
 			if nodeReady(n) != corev1.ConditionTrue || n.Spec.PodCIDR != fmt.Sprintf("10.0.%d.0/24", i) || !simulation.Simulated(n) {
 				t.Errorf("node %s is %+v %+v", n.Name, n.Spec, n.Status)
 			}
-			if !slices.Equal(n.Status.DeclaredFeatures, nodefeature.Declared()) {
+			if !slices.Equal(n.Status.DeclaredFeatures, nodefeature.Declared(false)) {
 				t.Errorf("node %s declares %q, want what a real node declares", n.Name, n.Status.DeclaredFeatures)
 			}
 			l := clienttest.Find(r.api, client.Leases, corev1.NamespaceNodeLease, n.Name)
