@@ -25,7 +25,7 @@ func main() {
 		err = serveBareNames(ctx)
 	case os.Args[1] == bareForwardVerb && len(os.Args) == 4:
 		err = forwardBare(os.Args[2], os.Args[3])
-	case slices.Contains([]string{bareSourceVerb, bareZerosVerb, barePlugVerb, bareRelayVerb, bareSocketVerb, barePipeVerb}, os.Args[1]):
+	case slices.Contains([]string{bareSourceVerb, bareZerosVerb, barePlugVerb, bareRelayVerb, bareSocketVerb, barePipeVerb, bareSinkVerb}, os.Args[1]):
 		err = serveStreams(os.Args[1], os.Args[2:])
 	default:
 		err = measure(ctx, os.Args[1], os.Args[2:])

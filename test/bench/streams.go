@@ -36,8 +36,8 @@ type stream struct {
 }
 
 // streams measures exec and port-forward through the API server, the agent and the runtime. All ways take turns in one run. The
-// floors are copies over TLS without them: between the source and the reader themselves, and between the ends that
-// kubectl has, see streamsbare.go.
+// floors are copies over TLS without them, see streamsbare.go: between the source and the reader themselves, which a pod can't have, as
+// it does not speak TLS; by one process with TLS before the source; and between the ends that kubectl has.
 func (b *bench) streams(ctx context.Context) error {
 	if err := b.streamPod(ctx); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (b *bench) streams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const bare, ends, hops = "TLS copy, %s", "TLS copy, %s, with kubectl's ends", "TLS copy, %s, with two processes before it"
+	const bare, server, ends, hops = "TLS copy, %s", "TLS copy, %s, by a process before it", "TLS copy, %s, with kubectl's ends", "TLS copy, %s, by two processes before it"
 	var all []*stream
 	add := func(name, floor string, move func(context.Context) (time.Duration, error)) {
 		all = append(all, &stream{name: name, floor: floor, move: move})
@@ -87,14 +87,16 @@ func (b *bench) streams(ctx context.Context) error {
 				return transfer(conn, way.down, way.up)
 			}
 		}
-		strict, alike := fmt.Sprintf(bare, way.name), fmt.Sprintf(ends, way.name)
-		add(strict, "", over(func(context.Context) (halfCloser, error) {
-			return dialBare(source.TLS, base64.StdEncoding.EncodeToString(source.Certificate))
-		}))
-		add(alike, strict, over(dialPlain(socket.Plain)))
-		add(fmt.Sprintf(hops, way.name), strict, over(func(context.Context) (halfCloser, error) {
-			return dialBare(behind.TLS, base64.StdEncoding.EncodeToString(behind.Certificate))
-		}))
+		tls := func(to streamGreeting) func(context.Context) (time.Duration, error) {
+			return over(func(context.Context) (halfCloser, error) {
+				return dialBare(to.TLS, base64.StdEncoding.EncodeToString(to.Certificate))
+			})
+		}
+		unserved, strict, alike := fmt.Sprintf(bare, way.name), fmt.Sprintf(server, way.name), fmt.Sprintf(ends, way.name)
+		add(unserved, "", tls(source))
+		add(strict, unserved, tls(plug))
+		add(alike, unserved, over(dialPlain(socket.Plain)))
+		add(fmt.Sprintf(hops, way.name), unserved, tls(behind))
 		for _, protocol := range protocols {
 			address, stop, err := b.kubectlForward(ctx, protocol)
 			if err != nil {
@@ -108,26 +110,71 @@ func (b *bench) streams(ctx context.Context) error {
 			add(name+", kubectl", alike, over(dialPlain(address)))
 		}
 	}
-	strict, alike := fmt.Sprintf(bare, "from the pod"), fmt.Sprintf(ends, "of a command")
-	size := strconv.Itoa(streamBytes)
-	add(alike, strict, func(ctx context.Context) (time.Duration, error) {
+	all = append(all, b.commandStreams(ctx, thin, plug)...)
+	return b.takeTurns(ctx, all)
+}
+
+// commandStreams are the output and the input of commands. The source is a process that prints.
+func (b *bench) commandStreams(ctx context.Context, thin *thinClient, plug streamGreeting) (all []*stream) {
+	const strict, alike, input = "TLS copy, of a command, by a process before it", "TLS copy, of a command, with kubectl's ends", "TLS copy, to the pod, with kubectl's ends"
+	size, cert := strconv.Itoa(streamBytes), base64.StdEncoding.EncodeToString(plug.Certificate)
+	all = append(all, &stream{name: strict, floor: "TLS copy, from the pod", move: func(context.Context) (time.Duration, error) {
+		conn, err := dialBare(plug.Command, cert)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = conn.Close() }()
+		if err := request(conn, streamBytes); err != nil {
+			return 0, err
+		}
+		n, took, err := drained(conn)
+		return took, errors.Join(err, complete(n))
+	}}, &stream{name: alike, floor: "TLS copy, from the pod", move: func(ctx context.Context) (time.Duration, error) {
 		self, err := os.Executable()
 		if err != nil {
 			return 0, err
 		}
-		return printed(exec.CommandContext(ctx, self, barePipeVerb, plug.Command, base64.StdEncoding.EncodeToString(plug.Certificate), size))
-	})
+		return printed(exec.CommandContext(ctx, self, barePipeVerb, plug.Command, cert, size))
+	}})
 	for _, protocol := range protocols {
 		name := "exec, " + protocol.name
-		add(name+", thin client", strict, func(ctx context.Context) (time.Duration, error) {
+		all = append(all, &stream{name: name + ", output, thin client", floor: strict, move: func(ctx context.Context) (time.Duration, error) {
 			n, took, err := thin.output(ctx, streamPod, protocol.webSocket, inPod, bareZerosVerb, size)
 			return took, errors.Join(err, complete(n))
-		})
-		add(name+", kubectl", alike, func(ctx context.Context) (time.Duration, error) {
+		}}, &stream{name: name + ", output, kubectl", floor: alike, move: func(ctx context.Context) (time.Duration, error) {
 			return printed(b.kubectl(ctx, protocol, "exec", streamPod, "--", inPod, bareZerosVerb, size))
-		})
+		}}, &stream{name: name + ", input, kubectl", floor: input, move: func(ctx context.Context) (time.Duration, error) {
+			return fed(b.kubectl(ctx, protocol, "exec", "-i", streamPod, "--", inPod, bareSinkVerb))
+		}})
 	}
-	return b.takeTurns(ctx, all)
+	return all
+}
+
+// fed gives a command its input, and returns how long that takes from the line on that it prints first.
+func fed(cmd *exec.Cmd) (time.Duration, error) {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return 0, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != sinkReady {
+		return 0, errors.Join(fmt.Errorf("a sink printed %q", lines.Text()), lines.Err(), in.Close(), cmd.Wait())
+	}
+	began := time.Now()
+	if err := errors.Join(zeros(in, streamBytes), in.Close()); err != nil {
+		return 0, errors.Join(err, cmd.Wait())
+	}
+	lines.Scan()
+	n, err := strconv.ParseInt(lines.Text(), 10, 64)
+	took := time.Since(began)
+	return took, errors.Join(err, lines.Err(), cmd.Wait(), complete(n))
 }
 
 // takeTurns moves the bytes in all ways, one after the other in each round, and prints the medians, and the time of the processor

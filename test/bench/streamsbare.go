@@ -24,6 +24,7 @@ import (
 const (
 	bareSourceVerb = "bare-source" // [LISTEN]: a server whose clients want bytes or send them; over TCP and TLS
 	bareZerosVerb  = "bare-zeros"  // N: prints N bytes
+	bareSinkVerb   = "bare-sink"   // prints a line, reads its input, and prints how many bytes that had
 	barePlugVerb   = "bare-plug"   // TO: the TLS side in front of a source, and of a command that prints
 	bareRelayVerb  = "bare-relay"  // TO: accepts TCP connections and opens others for them; the kernel moves the bytes
 	bareSocketVerb = "bare-socket" // TO CERTIFICATE: accepts TCP connections and opens TLS connections for them
@@ -54,6 +55,8 @@ func serveStreams(verb string, args []string) error {
 		return servePlug(arg(0))
 	case bareRelayVerb:
 		return serveRelay(func() (halfCloser, error) { return dialPlain(arg(0))(context.Background()) })
+	case bareSinkVerb:
+		return sink()
 	case bareSocketVerb:
 		return serveRelay(func() (halfCloser, error) { return dialBare(arg(0), arg(1)) })
 	}
@@ -84,6 +87,21 @@ func zeros(to io.Writer, n int64) error {
 	}
 	return nil
 }
+
+func sink() error {
+	if _, err := fmt.Println(sinkReady); err != nil {
+		return err
+	}
+	n, err := io.Copy(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{os.Stdin})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Println(n)
+	return err
+}
+
+// sinkReady is the first line of a sink.
+const sinkReady = "ready"
 
 // request asks a source for n bytes.
 func request(to io.Writer, n int64) error {
