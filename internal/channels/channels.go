@@ -108,7 +108,7 @@ func choose(asked, known []string) (string, error) {
 	if i := slices.IndexFunc(asked, func(p string) bool { return slices.Contains(known, p) }); i >= 0 {
 		return asked[i], nil
 	}
-	return "", fmt.Errorf("requested protocol(s) are not supported: %v; supports %v", asked, known)
+	return "", fmt.Errorf("requested protocol(s) are not supported: %q; supports %q", asked, known)
 }
 
 // A Conn is an open WebSocket.
@@ -163,7 +163,7 @@ func (c *Conn) pong(text string) error {
 	return nil
 }
 
-var errEnd = errors.New("want one byte after the signal for the end of a channel, the number of a channel")
+var errEnd = errors.New("the signal for the end of a channel must have exactly one byte, the number of a channel")
 
 // read passes messages on to their channels until the connection ends, and closes it.
 func (c *Conn) read() { c.close(closeCode(c.readMessages())) }
@@ -177,7 +177,7 @@ func closeCode(err error) (code int, reason string) {
 	case errors.Is(err, websocket.ErrReadLimit): // none is set
 		return websocket.CloseProtocolError, "the length of a message has more than 63 bits"
 	case errors.As(err, &corrupt), errors.Is(err, io.ErrUnexpectedEOF):
-		return websocket.CloseInvalidFramePayloadData, "want base64 after the number of the channel"
+		return websocket.CloseInvalidFramePayloadData, "invalid base64 after the number of the channel"
 	}
 	return websocket.CloseNormalClosure, ""
 }

@@ -130,7 +130,7 @@ func TestWrongFramesEndConnections(t *testing.T) {
 
 // TestEndSignal has clients that end a channel in v5.channel.k8s.io, and then send input and a size.
 func TestEndSignal(t *testing.T) {
-	const wrong = "want one byte after the signal for the end of a channel, the number of a channel"
+	const wrong = "the signal for the end of a channel must have exactly one byte, the number of a channel"
 	first := func(s string) frame { return frame{websocket.BinaryMessage, []byte(s)} }
 	for name, tt := range map[string]struct {
 		signal []frame
@@ -225,7 +225,7 @@ func TestLargeMessageNeedsLittleMemory(t *testing.T) {
 }
 
 func TestBase64(t *testing.T) {
-	const wrong = "want base64 after the number of the channel"
+	const wrong = "invalid base64 after the number of the channel"
 	for sent, tt := range map[string]struct {
 		want   string
 		code   int
@@ -450,8 +450,8 @@ func TestProtocolChoice(t *testing.T) {
 		}
 	}
 	for asked, want := range map[string]string{
-		"v9.channel.k8s.io, x": "requested protocol(s) are not supported: [v9.channel.k8s.io x]; supports [v4.channel.k8s.io]\n",
-		"":                     "requested protocol(s) are not supported: []; supports [v4.channel.k8s.io]\n",
+		"v9.channel.k8s.io, x": "requested protocol(s) are not supported: [\"v9.channel.k8s.io\" \"x\"]; supports [\"v4.channel.k8s.io\"]\n",
+		"":                     "requested protocol(s) are not supported: [\"\"]; supports [\"v4.channel.k8s.io\"]\n",
 	} {
 		c := connect(t, serving(t, command(v4), nil)(t), asked, nil)
 		body, err := io.ReadAll(c.res.Body)

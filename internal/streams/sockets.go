@@ -97,13 +97,14 @@ const (
 	exitCode        = "ExitCode"
 )
 
-// A result is a Status of the API, with the fields for the end of a command.
+// A result is a Status of the API, as far as it says how a command has ended.
 type result struct {
-	Status  string         `json:"status"`
-	Message string         `json:"message,omitempty"`
-	Reason  string         `json:"reason,omitempty"`
-	Details *resultDetails `json:"details,omitempty"`
-	Code    int            `json:"code,omitempty"`
+	Metadata *struct{}      `json:"metadata,omitempty"`
+	Status   string         `json:"status"`
+	Message  string         `json:"message,omitempty"`
+	Reason   string         `json:"reason,omitempty"`
+	Details  *resultDetails `json:"details,omitempty"`
+	Code     int            `json:"code,omitempty"`
 }
 
 type resultDetails struct {
@@ -118,15 +119,26 @@ type resultCause struct {
 // resultText returns the result of a command as a protocol has it, nil for none: the oldest protocols have errors only.
 func resultText(protocol string, err error, failed string) []byte {
 	status := resultOf(err, failed)
-	switch protocol {
-	case v4Binary, v4Base64, v5Binary:
-		text, _ := json.Marshal(status) // text and numbers
-		return text
-	}
-	if err == nil {
+	switch {
+	case protocol == v5Binary:
+		status = status.v5()
+	case protocol == v4Binary || protocol == v4Base64:
+	case err == nil:
 		return nil
+	default:
+		return []byte(status.Message)
 	}
-	return []byte(status.Message)
+	text, _ := json.Marshal(status) // text and numbers
+	return text
+}
+
+// v5 returns the result as clients of v5 get it from upstream, where the kubelet makes it of what the runtime has sent in v4.
+func (r result) v5() result {
+	r.Metadata = &struct{}{}
+	if r.Reason == nonZeroExitCode {
+		r.Message = "command terminated with non-zero exit code: command terminated with exit code " + r.Details.Causes[0].Message
+	}
+	return r
 }
 
 func resultOf(err error, failed string) result {
