@@ -152,9 +152,14 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 	return &size
 }
 
+// mostSize is how many bytes the JSON of a size has at most. A decoder holds all of a value.
+const mostSize = 4 << 10
+
 // read reads sizes until the stream ends. It does not wait for anyone to apply them.
 func (s sizes) read(from io.Reader) {
-	for in := json.NewDecoder(from); ; {
+	limited := &io.LimitedReader{R: from}
+	for in := json.NewDecoder(limited); ; {
+		limited.N = mostSize
 		var size remotecommand.TerminalSize
 		if in.Decode(&size) != nil {
 			break

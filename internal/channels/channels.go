@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -28,6 +29,9 @@ import (
 const (
 	// textPiece is how many bytes become a message with text of the same size as one with bytes has at most.
 	textPiece = 3 * (upgrade.Frame / 4)
+
+	// probeInterval is how often a client gets a ping while nothing is read from its connection.
+	probeInterval = time.Minute
 
 	endSignal = 255 // instead of a channel's number: the byte of the channel that ends follows
 	firstName = '0' // of a channel, where messages are text
@@ -87,6 +91,8 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, o Options, handle
 		closed: make(chan struct{}),
 	}
 	socket.SetPingHandler(c.pong)
+	c.probe = time.AfterFunc(probeInterval, c.sendProbe)
+	c.probe.Stop()
 	for i, kind := range o.Kinds {
 		c.channels = append(c.channels, &Channel{
 			conn: c, number: byte(i), kind: kind, messages: make(chan io.Reader), consumed: make(chan error), ended: make(chan struct{}),
@@ -122,6 +128,9 @@ type Conn struct {
 	channels []*Channel
 
 	writing sync.Mutex
+
+	waiting atomic.Bool // a message waits for its reader
+	probe   *time.Timer
 
 	once   sync.Once
 	closed chan struct{} // closed first by close
@@ -290,6 +299,12 @@ func (k Kind) writes() bool { return k == Write || k == ReadWrite }
 // pass has a message read by the channel's reader. It returns when that has been done or the channel is closed. An error is that of
 // the message, or says that the connection is closed.
 func (ch *Channel) pass(message io.Reader) error {
+	ch.conn.waiting.Store(true)
+	ch.conn.probe.Reset(probeInterval)
+	defer func() {
+		ch.conn.waiting.Store(false)
+		ch.conn.probe.Stop()
+	}()
 	select {
 	case ch.messages <- message:
 	case <-ch.ended:
@@ -307,6 +322,19 @@ func (ch *Channel) pass(message io.Reader) error {
 		ch.message = nil
 		return nil
 	}
+}
+
+// sendProbe sends a ping if a message waits for its reader: nothing is read meanwhile, so the end of the client would not be noticed.
+// To write to a client that has gone fails, at the second time at the latest. It waits for the output of a client that reads slowly.
+func (c *Conn) sendProbe() {
+	if !c.waiting.Load() || c.closedError() != nil {
+		return
+	}
+	if c.socket.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.idle)) != nil {
+		c.close(websocket.CloseNormalClosure, "")
+		return
+	}
+	c.probe.Reset(probeInterval)
 }
 
 // closedError returns an error if the connection is closed.

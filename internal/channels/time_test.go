@@ -57,6 +57,27 @@ func terminal() channels.Options {
 	return o
 }
 
+// TestClientThatGoesIsNoticed has a command that does not read its input, so nothing is read from the connection.
+func TestClientThatGoesIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := run.NewGroup(context.WithoutCancel(t.Context()), 0)
+		defer g.Wait()
+		gone := make(chan struct{})
+		c := piped(t, g, terminal(), v4, func(conn *channels.Conn) {
+			<-conn.Done()
+			close(gone)
+		})
+		c.send(message("\x00input"))
+		for range 3 {
+			c.receive(websocket.PingMessage)
+		}
+		if err := c.conn.Close(); err != nil {
+			t.Error(err)
+		}
+		<-gone
+	})
+}
+
 // TestPingsMayWaitForOutput has a client that sends pings while it does not read output for a minute.
 func TestPingsMayWaitForOutput(t *testing.T) {
 	const output, pings = 3 << 20, 5

@@ -73,10 +73,15 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, c Command
 	}
 }
 
+// mostSize is how many bytes the JSON of a size has at most. A decoder holds all of a value.
+const mostSize = 4 << 10
+
 // readSizes passes the sizes of a terminal on, and closes the channel when no more come. The channel has room for one, the newest:
 // sizes that a command does not take must not stop the other channels.
 func readSizes(from io.Reader, to chan Size) {
-	for in := json.NewDecoder(from); ; {
+	limited := &io.LimitedReader{R: from}
+	for in := json.NewDecoder(limited); ; {
+		limited.N = mostSize
 		var size Size
 		if in.Decode(&size) != nil {
 			break
