@@ -10,6 +10,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	utilexec "k8s.io/utils/exec"
 
+	"github.com/sampan-io/sampan/internal/channels"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/streams"
 	"github.com/sampan-io/sampan/runtime/container"
@@ -101,7 +102,7 @@ func (h streamHandler) ServeAttach(ctx context.Context, req *cri.AttachRequest, 
 }
 
 // translate passes sizes on until stop is called. The channel that it returns is never closed.
-func translate(ctx context.Context, from <-chan streams.Size) (<-chan container.Size, func()) {
+func translate(ctx context.Context, from <-chan channels.Size) (<-chan container.Size, func()) {
 	group := run.NewGroup(ctx, 0)
 	to := make(chan container.Size)
 	group.Go(func(ctx context.Context) {

@@ -48,7 +48,7 @@ func (c *Client) translate(w http.ResponseWriter, r *http.Request, s streams, st
 	_ = c.sockets.Serve(w, r, channels.Options{ // an error has been answered
 		Protocols: []string{constants.StreamProtocolV5Name}, Kinds: s.channels(), Idle: lingering.Limit,
 	}, func(socket *channels.Conn) {
-		g.Go(func(context.Context) { sizes.read(socket.Channel(constants.StreamResize)) })
+		g.Go(func(context.Context) { channels.ReadSizes(socket.Channel(constants.StreamResize), sizes) })
 		translate(ctx, socket, s, sizes, stream)
 	})
 }
@@ -141,7 +141,7 @@ func (s streams) firstOutput() int {
 
 // sizes has the newest size of the client's terminal that was not applied yet. The channel has room for one, and is
 // closed when there are no more.
-type sizes chan remotecommand.TerminalSize
+type sizes chan channels.Size
 
 // Next implements [remotecommand.TerminalSizeQueue].
 func (s sizes) Next() *remotecommand.TerminalSize {
@@ -149,29 +149,7 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 	if !ok {
 		return nil
 	}
-	return &size
-}
-
-// mostSize is how many bytes the JSON of a size has at most. A decoder holds all of a value.
-const mostSize = 4 << 10
-
-// read reads sizes until the stream ends. It does not wait for anyone to apply them.
-func (s sizes) read(from io.Reader) {
-	limited := &io.LimitedReader{R: from}
-	for in := json.NewDecoder(limited); ; {
-		limited.N = mostSize
-		var size remotecommand.TerminalSize
-		if in.Decode(&size) != nil {
-			break
-		}
-		select {
-		case <-s:
-		default:
-		}
-		s <- size
-	}
-	close(s)
-	_, _ = io.Copy(io.Discard, from) // what follows a wrong one must not stop the other channels
+	return (*remotecommand.TerminalSize)(&size)
 }
 
 // statusOf returns the Status that ends a stream.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 
 	utilexec "k8s.io/utils/exec"
@@ -59,8 +58,8 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, c Command
 		if _, err := conn.Channel(established).Write(nil); err != nil {
 			return // the client has gone
 		}
-		sizes := make(chan Size, 1)
-		g.Go(func(context.Context) { readSizes(conn.Channel(resizeChannel), sizes) })
+		sizes := make(chan channels.Size, 1)
+		g.Go(func(context.Context) { channels.ReadSizes(conn.Channel(resizeChannel), sizes) })
 		result := s.run(r.Context(), c, Client{
 			Stdin: conn.Channel(stdinChannel), Stdout: conn.Channel(stdoutChannel), Stderr: conn.Channel(stderrChannel), Resize: sizes,
 		})
@@ -71,29 +70,6 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, c Command
 	if err != nil {
 		s.log().Debug("a WebSocket was refused", "err", err)
 	}
-}
-
-// mostSize is how many bytes the JSON of a size has at most. A decoder holds all of a value.
-const mostSize = 4 << 10
-
-// readSizes passes the sizes of a terminal on, and closes the channel when no more come. The channel has room for one, the newest:
-// sizes that a command does not take must not stop the other channels.
-func readSizes(from io.Reader, to chan Size) {
-	limited := &io.LimitedReader{R: from}
-	for in := json.NewDecoder(limited); ; {
-		limited.N = mostSize
-		var size Size
-		if in.Decode(&size) != nil {
-			break
-		}
-		select {
-		case <-to:
-		default:
-		}
-		to <- size
-	}
-	close(to)
-	_, _ = io.Copy(io.Discard, from) // neither must what follows a wrong one
 }
 
 // Values in the result of a command that ends with a code, as the API has them.

@@ -23,14 +23,11 @@ import (
 // Asked are the streams of a command or container that a client wants.
 type Asked struct{ Stdin, Stdout, Stderr, Terminal bool }
 
-// A Size is that of a terminal, in characters.
-type Size struct{ Width, Height uint16 }
-
 // A Client has the streams of one client. A stream that the client did not ask for is nil.
 type Client struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	Resize         <-chan Size
+	Resize         <-chan channels.Size
 }
 
 // A Command is what the streams of a client are for.
@@ -84,9 +81,9 @@ func (s *Server) ServeCommand(w http.ResponseWriter, r *http.Request, c Command)
 	s.refused("SPDY", serveCommandSPDY(out, r, &s.spdy, spdyCommand{
 		stdin: c.Asked.Stdin, stdout: c.Asked.Stdout, stderr: c.Asked.Stderr, terminal: c.Asked.Terminal,
 		run: func(ctx context.Context, protocol string, client spdyClient) []byte {
-			sizes := make(chan Size, 1)
+			sizes := make(chan channels.Size, 1)
 			if client.resize != nil {
-				g.Go(func(context.Context) { readSizes(client.resize, sizes) })
+				g.Go(func(context.Context) { channels.ReadSizes(client.resize, sizes) })
 			}
 			err := s.run(ctx, c, Client{Stdin: client.stdin, Stdout: client.stdout, Stderr: client.stderr, Resize: sizes})
 			return resultText(protocol, err, c.Failed)

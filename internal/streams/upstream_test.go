@@ -24,6 +24,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
 
+	"github.com/sampan-io/sampan/internal/channels"
 	"github.com/sampan-io/sampan/internal/lingering"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -182,7 +183,7 @@ func (e executor) ExecInContainer(ctx context.Context, _, _, _ string, _ []strin
 ) error {
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
-	sizes := make(chan Size)
+	sizes := make(chan channels.Size)
 	g.Go(func(ctx context.Context) {
 		defer close(sizes)
 		for {
@@ -192,7 +193,7 @@ func (e executor) ExecInContainer(ctx context.Context, _, _, _ string, _ []strin
 					return
 				}
 				select {
-				case sizes <- Size(size):
+				case sizes <- channels.Size(size):
 				case <-ctx.Done():
 					return
 				}
