@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/internal/lingering"
+	"github.com/sampan-io/sampan/internal/records"
 )
 
 // A connection has no user before its first request. Of these there may be maxNew at a time, each for at
@@ -32,6 +33,8 @@ type connections struct {
 // A connection is one that was accepted.
 type connection struct {
 	net.Conn
+	*records.Held // of writes
+
 	all   *connections
 	owner atomic.Pointer[owner]         // nil before the first request
 	rules atomic.Pointer[priority.User] // of the user whose request came last; may be nil
@@ -97,6 +100,7 @@ func (l countedListener) Accept() (net.Conn, error) {
 
 func (all *connections) add(raw net.Conn) *connection {
 	c := &connection{Conn: raw, all: all}
+	c.Held = records.NewHeld(c.send)
 	c.out.cut, c.out.patience, c.out.stalls = func() { _ = raw.Close() }, stallTimeout, true
 	c.long.cut, c.long.patience, c.long.stalls = c.out.cut, lingering.Limit, true
 	c.mu.Lock()
@@ -176,10 +180,13 @@ func (c *connection) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// Write implements [net.Conn]. If nothing of the connection is read it ends: the deadlines of HTTP/2 are those of streams,
+// Write implements [net.Conn].
+func (c *connection) Write(b []byte) (int, error) { return c.Held.Write(b) }
+
+// send writes to the connection. If nothing of the connection is read it ends: the deadlines of HTTP/2 are those of streams,
 // and to end a stream takes a write, too. ([http.HTTP2Config.WriteByteTimeout] would do the same for two changes
 // of the deadline with every write, which costs a GET a fiftieth.)
-func (c *connection) Write(b []byte) (int, error) {
+func (c *connection) send(b []byte) (int, error) {
 	out := &c.out
 	if c.upgraded.Load() { // a person may read a page of output for long
 		out = &c.long

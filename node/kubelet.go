@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sampan-io/sampan/internal/records"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/crispec"
@@ -66,7 +67,7 @@ func (n *Node) serve(ctx context.Context) error {
 	failed := make(chan error, len(n.opts.Listeners)+1)
 	for _, l := range n.opts.Listeners {
 		n.log.Info("kubelet API serves clients with permissions for this node", "address", l.Addr().String())
-		g.Go(func(context.Context) { failed <- server.Serve(tls.NewListener(l, n.tls())) })
+		g.Go(func(context.Context) { failed <- server.Serve(tls.NewListener(records.NewListener(l), n.tls())) })
 	}
 	if n.opts.Local != nil {
 		g.Go(func(context.Context) { failed <- server.Serve(n.opts.Local) })

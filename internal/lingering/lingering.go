@@ -13,14 +13,13 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/records"
 )
 
 // Limit is how long a peer may take to read the end of a stream, and how long a stream may be idle. It is the default
 // of streamingConnectionIdleTimeout of upstream's kubelet.
 const Limit = 4 * time.Hour
-
-// A halfCloser is a connection that can be closed for writing only.
-type halfCloser interface{ CloseWrite() error }
 
 // Close closes conn for writing, discards the bytes that still come, and closes conn when the peer has closed it. It
 // waits for [Limit] at most, and until ctx is cancelled; neither is an error. A connection without a method CloseWrite
@@ -42,17 +41,11 @@ func Close(ctx context.Context, conn net.Conn) error {
 }
 
 func closeWrite(conn net.Conn) error {
-	half, ok := conn.(halfCloser)
-	if !ok {
-		return http.ErrNotSupported
-	}
-	err := half.CloseWrite()
+	err := records.CloseWrite(conn)
 	if _, secure := conn.(*tls.Conn); secure && err != nil {
 		// TLS gives the alert five seconds. The socket has no room for it if the peer reads slowly; the end of TCP
 		// needs none.
-		if half, ok = socket(conn).(halfCloser); ok {
-			err = half.CloseWrite()
-		}
+		err = records.CloseWrite(socket(conn))
 	}
 	return err
 }
@@ -89,6 +82,9 @@ type lingering struct {
 	net.Conn
 	ctx context.Context //nolint:containedctx // that of the request
 }
+
+// Write implements [net.Conn].
+func (l *lingering) Write(p []byte) (int, error) { return records.Write(l.Conn, p) }
 
 // Close implements [net.Conn].
 func (l *lingering) Close() error { return Close(l.ctx, l.Conn) }
