@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/util/version"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/runtime/api"
@@ -21,8 +22,24 @@ import (
 func (s *Server) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{
 		Version:     "0.1.0", // of the kubelet's runtime API; it has never been another
-		RuntimeName: api.RuntimeName, RuntimeVersion: s.opts.Version, RuntimeApiVersion: "v1",
+		RuntimeName: api.RuntimeName, RuntimeVersion: semantic(s.opts.Version), RuntimeApiVersion: "v1",
 	}, nil
+}
+
+// semantic returns a version by the rules of semver.org, as CRI wants it: upstream's kubelet shows others as Unknown. The version
+// of a build without a release is a commit, which becomes the last part of 0.0.0.
+func semantic(text string) string {
+	if _, err := version.ParseSemantic(text); err == nil {
+		return text
+	}
+	return "0.0.0+" + strings.Map(func(c rune) rune {
+		switch {
+		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '.':
+			return c
+		default:
+			return '-'
+		}
+	}, text)
 }
 
 // Status implements CRI. A server that answers is ready: it doesn't serve before.
