@@ -144,12 +144,27 @@ func (n *Node) portForward(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return "", err
 		}
-		c, ok := state.running("")
-		if !ok {
-			return "", fmt.Errorf("pod not found (%q)", state.pod.Name+"_"+state.pod.Namespace)
+		sandbox, err := state.forwarded()
+		if err != nil {
+			return "", err
 		}
-		return n.opts.Runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: c.Sandbox, Port: ports})
+		return n.opts.Runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
 	})
+}
+
+// forwarded returns the ID of the sandbox whose ports a client reaches. Like upstream's kubelet it needs no container: a pod with a
+// ready sandbox has a network while its images are pulled and between the restarts of its containers. Of a pod that has something
+// running, the newest sandbox is meant even if it is not ready; then the runtime refuses.
+func (o *observed) forwarded() (string, error) {
+	_, running := o.running("")
+	if !running && !slices.ContainsFunc(o.sandboxes, func(s lifecycle.Sandbox) bool { return s.Ready }) {
+		return "", fmt.Errorf("pod not found (%q)", o.pod.Name+"_"+o.pod.Namespace)
+	}
+	newest := lifecycle.Newest(o.sandboxes)
+	if newest == nil {
+		return "", fmt.Errorf("failed to find sandboxID for pod %s_%s(%s)", o.pod.Name, o.pod.Namespace, o.pod.UID)
+	}
+	return newest.ID, nil
 }
 
 // portsOf returns the ports that a client of the old WebSocket protocols must name in the query. All others name them with each
@@ -208,18 +223,14 @@ func asksForUpgrade(r *http.Request) bool {
 	return slices.ContainsFunc(r.Header.Values("Connection"), func(v string) bool { return strings.Contains(strings.ToLower(v), "upgrade") })
 }
 
-// answerCRI answers with an error of the runtime, with the codes of upstream's kubelet.
+// answerCRI answers with an error of the runtime, with the codes and texts of upstream's kubelet.
 func answerCRI(w http.ResponseWriter, err error) {
-	s, ok := status.FromError(err)
-	switch {
-	case !ok:
-		answer(w, err)
-	case s.Code() == codes.NotFound:
-		answer(w, refuse(http.StatusNotFound, "%s", s.Message()))
-	case s.Code() == codes.ResourceExhausted:
+	switch status.Code(err) {
+	case codes.NotFound:
+		err = refuse(http.StatusNotFound, "%v", err)
+	case codes.ResourceExhausted:
 		w.Header().Set("Retry-After", "60") // after which unused URLs end
-		answer(w, refuse(http.StatusTooManyRequests, "%s", s.Message()))
-	default:
-		answer(w, refuse(http.StatusInternalServerError, "%s", s.Message()))
+		err = refuse(http.StatusTooManyRequests, "%v", err)
 	}
+	answer(w, err)
 }

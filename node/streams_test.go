@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/transport/spdy"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
 	criexec "k8s.io/cri-streaming/pkg/streaming/remotecommand"
@@ -26,12 +27,14 @@ import (
 
 	"github.com/sampan-io/sampan/internal/inprocess"
 	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/simulated"
 )
 
 // streamed is a runtime whose streams are upstream's.
 type streamed struct {
 	node.Runtime
-	server streaming.Server
+	server    streaming.Server
+	forwarded chan<- string // sandboxes of port-forwards
 }
 
 func (s streamed) Exec(_ context.Context, req *cri.ExecRequest) (string, error) {
@@ -49,6 +52,7 @@ func (s streamed) Attach(_ context.Context, req *cri.AttachRequest) (string, err
 
 func (s streamed) PortForward(_ context.Context, req *cri.PortForwardRequest) (string, error) {
 	r, err := s.server.GetPortForward(req)
+	s.forwarded <- req.GetPodSandboxId()
 	return r.GetUrl(), err
 }
 
@@ -76,8 +80,18 @@ func (processes) PortForward(_ context.Context, _ string, _ int32, stream io.Rea
 	return stream.Close()
 }
 
-func TestKubeletStreams(t *testing.T) {
-	r := newRig(t)
+// streamRig is a rig whose agent serves the streams of a runtime.
+type streamRig struct {
+	*rig
+	plain     *simulated.Runtime // what the agent's runtime does apart from streams
+	cfg       *rest.Config       // of the API server
+	transport *http.Transport    // of the same
+	forwarded chan string        // sandboxes of port-forwards
+}
+
+// newStreamRig returns a rig whose agent runs until the test ends.
+func newStreamRig(t *testing.T) *streamRig {
+	r := &streamRig{rig: newRig(t), forwarded: make(chan string, 1)}
 	ca := newAuthority(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -94,23 +108,47 @@ func TestKubeletStreams(t *testing.T) {
 	back.Start()
 	t.Cleanup(back.Close)
 
-	plain := r.opts.Runtime
-	r.opts.Runtime = streamed{plain, server}
+	r.plain = r.rt
+	r.opts.Runtime = streamed{r.plain, server, r.forwarded}
 	r.opts.Listeners, r.opts.Local = []net.Listener{l}, inprocess.New()
 	r.opts.TLS = &tls.Config{Certificates: []tls.Certificate{ca.issue("system:node:n1", "system:nodes")}}
 	r.opts.ClientCAs = ca.pool
-	stop := r.start()
-	defer stop()
+	t.Cleanup(r.start())
 	<-r.node.Ready()
-	r.create(webPod("web", func(p *corev1.Pod) { p.Spec.Containers[0].TTY, p.Spec.Containers[0].Stdin = true, true }))
-	r.await("web", "ready", isReady)
 
 	cert := ca.issue("kube-apiserver-kubelet-client")
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{cert}}}
-	t.Cleanup(transport.CloseIdleConnections)
-	cfg := &rest.Config{Host: "https://" + l.Addr().String(), TLSClientConfig: rest.TLSClientConfig{
+	r.transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{cert}}}
+	t.Cleanup(r.transport.CloseIdleConnections)
+	r.cfg = &rest.Config{Host: "https://" + l.Addr().String(), TLSClientConfig: rest.TLSClientConfig{
 		CAData: pemOf(ca.cert.Raw), CertData: pemOf(cert.Certificate[0]), KeyData: keyOf(t, cert),
 	}}
+	return r
+}
+
+// forward opens a connection for port-forward, and returns the sandbox to which it leads or the error of the client.
+func (r *streamRig) forward(path string) string {
+	r.Helper()
+	u, err := url.Parse(r.cfg.Host + path)
+	if err != nil {
+		r.Fatal(err)
+	}
+	transport, upgrader, err := spdy.RoundTripperFor(r.cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	conn, _, err := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, u).Dial("portforward.k8s.io")
+	if err != nil {
+		return err.Error()
+	}
+	_ = conn.Close()
+	return <-r.forwarded
+}
+
+func TestKubeletStreams(t *testing.T) {
+	r := newStreamRig(t)
+	r.create(webPod("web", func(p *corev1.Pod) { p.Spec.Containers[0].TTY, p.Spec.Containers[0].Stdin = true, true }))
+	r.await("web", "ready", isReady)
+	cfg := r.cfg
 	call := func(path, in string, tty bool) (string, error) {
 		u, err := url.Parse(cfg.Host + path)
 		if err != nil {
@@ -137,7 +175,7 @@ func TestKubeletStreams(t *testing.T) {
 		{path: "/exec/default/none/web?command=a&output=1", err: "unable to upgrade connection: pod does not exist"},
 		{path: "/exec/default/web/other-uid/web?command=a&output=1", err: "unable to upgrade connection: pod not found"},
 		{path: "/exec/default/web/web?command=a", err: "unable to upgrade connection: you must specify at least 1 of stdin, stdout, stderr"},
-		{path: "/exec/default/web/web?command=gone&output=1", err: "unable to upgrade connection: the container is gone"},
+		{path: "/exec/default/web/web?command=gone&output=1", err: "unable to upgrade connection: rpc error: code = NotFound desc = the container is gone"},
 		{path: "/portForward/default/none", err: "unable to upgrade connection: pod does not exist"},
 	} {
 		out, err := call(tt.path, tt.in, strings.HasPrefix(tt.path, "/attach"))
@@ -145,7 +183,7 @@ func TestKubeletStreams(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q, %s", tt.path, out, err, tt.out, tt.err)
 		}
 	}
-	client := kubelet{t: t, base: cfg.Host, http: &http.Client{Transport: transport}}
+	client := kubelet{t: t, base: cfg.Host, http: &http.Client{Transport: r.transport}}
 	for path, want := range map[string]string{
 		"/exec/default/web/web?command=a&output=1": "400 Upgrade request required",
 	} {
@@ -167,7 +205,55 @@ func TestKubeletStreams(t *testing.T) {
 	}
 
 	// Simulated containers refuse streams.
-	if _, err := plain.Exec(t.Context(), &cri.ExecRequest{}); status.Code(err) != codes.Unimplemented {
+	if _, err := r.plain.Exec(t.Context(), &cri.ExecRequest{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("a simulated runtime answers %v", err)
+	}
+}
+
+// TestKubeletForwardsToSandboxes has pods of which no container runs.
+func TestKubeletForwardsToSandboxes(t *testing.T) {
+	r := newStreamRig(t)
+	r.create(webPod("crash"))
+	r.await("crash", "ready", isReady)
+	for r.pod("crash").Status.ContainerStatuses[0].State.Waiting == nil {
+		r.rt.Exit("default", "crash", "web", 1)
+		r.await("crash", "not ready", func(p *corev1.Pod) bool { return !isReady(p) })
+		r.await("crash", "restarted or waiting", func(p *corev1.Pod) bool { return isReady(p) || waits("CrashLoopBackOff")(p) })
+	}
+	r.create(webPod("pulling", func(p *corev1.Pod) {
+		p.Annotations, p.Spec.Containers[0].ImagePullPolicy = map[string]string{simulated.PullError: "no such image"}, corev1.PullAlways
+	}))
+	r.await("pulling", "without its image", func(p *corev1.Pod) bool { return waits("ErrImagePull")(p) || waits("ImagePullBackOff")(p) })
+	sandboxes, err := r.rt.ListPodSandbox(t.Context(), nil)
+	if err != nil || len(sandboxes) != 2 {
+		t.Fatalf("sandboxes %v, %v, want one for each pod", sandboxes, err)
+	}
+	for _, s := range sandboxes {
+		path := "/portForward/default/" + s.GetMetadata().GetName()
+		for _, path := range []string{path, path + "/" + s.GetMetadata().GetUid()} {
+			if got := r.forward(path); got != s.GetId() {
+				t.Errorf("%s: %s, want the sandbox %s", path, got, s.GetId())
+			}
+		}
+	}
+
+	r.create(webPod("done", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }))
+	r.await("done", "ready", isReady)
+	r.rt.Exit("default", "done", "web", 0)
+	r.await("done", "finished", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	r.create(webPod("waiting", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}}}}
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	}))
+	r.await("waiting", "waiting", waits("ContainerCreating"))
+	for path, want := range map[string]string{
+		"/portForward/default/done":            `unable to upgrade connection: pod not found ("done_default")`,
+		"/portForward/default/waiting":         `unable to upgrade connection: pod not found ("waiting_default")`,
+		"/portForward/default/crash/other-uid": "unable to upgrade connection: pod not found",
+		"/portForward/default/none":            "unable to upgrade connection: pod does not exist",
+	} {
+		if got := r.forward(path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
 	}
 }

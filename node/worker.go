@@ -86,6 +86,7 @@ const blindPause = time.Second
 // observed is the state of a pod when its worker last read it.
 type observed struct {
 	pod        *corev1.Pod // with the status that the worker computed
+	sandboxes  []lifecycle.Sandbox
 	containers []lifecycle.Container
 	mounted    bool // the pod has volumes on the node, or may have
 	over       bool // the worker has ended
@@ -468,7 +469,7 @@ func (w *worker) publish(last *corev1.PodStatus) {
 	pod.Status = *last
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.observed = observed{pod: &pod, containers: w.view.Containers, mounted: mounted}
+	w.observed = observed{pod: &pod, sandboxes: w.view.Sandboxes, containers: w.view.Containers, mounted: mounted}
 	close(w.changed)
 	w.changed = make(chan struct{})
 }

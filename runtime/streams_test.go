@@ -602,9 +602,13 @@ func TestPortForward(t *testing.T) {
 	id, log := k.ContainerIn(hostPod, host, k.ContainerConfig("main", "mirror", "18082"))
 	awaitLog(t, k, id, log, "listening")
 
+	// A sandbox without containers has a network, too. This one has that of the host.
+	empty := k.PodConfig("empty")
+	empty.Linux.SecurityContext.NamespaceOptions.Network = cri.NamespaceMode_NODE
+
 	local := n.forward(t, pod, 8080, 8081)
-	hostLocal := n.forward(t, hostPod, 18082)
-	for _, port := range []uint16{local.ports[0], local.ports[1], hostLocal.ports[0]} {
+	hostLocal, emptyLocal := n.forward(t, hostPod, 18082), n.forward(t, k.Pod(empty), 18082)
+	for _, port := range []uint16{local.ports[0], local.ports[1], hostLocal.ports[0], emptyLocal.ports[0]} {
 		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			t.Fatal(err)
@@ -648,6 +652,17 @@ func TestPortForward(t *testing.T) {
 		!strings.Contains(text, `failed to connect to localhost:9999 inside namespace "`+pod+
 			`", IPv4: dial tcp4 127.0.0.1:9999: connect: connection refused IPv6 dial tcp6 [::1]:9999: connect: connection refused`) {
 		t.Errorf("a port without a server: %q", text)
+	}
+	bare := k.Pod(k.PodConfig("bare"))
+	if text := n.forwardError(t, bare, 8080); !strings.Contains(text, `failed to connect to localhost:8080 inside namespace "`+bare+`"`) {
+		t.Errorf("a sandbox without containers: %q", text)
+	}
+	if _, err := n.runtime.StopPodSandbox(k.Context(), &cri.StopPodSandboxRequest{PodSandboxId: bare}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := n.runtime.PortForward(k.Context(), &cri.PortForwardRequest{PodSandboxId: bare})
+	if want := fmt.Sprintf("sandbox container %q is not running", bare); status.Code(err) != codes.FailedPrecondition || status.Convert(err).Message() != want {
+		t.Errorf("a stopped sandbox: %v, want %s", err, want)
 	}
 	if _, err := n.runtime.PortForward(k.Context(), &cri.PortForwardRequest{PodSandboxId: "none"}); status.Code(err) != codes.NotFound {
 		t.Errorf("no pod: %v", err)

@@ -155,10 +155,13 @@ func (f Failure) at(now time.Time) (reason, message string, changes time.Time) {
 }
 
 // sandbox returns the newest sandbox, or nil.
-func (v *View) sandbox() *Sandbox {
+func (v *View) sandbox() *Sandbox { return Newest(v.Sandboxes) }
+
+// Newest returns the sandbox of the last attempt, or nil if there are none.
+func Newest(all []Sandbox) *Sandbox {
 	var newest *Sandbox
-	for i := range v.Sandboxes {
-		if s := &v.Sandboxes[i]; newest == nil || s.Attempt > newest.Attempt {
+	for i := range all {
+		if s := &all[i]; newest == nil || s.Attempt > newest.Attempt {
 			newest = s
 		}
 	}
