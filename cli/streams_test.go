@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -93,9 +94,63 @@ func TestExec(t *testing.T) {
 		}
 	}
 	c.want(0, "attached to main\n", "", "attach", "a", "-q")
+	c.want(0, "attached to main\n", "", "attach", "a", "-q", "--detach-keys=")
+	for _, verb := range [][]string{{"attach", "a"}, {"run", "b", "--image=b", "-it"}} {
+		c.want(1, "", `error: invalid argument "ctrl-p,ctrl-1" for "--detach-keys" flag: unknown key "ctrl-1": must be one ASCII character, `+
+			"ctrl- with one of a-z @ [ \\ ] ^ _, or DEL, separated by commas\nusage: see 'sampan "+verb[0]+" --help'\n", append(verb, "--detach-keys=ctrl-p,ctrl-1")...)
+	}
+	if got := c.run("exec", "a", "--detach-keys=a", "--", "sh"); got.code != 1 || !strings.Contains(got.err, "unknown flag: --detach-keys") {
+		t.Errorf("exec: %+v", got)
+	}
 	c.want(1, "", "error: cannot attach a container in a completed pod; current phase is Succeeded\n", "attach", "done")
 	c.want(1, "", "error: unable to forward port because pod is not running. Current status=Succeeded\n", "port-forward", "done", "80")
 	c.want(1, "", "error: TYPE/NAME and list of ports are required for port-forward\nusage: see 'sampan port-forward --help'\n", "port-forward", "a")
+}
+
+// TestAttachDetaches has a container that goes on whatever its clients do, and a user with a terminal.
+func TestAttachDetaches(t *testing.T) {
+	w, url := serve(t, pod("a", func(p *corev1.Pod) {
+		isReady(p)
+		p.Spec.Containers[0].Stdin, p.Spec.Containers[0].TTY = true, true
+	}))
+	end, typed := make(chan struct{}), make(chan string, 1)
+	t.Cleanup(func() { close(end) })
+	commands(func(_ string, _ []string, in io.Reader, out, _ io.Writer) error {
+		fmt.Fprintln(out, "attached")
+		all, _ := io.ReadAll(in)
+		typed <- string(all)
+		<-end
+		return nil
+	}).at(w, "a")
+	c := newTerminal(t, url)
+	for _, tt := range []struct {
+		args        []string
+		types, want string
+	}{
+		{nil, "date\n\x10x\x10\x11", "date\n\x10x"},
+		{[]string{"--detach-keys=~,."}, "\x10\x11~~.", "\x10\x11~"},
+	} {
+		// A process of its own, because the reader of a terminal lives as long as the program.
+		s := newScreen(t, nil)
+		out := &tee{on: func(text string) {
+			if strings.Contains(text, "attached") {
+				if _, err := io.WriteString(s.master, tt.types); err != nil {
+					t.Error(err)
+				}
+			}
+		}}
+		program := exec.CommandContext(t.Context(), os.Args[0])
+		program.Env = append(os.Environ(), asProgram+"="+strings.Join(append([]string{"--kubeconfig", c.kubeconfig, "attach", "a", "-it"}, tt.args...), "\n"))
+		program.Stdin, program.Stdout, program.Stderr = s.slave, out, os.Stderr
+		err := program.Run()
+		if got := out.buf.String(); err != nil || !strings.HasPrefix(got, "attached\nSession ended, resume using 'sampan attach ") || !strings.HasSuffix(got, " a -c main -i -t' command\n") {
+			t.Errorf("%v: %v, %q", tt.args, err, got)
+		}
+		if got := <-typed; got != tt.want {
+			t.Errorf("%v: the container got %q, want %q", tt.args, got, tt.want)
+		}
+		s.close()
+	}
 }
 
 // TestCopy has a container with tar, and one whose archives are hostile.

@@ -27,6 +27,7 @@ type attaching struct {
 	*session.Globals
 	container         string
 	stdin, tty, quiet bool
+	keys              session.DetachKeys
 }
 
 // Attach returns the verb attach.
@@ -36,7 +37,7 @@ func Attach(g *session.Globals) *cobra.Command {
 		Use:   "attach POD|TYPE/NAME [-c CONTAINER] [-it]",
 		Short: "Connect to the running process of a container",
 		Long: "Print what the first process of a container writes from now on, and with -i pass the standard input on to it. Ctrl-C\n" +
-			"ends the connection, not the process, unless the container has a terminal.",
+			"ends the connection, not the process, unless the container has a terminal: then --detach-keys do.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), args[0]) },
 	}
@@ -45,6 +46,7 @@ func Attach(g *session.Globals) *cobra.Command {
 	f.BoolVarP(&a.stdin, "stdin", "i", false, "pass the standard input on to the container")
 	f.BoolVarP(&a.tty, "tty", "t", false, "the standard input is a terminal")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "print only the output of the container")
+	a.keys.AddFlag(f)
 	return cmd
 }
 
@@ -76,7 +78,7 @@ func (a *attaching) run(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("cannot attach to the container: %w", err)
 	}
-	k := &streaming{Streams: a.Streams, stdin: a.stdin, tty: a.tty, quiet: a.quiet}
+	k := &streaming{Streams: a.Streams, stdin: a.stdin, tty: a.tty, quiet: a.quiet, keys: a.keys}
 	return k.ended(k.attach(ctx, s, c, pod, container))
 }
 
@@ -92,7 +94,7 @@ func (k *streaming) attach(ctx context.Context, s *session.Session, c *client.RE
 		_, _ = fmt.Fprintln(k.Err, "All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt.")
 		_, _ = fmt.Fprintln(k.Err, "If you don't see a command prompt, try pressing enter.")
 	}
-	err := k.connect(ctx, c, call{subresource: "attach", pod: pod, container: container, tty: has, raw: raw, redraw: true})
+	err := k.connect(ctx, c, call{subresource: "attach", pod: pod, container: container, tty: has, raw: raw, redraw: true, detach: k.keys.Bytes()})
 	if err == nil && !k.quiet && raw {
 		again := fmt.Sprintf("'%s %s -c %s -i -t'", s.Hint("attach", pod.Namespace), pod.Name, container)
 		if slices.ContainsFunc(pod.Spec.EphemeralContainers, func(e corev1.EphemeralContainer) bool { return e.Name == container }) {
@@ -156,9 +158,9 @@ func untilPod(ctx context.Context, c client.Interface, namespace, name string, d
 }
 
 // Foreground returns a function that attaches to a new pod with one container when that runs, and returns its exit code when
-// the pod has ended, if it is not restarted.
-func Foreground(g *session.Globals) func(ctx context.Context, name string, stdin, tty, quiet, remove bool) error {
-	return func(ctx context.Context, name string, stdin, tty, quiet, remove bool) error {
+// the pod has ended, if it is not restarted and the user has not detached.
+func Foreground(g *session.Globals) func(ctx context.Context, name string, how session.Foreground) error {
+	return func(ctx context.Context, name string, how session.Foreground) error {
 		s, err := g.Connect()
 		if err != nil {
 			return err
@@ -167,10 +169,10 @@ func Foreground(g *session.Globals) func(ctx context.Context, name string, stdin
 		if err != nil {
 			return err
 		}
-		k := &streaming{Streams: g.Streams, stdin: stdin, tty: tty, quiet: quiet}
+		k := &streaming{Streams: g.Streams, stdin: how.Stdin, tty: how.TTY, quiet: how.Quiet, keys: how.Detach}
 		err = k.foreground(ctx, s, c, name)
-		if remove {
-			err = errors.Join(err, removePod(ctx, s, c, name, quiet))
+		if how.Remove {
+			err = errors.Join(err, removePod(ctx, s, c, name, how.Quiet))
 		}
 		return err
 	}
@@ -187,7 +189,7 @@ func (k *streaming) foreground(ctx context.Context, s *session.Session, c *clien
 	if err := k.attachOrLog(ctx, s, c, pod, container); err != nil {
 		return err
 	}
-	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways {
+	if k.detached || pod.Spec.RestartPolicy == corev1.RestartPolicyAlways {
 		return nil
 	}
 	pod, err = untilPod(ctx, c, pod.Namespace, name, func(p *corev1.Pod) (bool, error) {

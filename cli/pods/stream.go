@@ -29,6 +29,8 @@ import (
 type streaming struct {
 	session.Streams
 	stdin, tty, quiet bool
+	keys              session.DetachKeys // end attachments to terminals
+	detached          bool               // the user has ended the last call with them
 }
 
 // raw reports whether the user's terminal becomes that of the container. If a terminal was wanted and the input is none, it
@@ -52,12 +54,14 @@ type call struct {
 	pod         *corev1.Pod
 	container   string
 	command     []string
-	tty         bool // the container's side has a terminal
-	raw         bool // so has the user's
-	redraw      bool // change the size of the terminal once, so that the screen is drawn again
+	tty         bool   // the container's side has a terminal
+	raw         bool   // so has the user's
+	redraw      bool   // change the size of the terminal once, so that the screen is drawn again
+	detach      []byte // with raw: the keys that end the call; empty means none
 }
 
-// connect makes a call, and returns when it has ended: an [exec.CodeExitError] if the command has failed.
+// connect makes a call, and returns when it has ended: an [exec.CodeExitError] if the command has failed. When the user detaches
+// it closes the connection, and leaves the rest to the node: not every runtime ends an attachment whose input has ended.
 func (k *streaming) connect(ctx context.Context, c *client.REST, to call) error {
 	query := url.Values{"container": {to.container}, "command": to.command, "stdout": {"true"}}
 	opts := remotecommand.StreamOptions{Stdout: k.Out, Tty: to.tty}
@@ -75,6 +79,8 @@ func (k *streaming) connect(ctx context.Context, c *client.REST, to call) error 
 	if err != nil {
 		return err
 	}
+	inner, detach := context.WithCancelCause(ctx)
+	defer detach(nil)
 	if to.raw {
 		fd := int(k.Terminal.Fd())
 		before, err := term.MakeRaw(fd)
@@ -82,14 +88,20 @@ func (k *streaming) connect(ctx context.Context, c *client.REST, to call) error 
 			return fmt.Errorf("the terminal cannot be used: %w", err)
 		}
 		defer func() { _ = term.Restore(fd, before) }()
-		sizes := newTerminalSizes(ctx, k.Terminal, to.redraw)
+		sizes := newTerminalSizes(inner, k.Terminal, to.redraw)
 		defer sizes.stop()
 		opts.TerminalSizeQueue = sizes
 	}
+	if to.raw && len(to.detach) > 0 {
+		opts.Stdin = &detachReader{in: k.In, keys: to.detach, detach: func() { detach(errDetached) }}
+	}
 	// The library logs errors that it returns as well, and the end of a connection that was interrupted.
-	err = e.StreamWithContext(klog.NewContext(ctx, klog.New(nil)), opts)
+	err = e.StreamWithContext(klog.NewContext(inner, klog.New(nil)), opts)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if k.detached = errors.Is(context.Cause(inner), errDetached); k.detached {
+		return nil
 	}
 	return err
 }
