@@ -107,6 +107,22 @@ func TestExec(t *testing.T) {
 	c.want(1, "", "error: TYPE/NAME and list of ports are required for port-forward\nusage: see 'sampan port-forward --help'\n", "port-forward", "a")
 }
 
+// TestAPodOfAServiceIsAReadyOne has a newer pod whose container crashes.
+func TestAPodOfAServiceIsAReadyOne(t *testing.T) {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	service.Spec.Selector = map[string]string{"app": "web"}
+	w, url := serve(t, service, pod("crash", func(p *corev1.Pod) { p.Status.Phase, p.CreationTimestamp = corev1.PodRunning, metav1.Now() }),
+		pod("web", func(p *corev1.Pod) {
+			isReady(p)
+			p.Status.Phase, p.CreationTimestamp = corev1.PodRunning, old()
+		}))
+	commands(func(container string, _ []string, _ io.Reader, out, _ io.Writer) error {
+		fmt.Fprintln(out, container)
+		return nil
+	}).at(w, "web")
+	newTerminal(t, url).want(0, "main\n", "Found 2 pods, using pod/web\n", "exec", "svc/web", "--", "id")
+}
+
 // TestAttachDetaches has a container that goes on whatever its clients do, and a user with a terminal.
 func TestAttachDetaches(t *testing.T) {
 	w, url := serve(t, pod("a", func(p *corev1.Pod) {

@@ -2,6 +2,7 @@ package pods
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -220,9 +222,8 @@ func podsNamed(ctx context.Context, s *session.Session, c client.Interface, args
 	return pods, nil
 }
 
-// podsOf returns the pods that an object selects, the most useful first: running pods,
-// then the newest. Of a controller that creates pods it returns only the pods that the
-// controller owns.
+// podsOf returns the pods that an object selects, the most useful first: ready pods, then other running ones, and of each the newest
+// first. Of a controller that creates pods it returns only the pods that the controller owns.
 func podsOf(ctx context.Context, s *session.Session, c client.Interface, i resource.Info) ([]*corev1.Pod, error) {
 	got, err := s.Get(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, "")
 	if err != nil {
@@ -247,15 +248,23 @@ func podsOf(ctx context.Context, s *session.Session, c client.Interface, i resou
 		pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !metav1.IsControlledBy(p, u) })
 	}
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
-		if x, y := a.Status.Phase == corev1.PodRunning, b.Status.Phase == corev1.PodRunning; x != y {
-			if x {
-				return -1
-			}
-			return 1
+		if by := cmp.Compare(usefulness(b), usefulness(a)); by != 0 {
+			return by
 		}
 		return b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
 	})
 	return pods, nil
+}
+
+// usefulness is greater for a pod that runs, and greatest for one that is ready.
+func usefulness(p *corev1.Pod) int {
+	switch {
+	case p.Status.Phase != corev1.PodRunning:
+		return 0
+	case !podstate.Ready(p):
+		return 1
+	}
+	return 2
 }
 
 // podSelector returns the selector of an object's pods, which is empty if it has none. Old
