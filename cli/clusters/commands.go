@@ -99,6 +99,14 @@ func found(cmd *cobra.Command) (p local.Profile, i local.Instance, running bool,
 	return at, i, running, nil
 }
 
+// damaged returns the error about a cluster that runs, but whose state file is damaged, or nil.
+func damaged(p local.Profile, i local.Instance) error {
+	if i.Damage == "" {
+		return nil
+	}
+	return fmt.Errorf("cluster %s runs as process %d, but its state file %s; `sampan down%s` stops it with its pods, and `sampan up%[4]s` then starts it with the same data", p.Name, i.Process.PID, i.Damage, p.NameFlag())
+}
+
 // flag returns a global flag's value, or "" where the root has no such flag.
 func flag(cmd *cobra.Command, name string) string {
 	if f := cmd.Flag(name); f != nil {

@@ -53,6 +53,9 @@ func statusCommand(Options) *cobra.Command {
 			if !running {
 				return fmt.Errorf("%w%s", stopped(cmd, p), others(p))
 			}
+			if err := damaged(p, i); err != nil {
+				return err
+			}
 			show(cmd, local.Found{Profile: p, Instance: i, Running: true})
 			return nil
 		},
@@ -96,6 +99,8 @@ func state(c local.Found) string {
 	switch {
 	case !c.Running:
 		return "stopped"
+	case c.Instance.Damage != "":
+		return "running"
 	case c.Instance.Starting():
 		return "starting"
 	}
@@ -116,6 +121,13 @@ func describe(cmd *cobra.Command, c local.Found) {
 			row("Node", "%s of the cluster at %s", m.Settings.NodeName, m.Server)
 		}
 		row("Data", "%s%s", c.DataDir, dataNote(c.Profile))
+		return
+	}
+	if i.Damage != "" {
+		row("State", "%s", state(c))
+		row("Data", "%s%s", i.DataDir, space(i.DataDir))
+		row("Processes", "%s", processes(i))
+		row("Warning", "%v", damaged(c.Profile, i))
 		return
 	}
 	row("State", "%s for %v", state(c), time.Since(i.Started).Round(time.Second))
@@ -192,6 +204,11 @@ func printObject(cmd *cobra.Command, c local.Found) {
 		return
 	}
 	i := c.Instance
+	if err := damaged(c.Profile, i); err != nil {
+		_ = encode(cmd, map[string]string{"name": c.Name, "dataDir": i.DataDir, "state": state(c)})
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %v\n", err)
+		return
+	}
 	memory, _ := i.Memory() // 0: it cannot be read
 	var bad []nodeCondition
 	if !i.Starting() {

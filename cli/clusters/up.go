@@ -42,6 +42,9 @@ func upCommand(o Options) *cobra.Command {
 			if err := checkNoMember(p); err != nil {
 				return err
 			}
+			if err := damaged(p, i); running && err != nil {
+				return err
+			}
 			if running && i.Starting() {
 				return fmt.Errorf("cluster %s is already being started by process %d; wait for it, or stop it with %s", p.Name, i.Process.PID, hint(cmd, "down"))
 			}

@@ -40,6 +40,9 @@ func (p Profile) Clusters() ([]Found, error) {
 	errs, all := []error{err, listErr}, running
 	for _, name := range names {
 		q := p.called(name)
+		if _, _, err := q.Instance(); err != nil {
+			continue // it is not known whether it runs; the error is among those of running
+		}
 		recorded, err := q.Recorded()
 		if err != nil {
 			errs = append(errs, err)

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,10 @@ type Instance struct {
 	DataDir        string        `json:"dataDir"`
 	Started        time.Time     `json:"started"`
 	ReadyAfter     time.Duration `json:"readyAfter"` // nanoseconds
+
+	// Damage says what is wrong with the state file, if its contents are damaged. Then the fields Name, Process, Runtime,
+	// DataDir and Simulated are known from elsewhere, and no others.
+	Damage string `json:"-"`
 }
 
 // A Runtime is the container runtime of a cluster, and what it takes to clean up
@@ -137,12 +142,21 @@ func (p Profile) runtimeFile() string { return filepath.Join(p.RunDir, "runtime.
 
 // Instance returns what the cluster wrote down about itself, and whether it runs.
 // A cluster that was never started, or was stopped, has none; one that died
-// while it started may have nothing but its Runtime.
+// while it started may have nothing but its Runtime. What damaged files have is
+// found out otherwise: see [Instance.Damage].
 func (p Profile) Instance() (i Instance, running bool, err error) {
-	if err := read(p.instanceFile(), &i); err != nil {
+	err = read(p.instanceFile(), &i)
+	if damage, ok := errors.AsType[*damageError](err); ok {
+		i, err = p.recoverInstance(damage)
+	}
+	if err != nil {
 		return Instance{}, false, fmt.Errorf("reading the state of cluster %s: %w", p.Name, err)
 	}
-	if err := read(p.runtimeFile(), &i.Runtime); err != nil {
+	err = read(p.runtimeFile(), &i.Runtime)
+	if damage, ok := errors.AsType[*damageError](err); ok {
+		i.Runtime, err = p.recoverRuntime(damage)
+	}
+	if err != nil {
 		return Instance{}, false, fmt.Errorf("reading the state of the container runtime of cluster %s: %w", p.Name, err)
 	}
 	return i, i.Process.Alive(), nil
@@ -150,7 +164,7 @@ func (p Profile) Instance() (i Instance, running bool, err error) {
 
 // Exists reports whether the cluster has left anything that can be stopped.
 func (i Instance) Exists() bool {
-	return i.Process.PID != 0 || i.Runtime.PID != 0 || i.Runtime.Endpoint != ""
+	return i.Process.PID != 0 || i.Runtime.PID != 0 || i.Runtime.Endpoint != "" || i.Runtime.Program != "" || i.Damage != ""
 }
 
 // Starting reports whether the cluster, if it runs, is not ready yet.
@@ -195,7 +209,16 @@ func (p Profile) Starters() ([]Process, error) {
 	var found []Process
 	for _, file := range files {
 		var s Process
-		if err := read(file, &s); err != nil {
+		err := read(file, &s)
+		if _, ok := errors.AsType[*damageError](err); ok {
+			var pid int
+			_, _ = fmt.Sscanf(filepath.Base(file), "starter-%d.json", &pid)
+			if _, gone := ProcessOf(pid); gone != nil {
+				continue
+			}
+			err = fmt.Errorf("%w; if process %d is no `sampan up`, remove the file", err, pid)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("reading the process that starts cluster %s: %w", p.Name, err)
 		}
 		if s.Alive() {
@@ -214,19 +237,60 @@ func (p Profile) Save(i Instance) error {
 // SaveRuntime writes down which process is the container runtime.
 func (p Profile) SaveRuntime(r Runtime) error { return p.write(p.runtimeFile(), r) }
 
-// read fills in v from a file; one that is not there changes nothing.
+// A damageError says that a file does not have the contents that it should have.
+type damageError struct {
+	file string
+	err  error
+}
+
+func (e *damageError) Error() string { return fmt.Sprintf("%s %v", e.file, e.err) }
+
+func (e *damageError) Unwrap() error { return e.err }
+
+// read fills in v from a file; one that is not there changes nothing. The error is a [damageError] if it is about the contents.
 func read(file string, v any) error {
-	data, err := os.ReadFile(file)
+	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil {
-		err = json.Unmarshal(data, v)
-	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+		return denied(file, err)
+	}
+	if !info.Mode().IsRegular() { // reading a pipe would block
+		return &damageError{file, errors.New("is not a regular file")}
+	}
+	data, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return denied(file, err)
+	case len(bytes.TrimSpace(data)) == 0:
+		return &damageError{file, errors.New("is empty")}
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return &damageError{file, fmt.Errorf("is damaged: %w", err)}
 	}
 	return nil
+}
+
+// denied returns the error of reading a file, and if permission was denied, whose file or directory it is.
+func denied(file string, err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	for {
+		if info, statErr := os.Stat(file); statErr == nil {
+			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+				return fmt.Errorf("%w; %s belongs to the user with ID %d: run the command as that user", err, file, stat.Uid)
+			}
+		}
+		dir := filepath.Dir(file)
+		if dir == file {
+			return err
+		}
+		file = dir
+	}
 }
 
 // MakeRunDir makes the directory of the running cluster. All users may pass through it, to files that they may open: the

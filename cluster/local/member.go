@@ -37,15 +37,15 @@ func (p Profile) PKI() string { return filepath.Join(p.DataDir, "pki") }
 
 // Member returns how this machine is a node of another cluster, and whether it is.
 func (p Profile) Member() (m Member, found bool, err error) {
-	data, err := os.ReadFile(p.memberFile())
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(p.memberFile()); errors.Is(err, fs.ErrNotExist) {
 		return m, false, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &m)
+	err = read(p.memberFile(), &m)
+	if _, ok := errors.AsType[*damageError](err); ok {
+		err = fmt.Errorf("%w; restore the file from a copy; or `sampan down --purge%s --data-dir=%s` removes the node with its data, and then `sampan join` can make it again", err, p.NameFlag(), p.DataDir)
 	}
 	if err != nil {
-		return m, false, fmt.Errorf("reading how this machine is a node of a cluster, in %s: %w", p.memberFile(), err)
+		return Member{}, false, fmt.Errorf("reading how this machine is a node of a cluster: %w", err)
 	}
 	return m, true, nil
 }

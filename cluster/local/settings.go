@@ -356,14 +356,31 @@ func (p Profile) Keep(s Settings) error {
 // was before.
 func replace(file string, data []byte) error {
 	tmp := file + ".new"
-	err := os.WriteFile(tmp, data, 0o600)
+	err := writeDurably(tmp, data)
 	if err == nil {
+		if info, statErr := os.Lstat(file); statErr == nil && info.IsDir() {
+			_ = os.Remove(file) // if it is not empty, the next line fails
+		}
 		err = os.Rename(tmp, file)
 	}
 	if err != nil {
 		_ = os.Remove(tmp) // it may be half written
 	}
 	return err
+}
+
+// writeDurably writes a file and waits until its contents are on disk: without that, some file systems show an empty file after a
+// power failure that follows the rename.
+func writeDurably(file string, data []byte) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }
 
 // NoSpace reports whether an error says that there is no space on a file system.
@@ -373,15 +390,15 @@ func NoSpace(err error) bool {
 
 func (p Profile) savedSettings() (Settings, bool, error) {
 	var s Settings
-	data, err := os.ReadFile(p.settingsFile())
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(p.settingsFile()); errors.Is(err, fs.ErrNotExist) {
 		return s, false, nil
 	}
-	if err != nil {
-		return s, false, fmt.Errorf("reading the settings of the cluster in %s: %w", p.settingsFile(), err)
+	err := read(p.settingsFile(), &s)
+	if _, ok := errors.AsType[*damageError](err); ok {
+		err = fmt.Errorf("%w; restore the file from a copy; or `sampan down --purge%s --data-dir=%s` removes the cluster with all its data", err, p.NameFlag(), p.DataDir)
 	}
-	if err := json.Unmarshal(data, &s); err != nil {
-		return s, false, fmt.Errorf("reading the settings of the cluster in %s: %w; restore it from a copy, or start over with `sampan down --purge`", p.settingsFile(), err)
+	if err != nil {
+		return Settings{}, false, fmt.Errorf("reading the settings of the cluster: %w", err)
 	}
 	return s, true, nil
 }
