@@ -21,7 +21,7 @@ func everyday() []string {
 func printers() []string {
 	return []string{
 		"apply", "create", "create *", "delete", "get", "image inspect", "image list", "replace", "rolling-update", "rollout *", "run", "run *", "scale",
-		"scheduler explain", "service trace", "simulate", "status", "up", "version", "wait",
+		"scheduler explain", "service trace", "simulate", "status", "token list", "up", "version", "wait",
 	}
 }
 

@@ -59,7 +59,7 @@ func TestOutputIsRefusedWhereItHasNoEffect(t *testing.T) {
 		}
 	}
 	walk(New(Options{}))
-	for _, want := range []string{"logs", "token list", "image remove", "cordon", "exec", "completion bash"} {
+	for _, want := range []string{"logs", "token create", "image remove", "cordon", "exec", "completion bash"} {
 		if !slices.Contains(refuse, want) {
 			t.Errorf("%s does not refuse -o", want)
 		}

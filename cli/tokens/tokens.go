@@ -1,21 +1,17 @@
 package tokens
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sampan-io/sampan/cli/exit"
@@ -151,55 +147,6 @@ func joinCommand(ctx context.Context, c client.Interface, token join.Token) (str
 		return "", err
 	}
 	return fmt.Sprintf("sampan join %s --token=%s --ca-cert-hash=%s", at.Host, token, join.Hash(ca)), nil
-}
-
-func listCommand(g *session.Globals) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the tokens", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := connect(g)
-			if err != nil {
-				return err
-			}
-			all, _, err := client.Secrets.List(cmd.Context(), c, metav1.NamespaceSystem, metav1.ListOptions{FieldSelector: "type=" + secretType})
-			if err != nil {
-				return err
-			}
-			all = slices.DeleteFunc(all, func(s *corev1.Secret) bool {
-				return s.Name != secretPrefix+string(s.Data["token-id"]) || len(s.Data["token-secret"]) == 0
-			})
-			slices.SortFunc(all, func(a, b *corev1.Secret) int { return cmp.Compare(a.Name, b.Name) })
-			w := tabwriter.NewWriter(g.Out, 10, 4, 3, ' ', 0)
-			_, _ = fmt.Fprintln(w, "TOKEN\tTTL\tEXPIRES\tUSAGES\tDESCRIPTION\tEXTRA GROUPS")
-			for _, s := range all {
-				_, _ = fmt.Fprintln(w, strings.Join(row(s, time.Now()), "\t"))
-			}
-			return w.Flush()
-		},
-	}
-}
-
-// row returns the columns of a token, as kubeadm prints them.
-func row(s *corev1.Secret, now time.Time) []string {
-	none := func(text string) string { return cmp.Or(text, "<none>") }
-	ttl, expires := "<forever>", "<never>"
-	if text := string(s.Data["expiration"]); text != "" {
-		ttl, expires = "<invalid>", text
-		if at, err := time.Parse(time.RFC3339, text); err == nil {
-			ttl = duration.ShortHumanDuration(at.Sub(now))
-		}
-	}
-	var usages []string
-	for key, value := range s.Data {
-		if use, ok := strings.CutPrefix(key, usagePrefix); ok && string(value) == "true" {
-			usages = append(usages, use)
-		}
-	}
-	slices.Sort(usages)
-	return []string{
-		string(s.Data["token-id"]) + "." + string(s.Data["token-secret"]), ttl, expires, none(strings.Join(usages, ",")),
-		none(string(s.Data["description"])), none(string(s.Data["auth-extra-groups"])),
-	}
 }
 
 func deleteCommand(g *session.Globals) *cobra.Command {
