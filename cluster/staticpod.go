@@ -1,44 +1,98 @@
 package cluster
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 
+	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/core"
+	"github.com/sampan-io/sampan/internal/document"
 )
 
 // readPod decodes the manifest of a static pod, in YAML or JSON. It is checked as the API server checks a new pod: a manifest that the
-// node accepts has a mirror pod that the API server accepts.
-func readPod(data []byte, complete func(*corev1.Pod) error) (*corev1.Pod, error) {
-	pod := &corev1.Pod{}
+// node accepts has a mirror pod that the API server accepts. As upstream, it reads the first document of a file; ignored says that
+// there are more, or is empty. Errors have the name of the file and the lines of the fields.
+func readPod(file string, data []byte, complete func(*corev1.Pod) error) (pod *corev1.Pod, ignored string, err error) {
+	data, ignored = firstDocument(file, data)
+	d, err := document.Parse(file, data)
+	if err != nil {
+		return nil, "", err
+	}
 	var object any
-	if err := yaml.Unmarshal(data, &object); err != nil {
-		return nil, err
+	if err := d.Decode(&object); err != nil {
+		return nil, "", err
 	}
-	if err := codec.CheckQuantities(object, pod); err != nil {
-		return nil, err
+	if err := codec.CheckQuantities(object, &corev1.Pod{}); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", file, err)
 	}
-	if err := yaml.UnmarshalStrict(data, pod); err != nil {
-		return nil, err
+	var kindOf metav1.TypeMeta
+	if _, err := d.DecodeKnown(&kindOf); err != nil {
+		return nil, "", err
 	}
-	if pod.APIVersion != "v1" || pod.Kind != "Pod" {
-		return nil, fmt.Errorf("must be a Pod of v1, got %q of %q", pod.Kind, pod.APIVersion)
+	if err := d.Faults(checkType(kindOf)); err != nil {
+		return nil, "", err
+	}
+	pod = &corev1.Pod{}
+	if err := d.Decode(pod); err != nil {
+		return nil, "", err
 	}
 	if err := complete(pod); err != nil {
-		return nil, err
+		if fault, ok := errors.AsType[*field.Error](err); ok {
+			err = d.Faults(field.ErrorList{fault})
+		}
+		return nil, "", err
 	}
 	kinds := core.Kinds()
 	kind := kinds[slices.IndexFunc(kinds, func(k *catalog.Kind) bool { return k.Kind == "Pod" })]
 	kind.Default(pod)
 	kind.Prepare(pod, nil)
-	errs := append(catalog.ValidateMeta(kind, pod, nil), kind.Validate(pod, nil)...)
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("invalid pod: %w", errs.ToAggregate())
+	if err := d.Faults(append(catalog.ValidateMeta(kind, pod, nil), kind.Validate(pod, nil)...)); err != nil {
+		return nil, "", err
 	}
-	return pod, nil
+	return pod, ignored, nil
+}
+
+// checkType checks the kind of a manifest.
+func checkType(t metav1.TypeMeta) (errs field.ErrorList) {
+	for _, c := range []struct{ name, value, want string }{{"apiVersion", t.APIVersion, "v1"}, {"kind", t.Kind, "Pod"}} {
+		switch c.value {
+		case c.want:
+		case "":
+			errs = append(errs, field.Required(field.NewPath(c.name), "must be "+c.want))
+		default:
+			errs = append(errs, field.NotSupported(field.NewPath(c.name), c.value, []string{c.want}))
+		}
+	}
+	return errs
+}
+
+// firstDocument returns the first YAML document of a file. Ignored says what follows it, and is empty if nothing with any content
+// does. A text that is not YAML is returned whole.
+func firstDocument(file string, data []byte) (first []byte, ignored string) {
+	in := yaml.NewDecoder(bytes.NewReader(data))
+	var one, two yaml.Node
+	if in.Decode(&one) != nil {
+		return data, ""
+	}
+	err := in.Decode(&two)
+	switch {
+	case errors.Is(err, io.EOF):
+		return data, ""
+	case err != nil:
+		return data, fmt.Sprintf("%s: what follows the first document is ignored: %v", file, err)
+	}
+	if len(two.Content) > 0 && two.Content[0].Tag != "!!null" {
+		ignored = fmt.Sprintf("%s: line %d: a second document, which is ignored: a file has one pod", file, two.Line)
+	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	return bytes.Join(lines[:two.Line-1], nil), ignored // that line is the separator
 }

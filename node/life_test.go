@@ -401,24 +401,26 @@ func TestStaticPodHasMirror(t *testing.T) {
 }
 
 // readImage reads a manifest that is an image, or the names of a pod and an image. There are no images named "bad" and "panic".
-func readImage(data []byte, complete func(*corev1.Pod) error) (*corev1.Pod, error) {
+func readImage(file string, data []byte, complete func(*corev1.Pod) error) (pod *corev1.Pod, ignored string, err error) {
 	name, image, named := strings.Cut(string(data), " ")
 	if !named {
 		name, image = "web", string(data)
 	}
 	switch image {
 	case "bad":
-		return nil, errors.New("no such image")
+		return nil, "", errors.New(file + ": no such image")
+	case "twice":
+		ignored = file + ": a second document"
 	case "panic":
 		panic("no such image")
 	}
-	pod := webPod(name, func(p *corev1.Pod) {
+	pod = webPod(name, func(p *corev1.Pod) {
 		p.Spec.Containers[0].Image = image
 		if image == "secret" {
 			p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "key"}}
 		}
 	})
-	return pod, complete(pod)
+	return pod, ignored, complete(pod)
 }
 
 // TestInvalidStaticPodsHarmNoOthers puts files beside that of a running pod that are no pods, that have its name, or whose mirror pod
@@ -450,21 +452,27 @@ func TestInvalidStaticPodsHarmNoOthers(t *testing.T) {
 	first := r.await("web-n1", "ready", func(p *corev1.Pod) bool { return p != nil && isReady(p) })
 
 	write("a.yaml", "web demo:v2")
-	reported("Error validating pod default/web-n1 from " + dir + `/a.yaml due to duplicate pod name "web-n1", ignoring`)
+	reported("Error validating pod default/web-n1 from " + dir + `/a.yaml due to duplicate pod name "web-n1", ignoring: ` + dir + "/m.yaml has that pod")
 	write("b.yaml", "x bad")
-	reported("Error validating static pod from " + dir + "/b.yaml: no such image")
+	reported("Error validating static pod: " + dir + "/b.yaml: no such image")
 	write("c.yaml", "x panic")
-	reported("Error validating static pod from " + dir + "/c.yaml: panic: no such image")
+	reported("Error validating static pod: " + dir + "/c.yaml: panic: no such image")
 	write("d.yaml", "x secret")
-	reported("Error validating static pod from " + dir + "/d.yaml: static pods may not reference secrets")
+	reported("Error validating static pod: " + dir + "/d.yaml: static pods may not reference secrets")
 	if err := os.Mkdir(filepath.Join(dir, "e.yaml"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	reported("/e.yaml: must be a regular file")
+	reported("/e.yaml: is a directory, in which no manifests are looked for")
+	if err := os.Symlink("none", filepath.Join(dir, "g.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	reported("/g.yaml: no such file or directory")
 	write("f.yaml", " demo:v1")
 	reported("/f.yaml: metadata.name: Required value: name is needed for the pod")
 	write("m.yaml", "web bad")
 	reported("/m.yaml: no such image (the pod of the last valid version keeps running)")
+	write("y.yaml", "two twice")
+	reported("/y.yaml: a second document")
 	write("z.yaml", "last demo:v1")
 	r.await("last-n1", "ready", func(p *corev1.Pod) bool { return p != nil && isReady(p) })
 	web := r.await("web-n1", "still ready", func(p *corev1.Pod) bool { return p != nil && isReady(p) })

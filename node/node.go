@@ -114,8 +114,9 @@ type Options struct {
 
 	// StaticPodPath is a directory with a manifest for each static pod; "" means that there are none. ReadPod decodes a
 	// manifest, has complete make the pod one of the node, sets the defaults of the API and checks the pod by its rules.
+	// Ignored is what it does not use of the file, or is empty. Both that and errors name the file.
 	StaticPodPath string
-	ReadPod       func(data []byte, complete func(*corev1.Pod) error) (*corev1.Pod, error)
+	ReadPod       func(file string, data []byte, complete func(*corev1.Pod) error) (pod *corev1.Pod, ignored string, err error)
 
 	// Eviction are the thresholds below which the node evicts pods; nil means those of Config. A node without RootDir
 	// evicts none.

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/filewatch"
@@ -119,19 +120,27 @@ func (n *Node) readStatic(dir string, before map[string]staticFile) map[string]s
 			continue
 		}
 		var f staticFile
+		var ignored string
 		err := run.Catch(func() (err error) {
-			f.pod, err = n.staticPod(path)
+			f.pod, ignored, err = n.staticPod(path)
 			return err
 		})
-		if errors.Is(err, fs.ErrNotExist) {
+		if _, statErr := os.Lstat(path); errors.Is(err, fs.ErrNotExist) && errors.Is(statErr, fs.ErrNotExist) {
 			continue // removed right now
 		}
 		old := before[path]
-		if err != nil {
-			f.fault, f.pod = "Error validating static pod from "+path+": "+err.Error(), old.pod
+		switch {
+		case err != nil:
+			text := err.Error()
+			if !strings.Contains(text, path) { // a panic
+				text = path + ": " + text
+			}
+			f.fault, f.pod = "Error validating static pod: "+text, old.pod
 			if f.pod != nil {
 				f.fault += " (the pod of the last valid version keeps running)"
 			}
+		case ignored != "":
+			f.fault = "Error validating static pod: " + ignored
 		}
 		files[path] = f
 		if f.pod != nil {
@@ -140,14 +149,15 @@ func (n *Node) readStatic(dir string, before map[string]staticFile) map[string]s
 	}
 	sorting.Stable(paths, func(a, b string) int { return cmp.Compare(age(before[a]), age(before[b])) })
 	wanted := map[types.NamespacedName]*corev1.Pod{}
+	from := map[types.NamespacedName]string{}
 	for _, path := range paths {
 		f := files[path]
 		key := types.NamespacedName{Namespace: f.pod.Namespace, Name: f.pod.Name}
 		if wanted[key] == nil {
-			wanted[key] = f.pod
+			wanted[key], from[key] = f.pod, path
 			continue
 		}
-		files[path] = staticFile{fault: fmt.Sprintf("Error validating pod %s from %s due to duplicate pod name %q, ignoring", key, path, f.pod.Name)}
+		files[path] = staticFile{fault: fmt.Sprintf("Error validating pod %s from %s due to duplicate pod name %q, ignoring: %s has that pod", key, path, f.pod.Name, from[key])}
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		if f := files[path]; f.fault != "" && f.fault != before[path].fault {
@@ -170,34 +180,39 @@ func age(before staticFile) int {
 	return 1
 }
 
-// staticPod reads one file.
-func (n *Node) staticPod(path string) (*corev1.Pod, error) {
+// staticPod reads one file. Errors and ignored name it, see [Options.ReadPod].
+func (n *Node) staticPod(path string) (pod *corev1.Pod, ignored string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxManifest {
-		return nil, fmt.Errorf("must be a regular file of at most %d bytes", maxManifest)
+	switch {
+	case info.IsDir():
+		return nil, "", fmt.Errorf("%s: is a directory, in which no manifests are looked for", path)
+	case !info.Mode().IsRegular():
+		return nil, "", fmt.Errorf("%s: must be a regular file", path)
+	case info.Size() > maxManifest:
+		return nil, "", fmt.Errorf("%s: must have at most %d bytes, got %d", path, maxManifest, info.Size())
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", n.opts.Name, path, data))
-	pod, err := n.opts.ReadPod(data, func(pod *corev1.Pod) error { return n.complete(pod, hex.EncodeToString(sum[:16])) })
+	pod, ignored, err = n.opts.ReadPod(path, data, func(pod *corev1.Pod) error { return n.complete(pod, hex.EncodeToString(sum[:16])) })
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if kind := apiReference(pod); kind != "" {
-		return nil, fmt.Errorf("static pods may not reference %s", kind)
+		return nil, "", fmt.Errorf("%s: static pods may not reference %s", path, kind)
 	}
-	return pod, nil
+	return pod, ignored, nil
 }
 
-// complete makes the pod of a file one of this node. The hash is that of the file.
+// complete makes the pod of a file one of this node. The hash is that of the file. The error is a [field.Error].
 func (n *Node) complete(pod *corev1.Pod, hash string) error {
 	if pod.Name == "" {
-		return errors.New("metadata.name: Required value: name is needed for the pod")
+		return field.Required(field.NewPath("metadata", "name"), "name is needed for the pod")
 	}
 	pod.ObjectMeta = metav1.ObjectMeta{
 		Name: pod.Name + "-" + n.opts.Name, Namespace: cmp.Or(pod.Namespace, metav1.NamespaceDefault), UID: types.UID(hash),
