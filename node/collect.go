@@ -234,7 +234,8 @@ func (n *Node) freeSpace(ctx context.Context, store imageStore, c *collector, sp
 	if excess <= 0 {
 		return nil
 	}
-	n.log.Info("disk of images is over the high threshold, removing unused images", "usedPercent", percent, "bytesToFree", excess)
+	n.log.Info("disk of images is over the high threshold, removing unused images",
+		"usedPercent", percent, "highPercent", c.opts.HighPercent, "lowPercent", c.opts.LowPercent, "bytesToFree", excess, "available", sizeText(space.available), "capacity", sizeText(space.capacity))
 	var freed int64
 	var errs []error
 	for _, s := range c.candidates() {

@@ -87,7 +87,9 @@ func (n *Node) relieve(ctx context.Context, now time.Time) {
 	pods := n.usage(ctx, s.Resource != corev1.ResourceMemory, func(*corev1.Pod) bool { return true })
 	victim, message := eviction.Victim(s, pods)
 	if victim == nil {
-		n.log.Warn("the node lacks a resource, and no pod can be evicted", "resource", s.Resource)
+		threshold, available := s.Numbers()
+		n.log.Warn("unable to evict any pods from the node: all are critical, or none runs",
+			"resource", s.Resource, "signal", s.Signal, "threshold", threshold, "available", available)
 		return
 	}
 	for _, s := range short {
@@ -181,9 +183,20 @@ func (n *Node) setPressure(conditions []corev1.NodeConditionType) {
 	old := n.pressure.conditions
 	n.pressure.conditions = conditions
 	n.mu.Unlock()
-	if !slices.Equal(old, conditions) {
-		n.health.notify(true)
+	if slices.Equal(old, conditions) {
+		return
 	}
+	n.health.notify(true)
+	if len(conditions) == 0 {
+		n.log.Info("the node is no longer under pressure")
+		return
+	}
+	attrs := []any{"conditions", conditions}
+	for _, s := range n.pressure.monitor.Met() {
+		threshold, available := s.Numbers()
+		attrs = append(attrs, string(s.Signal), available+" available, threshold "+threshold)
+	}
+	n.log.Warn("the node is under pressure", attrs...)
 }
 
 // under reports which conditions of pressure hold.

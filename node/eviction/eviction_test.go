@@ -1,7 +1,9 @@
 package eviction_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +39,7 @@ func TestMonitorHoldsConditions(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	got, err := eviction.Parse(eviction.Settings{Hard: map[string]string{"nodefs.available": "2.5%", "memory.available": "1Gi", "imagefs.available": "0%"}})
-	want := []eviction.Threshold{{Signal: eviction.MemoryAvailable, Value: 1 << 30}, {Signal: eviction.NodeFsAvailable, Percent: 2.5}}
+	want := []eviction.Threshold{{Signal: eviction.MemoryAvailable, Value: 1 << 30, Text: "1Gi"}, {Signal: eviction.NodeFsAvailable, Percent: 2.5}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("Parse = %v, %v, want %v", got, err, want)
 	}
@@ -88,6 +90,38 @@ func TestVictim(t *testing.T) {
 		"Container main was using 20Mi, request is 10Mi, has larger consumption of memory. "
 	if text != want {
 		t.Errorf("message %q, want %q", text, want)
+	}
+	whole := pod("p", 0, "10Mi", "5Mi")
+	whole.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("20Mi")}}
+	_, text = eviction.Victim(short, []eviction.Pod{whole})
+	if want := "Pod p was using 5Mi, request is 20Mi, has larger consumption of memory. "; !strings.HasSuffix(text, "available: 50Mi. "+want) {
+		t.Errorf("message %q, want %q at its end", text, want)
+	}
+}
+
+// TestShortageNumbers compares the numbers with the formats of upstream's kubelet.
+func TestShortageNumbers(t *testing.T) {
+	thresholds, err := eviction.Parse(eviction.Settings{Hard: map[string]string{
+		"memory.available": "100M", "nodefs.available": "50%", "nodefs.inodesFree": "5%", "pid.available": "1k",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := eviction.Monitor{Thresholds: thresholds}
+	short, _ := m.Observe(map[eviction.Signal]eviction.Observation{
+		eviction.MemoryAvailable: {Available: 50 << 20, Capacity: 4 << 30},
+		eviction.NodeFsAvailable: {Available: 1 << 30, Capacity: 4 << 30},
+		eviction.NodeFsInodes:    {Available: 2000, Capacity: 1 << 20},
+		eviction.PIDAvailable:    {Available: 512, Capacity: 32768},
+	}, time.Unix(0, 0))
+	var got []string
+	for _, s := range short {
+		threshold, available := s.Numbers()
+		got = append(got, fmt.Sprintf("%s %s %s", s.Signal, threshold, available))
+	}
+	want := []string{"memory.available 100M 50Mi", "nodefs.available 2Gi 1Gi", "nodefs.inodesFree 52428 2k", "pid.available 1k 512"}
+	if !slices.Equal(got, want) {
+		t.Errorf("threshold and available:\n%q, want\n%q", got, want)
 	}
 }
 
@@ -172,6 +206,9 @@ func TestSoftThresholdWaitsAndReclaims(t *testing.T) {
 		short, conditions := m.Observe(map[eviction.Signal]eviction.Observation{eviction.MemoryAvailable: {Available: tt.available, Capacity: 1000}}, start.Add(tt.at))
 		hard := slices.ContainsFunc(short, func(s eviction.Shortage) bool { return !s.Soft })
 		soft := slices.ContainsFunc(short, func(s eviction.Shortage) bool { return s.Soft })
+		if met, below := len(m.Met()), tt.available < 200; len(short) > met || below != (met > 0) && !soft {
+			t.Errorf("after %v with %d: %d thresholds are met, and %d shortages", tt.at, tt.available, met, len(short))
+		}
 		if hard != tt.hard || soft != tt.soft || (len(conditions) > 0) != tt.pressure {
 			t.Errorf("after %v with %d: %+v, %v", tt.at, tt.available, short, conditions)
 		}

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sampan-io/sampan/internal/quantity"
 	"github.com/sampan-io/sampan/internal/sorting"
@@ -52,6 +54,7 @@ type Threshold struct {
 	Signal  Signal
 	Value   int64   // in the unit of the signal: bytes, inodes or processes
 	Percent float64 // of the capacity, in place of Value, if it is not 0
+	Text    string  // Value as messages show it; empty with Percent
 
 	// Soft thresholds end pods when the signal has been below them for the time Grace, and give the pods time to end.
 	Soft  bool
@@ -122,7 +125,7 @@ func parse(field string, values map[string]string) ([]Threshold, error) {
 			if err != nil || q.Sign() < 0 {
 				return nil, fmt.Errorf("%s[%s]: must be a quantity >= 0 or a percentage, got %q", field, name, text)
 			}
-			t.Value = q.Value()
+			t.Value, t.Text = q.Value(), q.String()
 		}
 		if t.Percent != 0 || t.Value != 0 {
 			list = append(list, t)
@@ -151,8 +154,19 @@ type Shortage struct {
 	Signal   Signal
 	Resource corev1.ResourceName // what the node lacks
 	Least    int64
-	Soft     bool // pods get time to end
+	Text     string // Least as messages show it; empty means in multiples of 1,024
+	Soft     bool   // pods get time to end
 	Observation
+}
+
+// Numbers returns the threshold and what is available, in the formats of upstream's kubelet: a threshold that is a quantity as it was
+// given, a percentage as a multiple of 1,024, and available inodes and processes as multiples of 1,000.
+func (s Shortage) Numbers() (threshold, available string) {
+	format := resource.BinarySI
+	if s.Resource == inodes || s.Resource == pids {
+		format = resource.DecimalSI
+	}
+	return cmp.Or(s.Text, binary(s.Least)), resource.NewQuantity(s.Available, format).String()
 }
 
 // OfDisk reports whether the node lacks space or inodes of its disk.
@@ -170,7 +184,11 @@ type Monitor struct {
 	last  map[corev1.NodeConditionType]time.Time // when a condition last had a cause
 	since map[int]time.Time                      // since when a threshold is met, by its index
 	acted map[int]bool                           // thresholds that were reported as shortages, and are still met
+	met   []Shortage                             // see Met
 }
+
+// Met returns the thresholds that were met at the last [Monitor.Observe], with soft ones whose time is not over.
+func (m *Monitor) Met() []Shortage { return m.met }
 
 // Observe returns the shortages that there are now, the most urgent first, and the conditions of the node that hold, sorted.
 // A soft threshold is a cause of its condition at once, and a shortage when its time is over. Signals without observation, and those
@@ -179,6 +197,7 @@ func (m *Monitor) Observe(values map[Signal]Observation, now time.Time) ([]Short
 	if m.last == nil {
 		m.last, m.since, m.acted = map[corev1.NodeConditionType]time.Time{}, map[int]time.Time{}, map[int]bool{}
 	}
+	m.met = nil
 	var short []Shortage
 	for i, t := range m.Thresholds {
 		o, known := values[t.Signal]
@@ -197,11 +216,13 @@ func (m *Monitor) Observe(values map[Signal]Observation, now time.Time) ([]Short
 		if _, met := m.since[i]; !met {
 			m.since[i] = now
 		}
+		s := Shortage{Signal: t.Signal, Resource: lacks, Least: least, Text: t.Text, Soft: t.Soft, Observation: o}
+		m.met = append(m.met, s)
 		if now.Sub(m.since[i]) < t.Grace {
 			continue
 		}
 		m.acted[i] = true
-		short = append(short, Shortage{Signal: t.Signal, Resource: lacks, Least: least, Soft: t.Soft, Observation: o})
+		short = append(short, s)
 	}
 	var conditions []corev1.NodeConditionType
 	for c, at := range m.last {

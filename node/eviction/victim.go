@@ -114,9 +114,16 @@ func Victim(s Shortage, pods []Pod) (*Pod, string) {
 // binary prints an amount as Kubernetes does.
 func binary(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
 
-// message is that of upstream's kubelet, which names the containers that use more than they request.
+// message is that of upstream's kubelet, which names the containers that use more than they request, and the pod if it has a request
+// of its own.
 func message(s Shortage, p *Pod) string {
-	text := fmt.Sprintf("The node was low on resource: %v. Threshold quantity: %s, available: %s. ", s.Resource, binary(s.Least), binary(s.Available))
+	threshold, available := s.Numbers()
+	text := fmt.Sprintf("The node was low on resource: %v. Threshold quantity: %s, available: %s. ", s.Resource, threshold, available)
+	if r := p.Spec.Resources; r != nil && s.Resource == corev1.ResourceMemory {
+		if request, ok := r.Requests[s.Resource]; ok {
+			text += fmt.Sprintf("Pod %s was using %s, request is %s, has larger consumption of %v. ", p.Name, binary(p.Memory), request.String(), s.Resource)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.Containers)) {
 		c := container(p.Pod, name)
 		if c == nil {
