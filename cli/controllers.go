@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +17,7 @@ func controllersCommand(g *session.Globals) *cobra.Command {
 	var selected []string
 	var elect bool
 	e := standalone.DefaultElection()
-	var level slog.Level
+	var log session.Log
 	cmd := &cobra.Command{
 		Use:   "controllers",
 		Short: "Run only the controllers, for any cluster",
@@ -27,7 +26,7 @@ func controllersCommand(g *session.Globals) *cobra.Command {
 			"holds the Lease kube-system/kube-controller-manager, for which kube-controller-manager competes as well.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			o.Log = log.To(cmd.ErrOrStderr())
 			o.Selection = manager.Selection(selected)
 			if o.Election = &e; !elect {
 				o.Election = nil
@@ -54,6 +53,6 @@ func controllersCommand(g *session.Globals) *cobra.Command {
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "address on which to serve /metrics, /livez and /readyz (default: not served)")
 	f.StringVar(&o.CertFile, "tls-cert-file", "", "TLS certificate for --metrics-bind-address; without it the address must be a loopback address")
 	f.StringVar(&o.KeyFile, "tls-private-key-file", "", "TLS private key for --tls-cert-file")
-	logLevelFlag(f, &level)
+	log.AddFlag(f)
 	return cmd
 }

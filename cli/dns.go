@@ -31,7 +31,7 @@ type dnsFlags struct {
 // dnsCommand returns the command dns, which runs the DNS server of a cluster that may not be Sampan's.
 func dnsCommand(g *session.Globals) *cobra.Command {
 	var d dnsFlags
-	var level slog.Level
+	var l session.Log
 	cmd := &cobra.Command{
 		Use:   "dns --listen=ADDRESS",
 		Short: "Run only the DNS server, for any cluster",
@@ -44,7 +44,7 @@ func dnsCommand(g *session.Globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			log := l.To(cmd.ErrOrStderr())
 			return d.serve(cmd.Context(), cfg, g.Version, log)
 		},
 	}
@@ -54,7 +54,7 @@ func dnsCommand(g *session.Globals) *cobra.Command {
 	f.StringVar(&d.upstream, "cluster-dns-upstream", "", "comma-separated name servers for names outside the cluster, or none (default: those of this host)")
 	f.StringVar(&d.metrics, "metrics-listen", "", "address to serve /metrics, /ready and /health on over HTTP, such as 127.0.0.1:9153 (default: not served)")
 	f.StringSliceVar(&d.networks, "cluster-cidr", nil, "networks of pods and services, whose reverse lookups are not forwarded to other name servers")
-	logLevelFlag(f, &level)
+	l.AddFlag(f)
 	_ = cmd.MarkFlagRequired("listen") // it exists: it was made above
 	return cmd
 }

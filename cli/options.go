@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"log/slog"
 	"path"
 	"slices"
 	"strings"
@@ -76,10 +75,4 @@ func shortenUsage(root *cobra.Command) {
 		_, _ = fmt.Fprintf(cmd.OutOrStderr(), "\nUse \"%s options\" for all global flags.\n", root.Name())
 		return err
 	})
-}
-
-// logLevelFlag adds the flag --log-level. Its default is shown in the case of the values that the usage lists.
-func logLevelFlag(f *pflag.FlagSet, level *slog.Level) {
-	f.TextVar(level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
-	f.Lookup("log-level").DefValue = "info"
 }

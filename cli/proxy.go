@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"log/slog"
-
 	"github.com/spf13/cobra"
 
 	"github.com/sampan-io/sampan/cli/session"
@@ -13,7 +11,7 @@ import (
 func proxyCommand(g *session.Globals) *cobra.Command {
 	o := standalone.Options{Connect: g.Config, UserAgent: "sampan-proxy/" + g.Version}
 	var cleanup bool
-	var level slog.Level
+	var log session.Log
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "Run only the service proxy of this node, for any cluster",
@@ -22,7 +20,7 @@ func proxyCommand(g *session.Globals) *cobra.Command {
 			"--cleanup removes those of a proxy that was killed or that kept its rules.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			o.Log = log.To(cmd.ErrOrStderr())
 			if cleanup {
 				return standalone.Cleanup(o)
 			}
@@ -41,6 +39,6 @@ func proxyCommand(g *session.Globals) *cobra.Command {
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "", "loopback address to serve /metrics on over HTTP, such as 127.0.0.1:10249 (default: not served)")
 	f.BoolVar(&o.Keep, "keep-rules", false, "leave the rules in place on exit, so that the next proxy takes them over without interruption")
 	f.BoolVar(&cleanup, "cleanup", false, "remove the rules and links of an earlier proxy from this node, and exit")
-	logLevelFlag(f, &level)
+	log.AddFlag(f)
 	return cmd
 }

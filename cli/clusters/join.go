@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
+	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/join"
 	"github.com/sampan-io/sampan/cluster/local"
@@ -292,7 +293,7 @@ func startMember(cmd *cobra.Command, o Options, p local.Profile) (local.Instance
 
 func agentCommand(o Options) *cobra.Command {
 	var report bool
-	var level slog.Level
+	var log session.Log
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run a node that has joined a cluster in the foreground, logging to standard error",
@@ -307,20 +308,20 @@ func agentCommand(o Options) *cobra.Command {
 			if report {
 				r = local.NewReporter()
 			}
-			err := runAgent(cmd, o, r, level)
+			err := runAgent(cmd, o, r, log.To(cmd.ErrOrStderr()))
 			if err != nil {
 				r.Fail(err)
 			}
 			return err
 		},
 	}
-	logLevelFlag(cmd.Flags(), &level)
+	log.AddFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&report, "report", false, "report readiness on file descriptor 3")
 	_ = cmd.Flags().MarkHidden("report") // it exists: the line above made it
 	return cmd
 }
 
-func runAgent(cmd *cobra.Command, o Options, r local.Reporter, level slog.Level) error {
+func runAgent(cmd *cobra.Command, o Options, r local.Reporter, log *slog.Logger) error {
 	p, err := profileOf(cmd)
 	if err != nil {
 		return err
@@ -337,7 +338,7 @@ func runAgent(cmd *cobra.Command, o Options, r local.Reporter, level slog.Level)
 	}
 	return o.Join(cmd.Context(), Joined{
 		Profile: p, Member: m, Report: r, Flags: flagValues(cmd, m.Settings),
-		Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})),
+		Log: log,
 	})
 }
 

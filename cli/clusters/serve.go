@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -23,7 +24,7 @@ func serveCommand(o Options) *cobra.Command {
 		s      local.Settings
 		report bool
 		brief  bool
-		level  slog.Level
+		log    session.Log
 	)
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -40,7 +41,7 @@ func serveCommand(o Options) *cobra.Command {
 			if report {
 				r = local.NewReporter()
 			}
-			err := serve(cmd, o, s, r, level, brief)
+			err := serve(cmd, o, s, r, log.To(cmd.ErrOrStderr()), brief)
 			if err != nil {
 				r.Fail(err)
 			}
@@ -48,7 +49,7 @@ func serveCommand(o Options) *cobra.Command {
 		},
 	}
 	settingsFlags(cmd, &s)
-	logLevelFlag(cmd.Flags(), &level)
+	log.AddFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&report, "report", false, "report readiness on file descriptor 3")
 	cmd.Flags().BoolVar(&brief, "ephemeral", false, "stop when standard input is closed, and remove all containers and data")
 	_ = cmd.Flags().MarkHidden("report") // it exists: the line above made it
@@ -58,7 +59,7 @@ func serveCommand(o Options) *cobra.Command {
 // forgetOthers lets go of all other verbs. A server runs for long, and a tenth of the memory of an idle one was theirs.
 func forgetOthers(cmd *cobra.Command) { cmd.Root().ResetCommands() }
 
-func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter, level slog.Level, brief bool) error {
+func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter, log *slog.Logger, brief bool) error {
 	p, err := profileOf(cmd)
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 		Settings: s,
 		Flags:    flagValues(cmd, s),
 		Report:   r,
-		Log:      slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level})),
+		Log:      log,
 	}
 	if !brief {
 		return o.Serve(cmd.Context(), service)
@@ -142,10 +143,4 @@ func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
 	}
 	_, purgeErr := s.Profile.Remove(context.WithoutCancel(ctx))
 	return errors.Join(err, instanceErr, purgeErr)
-}
-
-// logLevelFlag adds the flag --log-level. Its default is shown in the case of the values that the usage lists.
-func logLevelFlag(f *pflag.FlagSet, level *slog.Level) {
-	f.TextVar(level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
-	f.Lookup("log-level").DefValue = "info"
 }

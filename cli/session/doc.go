@@ -6,6 +6,7 @@
 //	[Session]   a server, its API resources and schemas, and the namespace
 //	[Input]     the selected objects: -f, -k, -l, TYPE/NAME
 //	[DryRun], [Strictness]   the flags --dry-run and --validate
+//	[Log]       the flag --log-level of commands that serve
 //
 // A command embeds *Globals, has its own flags as fields, checks them before it connects,
 // and passes the Session on. A Session does not depend on the flags of the command.
