@@ -84,3 +84,34 @@ func TestOutputIsRefusedWhereItHasNoEffect(t *testing.T) {
 		}
 	}
 }
+
+// TestExamplesCanBeParsed parses the flags in the examples of all commands.
+func TestExamplesCanBeParsed(t *testing.T) {
+	found := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Example) {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), " # ")
+			_, line, ok := strings.Cut(line, "sampan ")
+			if !ok || strings.ContainsAny(line, ";>'\"") { // a shell's
+				continue
+			}
+			root := New(Options{})
+			called, rest, err := root.Find(strings.Fields(line))
+			if err == nil && called != root {
+				err = called.ParseFlags(rest)
+			}
+			if err != nil {
+				t.Errorf("the example %q of %s: %v", line, cmd.CommandPath(), err)
+			}
+			found++
+		}
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+	}
+	walk(New(Options{}))
+	if found < 20 {
+		t.Errorf("%d examples were found", found)
+	}
+}

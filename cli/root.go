@@ -66,10 +66,14 @@ func tree(o Options) (*cobra.Command, *session.Globals) {
 	g := &session.Globals{Streams: session.Streams{In: o.In, Out: o.Out, Err: o.Err, Terminal: o.Terminal, Release: o.Release}, Version: o.Version}
 	root := &cobra.Command{
 		Use:   "sampan",
-		Short: "Kubernetes for a small boat: a whole cluster in one program",
+		Short: "A Kubernetes cluster in one program, and a client for any cluster",
 		Long: "Sampan runs a Kubernetes cluster in one program, and is a client for any cluster.\n\n" +
 			"Its commands can wait: they print what they wait for, return as soon as it is true,\n" +
 			"and distinguish failure from timeout by their exit code.",
+		Example: "  sampan up                                   # start a cluster; as root, or with --simulated-nodes=1\n" +
+			"  sampan run web --image=nginx --wait         # run a pod, and wait until it is ready\n" +
+			"  sampan get pods -A\n" +
+			"  sampan down --purge                         # stop the cluster, and remove its data",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,

@@ -16,21 +16,21 @@ func authenticationFlags(f *pflag.FlagSet, a *local.Authentication) {
 	f.Lookup("anonymous-auth").NoOptDefVal = "true"
 	o := &a.OIDC
 	f.StringVar(&o.IssuerURL, "oidc-issuer-url", "", "https URL of an OpenID Connect issuer whose tokens are accepted; \"none\" removes it")
-	f.StringVar(&o.ClientID, "oidc-client-id", "", "client ID for which tokens of the issuer must be; required with --oidc-issuer-url")
+	f.StringVar(&o.ClientID, "oidc-client-id", "", "client ID in the audience of tokens of the issuer; required with --oidc-issuer-url")
 	f.Var(pathFlag{to: &o.CAFile}, "oidc-ca-file", "file with the certificates of the authority of the issuer's server (default: those of this host)")
 	f.StringVar(&o.UsernameClaim, "oidc-username-claim", "", "claim with the name of the user (default sub)")
-	f.StringVar(&o.UsernamePrefix, "oidc-username-prefix", "", "prefix of the name; \"-\" means none (default: the issuer's URL and \"#\", or none for the claim email)")
+	f.StringVar(&o.UsernamePrefix, "oidc-username-prefix", "", "prefix that the names of users get; \"-\" means none (default: the issuer's URL and \"#\", or none for the claim email)")
 	f.StringVar(&o.GroupsClaim, "oidc-groups-claim", "", "claim with the groups of the user: a text or a list of texts")
-	f.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", "", "prefix of the groups")
+	f.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", "", "prefix that the groups of users get (default: none)")
 	f.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", nil, "comma-separated algorithms with which tokens may be signed (default RS256)")
 	f.StringArrayVar(&o.RequiredClaims, "oidc-required-claim", nil, "KEY=VALUE that a token must have; may be repeated")
 	r := &a.RequestHeader
 	f.Var(pathFlag{to: &r.ClientCAFile, none: local.NoRequestHeader}, "requestheader-client-ca-file", "file with the certificates of the authority whose clients may send users in headers; \"none\" removes it")
-	f.StringSliceVar(&r.AllowedNames, "requestheader-allowed-names", nil, "common names that such a client may have (default: any)")
-	f.StringSliceVar(&r.UsernameHeaders, "requestheader-username-headers", nil, "headers for the name of the user (default X-Remote-User)")
-	f.StringSliceVar(&r.UIDHeaders, "requestheader-uid-headers", nil, "headers for the UID (default X-Remote-Uid)")
-	f.StringSliceVar(&r.GroupHeaders, "requestheader-group-headers", nil, "headers for groups (default X-Remote-Group)")
-	f.StringSliceVar(&r.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", nil, "prefixes of headers for extra values (default X-Remote-Extra-)")
+	f.StringSliceVar(&r.AllowedNames, "requestheader-allowed-names", nil, "common names that clients of --requestheader-client-ca-file may have (default: any)")
+	f.StringSliceVar(&r.UsernameHeaders, "requestheader-username-headers", nil, "headers with the name of the user (default X-Remote-User)")
+	f.StringSliceVar(&r.UIDHeaders, "requestheader-uid-headers", nil, "headers with the UID of the user (default X-Remote-Uid)")
+	f.StringSliceVar(&r.GroupHeaders, "requestheader-group-headers", nil, "headers with the groups of the user (default X-Remote-Group)")
+	f.StringSliceVar(&r.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", nil, "prefixes of the headers with extra values of the user (default X-Remote-Extra-)")
 }
 
 // authenticationArgs is the opposite: the arguments that make the flags what a is.

@@ -151,7 +151,7 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.StringVar((*string)(&s.RequestLog), "request-log", "", "requests that the API server logs: none, errors, writes or all (default none)")
 	f.StringVar(&s.ClusterDomain, "cluster-domain", "", "DNS domain of the cluster (default cluster.local)")
 	f.StringVar(&s.DNSListen, "cluster-dns-listen", "", "listen address of cluster DNS, or none (default: the address of the pods' bridge; none with simulated nodes)")
-	f.Var(pathFlag{to: &s.StaticPodPath, none: local.NoStaticPodPath}, "static-pod-path", "directory with manifests of pods that the node runs without the API server; \"none\" means none again")
+	f.Var(pathFlag{to: &s.StaticPodPath, none: local.NoStaticPodPath}, "static-pod-path", "`directory` with manifests of pods that the node runs without the API server; \"none\" takes it back")
 	f.StringVar(&s.DNSUpstream, "cluster-dns-upstream", "", "comma-separated name servers for names outside the cluster, or none (default: those of this host)")
 	for _, flag := range local.AllServerFlags() {
 		f.VarPF(serverFlag{flag, &s.Server}, flag.Name, "", flag.Usage).NoOptDefVal = flag.Alone()
@@ -169,7 +169,7 @@ func containerFlags(f *pflag.FlagSet, s *local.Settings) {
 func imageFlags(f *pflag.FlagSet, s *local.ImageSettings) {
 	f.Var(dirsFlag{&s.Registries}, "registries", "comma-separated directories with the configuration of registries, HOST/hosts.toml as for containerd, read at each pull; \"none\" restores the default (default DATA/registries,/etc/sampan/certs.d,/etc/containerd/certs.d)")
 	f.Var(pathFlag{to: &s.CredentialConfig, none: local.NoImageSetting}, "image-credential-provider-config", "file or directory with the CredentialProviderConfig of credential provider plug-ins for images, read at each start; \"none\" removes it")
-	f.Var(pathFlag{to: &s.CredentialPrograms, none: local.NoImageSetting}, "image-credential-provider-bin-dir", "directory of the programs of credential provider plug-ins; \"none\" removes it")
+	f.Var(pathFlag{to: &s.CredentialPrograms, none: local.NoImageSetting}, "image-credential-provider-bin-dir", "`directory` of the programs of credential provider plug-ins; \"none\" removes it")
 }
 
 // serverFlag reads a flag of the API server.

@@ -22,7 +22,8 @@ func downCommand(o Options) *cobra.Command {
 		Short: "Stop a cluster and everything that it runs",
 		Long: "Stop a cluster: end its processes and containers, and remove its mounts, links, rules, cgroups and namespaces. The\n" +
 			"data is kept for the next `sampan up`; --purge removes it.",
-		Args: cobra.NoArgs,
+		Example: "  sampan down\n  sampan down --name=test --purge",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, i, running, err := found(cmd)
 			if err != nil {

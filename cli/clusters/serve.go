@@ -30,8 +30,10 @@ func serveCommand(o Options) *cobra.Command {
 		Use:   "serve",
 		Short: "Run a cluster in the foreground, logging to standard error",
 		Long: "Run a cluster in the foreground until SIGINT or SIGTERM, for use with an init system. The containers keep running\n" +
-			"after the program has ended and are adopted at the next start; `sampan down` stops them.",
-		Args: cobra.NoArgs,
+			"after the program has ended and are adopted at the next start; `sampan down` stops them. The flags are kept, as with\n" +
+			"`sampan up`.",
+		Example: "  sampan serve --name=edge --data-dir=/srv/edge\n  sampan serve --simulated-nodes=1 --ephemeral --name=test",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// A closed log pipe must not end the cluster. Subscribing to the signal is enough,
 			// and, unlike ignoring it, is not inherited by child processes.

@@ -22,7 +22,10 @@ func statusCommand(Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the status of a cluster, or list all clusters of this machine",
-		Args:  cobra.NoArgs,
+		Long: "Show whether a cluster of this machine runs, its API server, networks, data directory, memory and processes, and the\n" +
+			"conditions of its nodes that keep new pods away. If it does not run, an error names the other clusters of this machine.",
+		Example: "  sampan status\n  sampan status --all\n  sampan status --name=test -o json",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show := describe
 			printed, err := asObject(cmd)
@@ -260,7 +263,10 @@ func kubeconfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print a cluster's administrator kubeconfig, or merge it into yours",
-		Args:  cobra.NoArgs,
+		Long: "Print the kubeconfig of the administrator of a cluster on this machine. With --merge, write it as a context into your\n" +
+			"kubeconfig, which `sampan up` has done already.",
+		Example: "  sampan kubeconfig > admin.kubeconfig\n  sampan kubeconfig --name=test --merge",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, _, _, err := found(cmd)
 			if err != nil {

@@ -20,8 +20,10 @@ func upCommand(o Options) *cobra.Command {
 		Short: "Start a cluster in the background and wait until it is ready",
 		Long: "Start a cluster in the background. The command returns when the API server responds and every node is Ready, and makes\n" +
 			"the cluster's context the current context of the kubeconfig. A stopped cluster is started with its data; a running\n" +
-			"cluster is left unchanged.",
-		Args: cobra.NoArgs,
+			"cluster is left unchanged. The flags are kept: `sampan up` alone starts it again with the same settings. A real node\n" +
+			"needs root; simulated nodes do not.",
+		Example: "  sampan up\n  sampan up --simulated-nodes=3\n  sampan up --name=test --data-dir=/srv/test\n  sampan up --advertise-address=192.0.2.1",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			printed, err := asObject(cmd)
 			if err != nil {

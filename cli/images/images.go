@@ -41,7 +41,7 @@ func Command(g *session.Globals) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&i.socket, "runtime-endpoint", "", "socket of another container runtime; list, remove, prune and pull work with any CRI runtime")
+	cmd.PersistentFlags().StringVar(&i.socket, "runtime-endpoint", "", "`socket` of another container runtime; list, remove, prune and pull work with any CRI runtime")
 	verb := func(use, short string, args cobra.PositionalArgs, f func(context.Context, *grpc.ClientConn, []string) error) *cobra.Command {
 		return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
 			conn, err := i.dial()
@@ -57,6 +57,7 @@ func Command(g *session.Globals) *cobra.Command {
 		func(ctx context.Context, conn *grpc.ClientConn, args []string) error {
 			return i.load(ctx, conn, args[0], name)
 		})
+	load.Example = "  docker save shop/web:v2 | sampan image import -"
 	load.Flags().StringVar(&name, "image", "", "name for an image without a name in the archive")
 	list := verb("list", "List the images", cobra.NoArgs, i.list)
 	list.Aliases = []string{"ls"}

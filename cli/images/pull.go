@@ -52,6 +52,7 @@ func (i *images) pullCommand(verb verbMaker) *cobra.Command {
 	cmd.Long = "Pull images from their registries into the container runtime of this machine's node. Credentials come from --creds, or\n" +
 		"from Docker's configuration ($DOCKER_CONFIG/config.json or ~/.docker/config.json). Without any, the pull is anonymous.\n" +
 		"The configuration of registries and their mirrors is that of the cluster, see sampan up --registries."
+	cmd.Example = "  sampan image pull nginx:1.27\n  sampan image pull registry.example.com/shop/web:v2 --creds=@credentials.txt"
 	cmd.Flags().StringVar(&f.creds, "creds", "", "credentials for the registry: USER:PASSWORD, or @FILE with them")
 	cmd.Flags().StringVar(&f.platform, "platform", "", "platform of the image: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT (default: that of this machine)")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "how long to wait for all pulls; 0 means no limit")

@@ -59,7 +59,7 @@ type Globals struct {
 func (g *Globals) AddFlags(f *pflag.FlagSet) {
 	g.flags = f
 	f.StringVar(&g.Name, "name", local.DefaultName, "name of the cluster on this machine")
-	f.StringVar(&g.DataDir, "data-dir", "", "data directory of the cluster that --name names")
+	f.StringVar(&g.DataDir, "data-dir", "", "`directory` with the data of the cluster that --name names (default that of its last start, or else /var/lib/sampan/NAME, or ~/.local/share/sampan/NAME without root)")
 	f.StringVar(&g.Kubeconfig, "kubeconfig", "", "path of the kubeconfig file (default $KUBECONFIG or ~/.kube/config)")
 	f.StringVar(&g.Context, "context", "", "kubeconfig context to use (default that of the cluster that --name names, or else the current one)")
 	f.StringVarP(&g.Namespace, "namespace", "n", "", "namespace of the request")

@@ -12,7 +12,7 @@ type Log struct{ level slog.Level }
 
 // AddFlag adds the flag --log-level. Its default is shown in the case of the values that the usage lists.
 func (l *Log) AddFlag(f *pflag.FlagSet) {
-	f.TextVar(&l.level, "log-level", slog.LevelInfo, "minimum level of log messages: debug, info, warn or error")
+	f.TextVar(&l.level, "log-level", slog.LevelInfo, "minimum `level` of log messages: debug, info, warn or error")
 	f.Lookup("log-level").DefValue = "info"
 }
 

@@ -32,7 +32,8 @@ func listCommand(g *session.Globals) *cobra.Command {
 		Short:   "List the tokens",
 		Long: "List the bootstrap tokens. -o json, yaml, jsonpath=… and custom-columns=… print the objects of `kubeadm token list`, -o name\n" +
 			"prints the ids, which `sampan token delete` takes.",
-		Args: cobra.NoArgs,
+		Example: "  sampan token list\n  sampan token list -o jsonpath='{.token}{\"\\n\"}'",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text := g.Output
 			if text == "text" { // kubeadm's name for the table

@@ -60,10 +60,11 @@ func createCommand(g *session.Globals) *cobra.Command {
 		whole       bool
 	)
 	cmd := &cobra.Command{
-		Use:   "create [TOKEN]",
-		Short: "Create a token and print it",
-		Long:  "Create a bootstrap token, by default with a random value, and print it. It is a Secret of kube-system, as kubeadm makes it.",
-		Args:  cobra.MaximumNArgs(1),
+		Use:     "create [TOKEN]",
+		Short:   "Create a token and print it",
+		Long:    "Create a bootstrap token, by default with a random value, and print it. It is a Secret of kube-system, as kubeadm makes it.",
+		Example: "  sampan token create --print-join-command\n  sampan token create --ttl=1h --description='for node b'",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if ttl < 0 {
 				return exit.Usage("sampan token create", fmt.Errorf("--ttl must be >= 0, got %v", ttl))
