@@ -32,14 +32,14 @@ func Parse(source string, text []byte) (*Document, error) {
 		if len(bytes.TrimSpace(text)) == 0 || err.Error() == "EOF" {
 			return nil, fmt.Errorf("%s: is empty", source)
 		}
-		return nil, fmt.Errorf("%s: %w", source, syntax(err))
+		return nil, fmt.Errorf("%s: %w", source, syntax(text, err))
 	}
 	if in.Decode(&second) == nil {
 		return nil, fmt.Errorf("%s: line %d: a second document; want one", source, second.Line)
 	}
 	data, err := kyaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, syntax(err))
+		return nil, fmt.Errorf("%s: %w", source, shortened(err))
 	}
 	d := &Document{source: source, json: data}
 	if len(first.Content) > 0 {
@@ -51,8 +51,26 @@ func Parse(source string, text []byte) (*Document, error) {
 	return d, nil
 }
 
-// syntax drops the names of the libraries from a fault that begins with a line.
-func syntax(err error) error {
+// parserFault finds the line in what the parser of YAML, not its scanner, says.
+var parserFault = regexp.MustCompile(`^line (\d+): did not find expected `)
+
+// syntax returns a fault of a text that is not YAML. This version of the library has the line at which the text around the fault
+// begins; the other one has that of the fault, counted from 0 if its parser finds it.
+func syntax(text []byte, err error) error {
+	if _, at := kyaml.YAMLToJSON(text); at != nil {
+		err = at
+	}
+	err = shortened(err)
+	if m := parserFault.FindStringSubmatch(err.Error()); m != nil {
+		line, _ := strconv.Atoi(m[1]) // digits
+		last := 1 + bytes.Count(bytes.TrimRight(text, "\n"), []byte("\n"))
+		err = fmt.Errorf("line %d%s", min(line+1, last), strings.TrimPrefix(err.Error(), "line "+m[1]))
+	}
+	return err
+}
+
+// shortened drops the names of the libraries from a fault that begins with a line.
+func shortened(err error) error {
 	text := err.Error()
 	if i := strings.Index(text, "line "); i >= 0 {
 		return errors.New(strings.Join(strings.Fields(text[i:]), " "))
