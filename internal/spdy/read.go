@@ -138,7 +138,9 @@ func (c *Conn) open(f *spdy.SynStreamFrame) {
 		c.reply(appendReset(nil, id, spdy.RefusedStream))
 		return
 	}
-	if err := c.o.Accept(s); err != nil {
+	err := c.o.Accept(s)
+	s.header = nil
+	if err != nil {
 		s.end(spdy.Cancel)
 		c.send()
 		return

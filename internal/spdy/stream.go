@@ -23,7 +23,7 @@ type buffer [bufferSize]byte
 type Stream struct {
 	conn   *Conn
 	id     uint32
-	header http.Header
+	header http.Header // nil after Accept
 
 	// All of the following is guarded by the lock of the connection.
 	more sync.Cond // state or content have changed
@@ -61,7 +61,8 @@ var (
 // ID returns the number of the stream.
 func (s *Stream) ID() uint32 { return s.id }
 
-// Header returns the headers with which the client has opened the stream.
+// Header returns the headers with which the client has opened the stream, while the function Accept of [Options] is called, and nil after
+// that: they would be most of the memory that an idle stream needs.
 func (s *Stream) Header() http.Header { return s.header }
 
 // WaitOpen waits until the client learns that the stream is open: before that, an end of the stream would refuse it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -101,11 +102,19 @@ func accepting(t testing.TB) (*rawClient, *spdy.Conn, <-chan *spdy.Stream) {
 }
 
 func TestHeadersAreCanonical(t *testing.T) {
-	client, _, streams := accepting(t)
-	client.open(1)
-	s := <-streams
-	if s.ID() != 1 || s.Header().Get("streamType") != "data" {
-		t.Errorf("stream %d has %v", s.ID(), s.Header())
+	conn, server := pair(t)
+	got := make(chan string, 1)
+	c := open(t, server, func(s *spdy.Stream) error {
+		got <- fmt.Sprint(s.ID(), s.Header().Get("streamType"))
+		return nil
+	})
+	g := run.NewGroup(context.WithoutCancel(t.Context()), 0)
+	t.Cleanup(g.Wait)
+	t.Cleanup(func() { _, _ = conn.Close(), c.Close() })
+	g.Go(func(ctx context.Context) { _ = c.Run(ctx) })
+	newRawClient(t, conn).open(1)
+	if got := <-got; got != "1data" {
+		t.Errorf("number and type: %s", got)
 	}
 }
 

@@ -139,7 +139,8 @@ func resultOf(err error, failed string) result {
 }
 
 // servePortChannels forwards the ports of a request for the client of a WebSocket. Each port has two channels, for its bytes and for an error.
-func (s *Server) servePortChannels(w http.ResponseWriter, r *http.Request, p Ports) {
+func (s *Server) servePortChannels(w http.ResponseWriter, r *http.Request, f *forwarder) {
+	p := f.ports
 	if ports := len(p.Named); ports > mostPorts {
 		http.Error(w, fmt.Sprintf("%d ports, want at most %d over a WebSocket", ports, mostPorts), http.StatusBadRequest)
 		return
@@ -164,7 +165,7 @@ func (s *Server) servePortChannels(w http.ResponseWriter, r *http.Request, p Por
 			data, errs := c.Channel(2*i), c.Channel(2*i+1)
 			ports.Go(func(ctx context.Context) {
 				defer data.Close()
-				if err := s.forward(ctx, g, p, port, data, false); err != nil {
+				if err := f.forward(ctx, g, port, data, false); err != nil {
 					_, _ = fmt.Fprintf(errs, "error forwarding port %d to pod %s, uid : %v", port, p.Pod, err)
 				}
 			})

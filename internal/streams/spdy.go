@@ -265,11 +265,13 @@ type portPair struct {
 	request    string
 	complete   chan struct{} // closed when both streams have come
 	data, errs *spdy.Stream  // nil before they have come
+	port       int32         // of data
 }
 
 // accept implements the function of [spdy.Options].
 func (p *portPairs) accept(s *spdy.Stream) error {
-	if _, err := portOf(s); err != nil {
+	port, err := portOf(s)
+	if err != nil {
 		return err
 	}
 	kind := s.Header().Get(streamType)
@@ -291,7 +293,7 @@ func (p *portPairs) accept(s *spdy.Stream) error {
 		p.waiting[request] = pair
 		p.group.Go(func(ctx context.Context) { p.serve(ctx, pair) })
 	}
-	if err := pair.add(kind, s); err != nil {
+	if err := pair.add(kind, s, port); err != nil {
 		errs := pair.errs
 		p.group.Go(func(context.Context) { report(errs, "error processing stream for request %s: %v", request, err) })
 		return err
@@ -331,8 +333,8 @@ func requestOf(s *spdy.Stream) string {
 	return strconv.FormatInt(int64(s.ID())-2, 10)
 }
 
-// add adds a stream, unless there is one of its type.
-func (p *portPair) add(kind string, s *spdy.Stream) error {
+// add adds a stream for a port, unless there is one of its type.
+func (p *portPair) add(kind string, s *spdy.Stream, port int32) error {
 	to := &p.data
 	if kind == typeError {
 		to = &p.errs
@@ -341,20 +343,31 @@ func (p *portPair) add(kind string, s *spdy.Stream) error {
 		return fmt.Errorf("%s stream already assigned", kind)
 	}
 	*to = s
+	if kind == typeData {
+		p.port = port
+	}
 	return nil
 }
 
 // serve waits for both streams of a pair, and serves it.
 func (p *portPairs) serve(ctx context.Context, pair *portPair) {
+	if p.wait(ctx, pair) {
+		p.forwardPair(ctx, pair)
+	}
+}
+
+// wait reports whether both streams of a pair have come. A stream that has come alone is reset after a while.
+func (p *portPairs) wait(ctx context.Context, pair *portPair) bool {
 	limit := time.NewTimer(spdyCreateLimit)
 	defer limit.Stop()
 	select {
 	case <-pair.complete:
-		p.forwardPair(ctx, pair)
+		return true
 	case <-limit.C:
 		p.giveUp(pair)
 	case <-ctx.Done():
 	}
+	return false
 }
 
 // giveUp resets the stream that has come without the other one.
@@ -375,12 +388,9 @@ func (p *portPairs) forwardPair(ctx context.Context, pair *portPair) {
 	if pair.data.WaitOpen() != nil || pair.errs.WaitOpen() != nil {
 		return // the client has gone
 	}
-	port, err := portOf(pair.data)
-	if err == nil {
-		err = p.forward(ctx, p.group, port, pair.data)
-	}
+	err := p.forward(ctx, p.group, pair.port, pair.data)
 	if err != nil && !errors.Is(err, spdy.ErrReset) {
-		report(pair.errs, "error forwarding port %d to pod %s, uid : %v", port, p.pod, err)
+		report(pair.errs, "error forwarding port %d to pod %s, uid : %v", pair.port, p.pod, err)
 		reset(pair.data, pair.errs)
 		return
 	}

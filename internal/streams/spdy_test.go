@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -435,6 +436,24 @@ func dialTo(address string) testForward {
 	}
 }
 
+// withRelay adds the whole of this package, which copies the bytes itself.
+func withRelay(handlers map[string]http.HandlerFunc, address string) map[string]http.HandlerFunc {
+	server := &Server{Log: slog.New(slog.DiscardHandler)}
+	handlers["with relay"] = func(w http.ResponseWriter, r *http.Request) { server.ServePorts(w, r, Ports{Pod: "pod", Dial: dialAddress(address)}) }
+	return handlers
+}
+
+// dialAddress returns a function that connects to an address, whatever port is asked for.
+func dialAddress(address string) func(context.Context, int32) (*net.TCPConn, error) {
+	return func(ctx context.Context, _ int32) (*net.TCPConn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		return conn.(*net.TCPConn), nil
+	}
+}
+
 // listen serves connections until the end of the test, as a pod does.
 func listen(t *testing.T, handle func(*net.TCPConn)) string {
 	t.Helper()
@@ -498,7 +517,7 @@ func connect(t *testing.T, address string) *net.TCPConn {
 // TestClientGoForwardsPorts has many connections at once, each with its own bytes, half of them in each direction first.
 func TestClientGoForwardsPorts(t *testing.T) {
 	echo := listen(t, func(c *net.TCPConn) { _, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c}) })
-	for name, handler := range portServers(dialTo(echo)) {
+	for name, handler := range withRelay(portServers(dialTo(echo)), echo) {
 		t.Run(name, func(t *testing.T) {
 			address := forwarded(t, handler)
 			g := run.NewGroup(t.Context(), 0)
@@ -535,7 +554,7 @@ func TestForwardingSurvivesEndsOfConnections(t *testing.T) {
 			}
 		}
 	})
-	for name, handler := range portServers(dialTo(pod)) {
+	for name, handler := range withRelay(portServers(dialTo(pod)), pod) {
 		t.Run(name, func(t *testing.T) {
 			address := forwarded(t, handler)
 			for range 5 {

@@ -17,7 +17,6 @@ import (
 	"github.com/sampan-io/sampan/internal/channels"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/spdy"
-	"github.com/sampan-io/sampan/internal/upgrade"
 )
 
 // Asked are the streams of a command or container that a client wants.
@@ -47,6 +46,10 @@ type Ports struct {
 	// Named are the ports of a client with a WebSocket. Clients of SPDY name one for each connection.
 	Named []int32
 
+	// Begin is called before each connection, and the function that it returns after it. An error refuses the connection, and its
+	// client gets it. Nil means that there may be any number.
+	Begin func() (end func(), err error)
+
 	// Dial connects to a port. Its context is as that of [Command].
 	Dial func(ctx context.Context, port int32) (*net.TCPConn, error)
 }
@@ -59,6 +62,7 @@ type Server struct {
 	spdy    spdy.Server
 	sockets channels.Server
 	tunnels sync.Pool // memory for writing
+	pieces  sync.Pool // of what pods send
 }
 
 func (s *Server) log() *slog.Logger {
@@ -102,14 +106,15 @@ func (s *Server) refused(protocol string, err error) {
 func (s *Server) ServePorts(w http.ResponseWriter, r *http.Request, p Ports) {
 	out, r, end := s.take(w, r)
 	defer end()
+	f := s.forwarder(p)
 	forward := func(ctx context.Context, g *run.Group, port int32, stream io.ReadWriteCloser) error {
-		return s.forward(ctx, g, p, port, stream, true)
+		return f.forward(ctx, g, port, stream, true)
 	}
 	switch {
 	case isTunnel(r):
 		s.refused("tunnel", s.servePortsTunnel(out, r, p.Pod, forward))
 	case wsstream.IsWebSocketRequest(r):
-		s.servePortChannels(out, r, p)
+		s.servePortChannels(out, r, f)
 	default:
 		s.refused("SPDY", servePortsSPDY(out, r, &s.spdy, p.Pod, forward))
 	}
@@ -130,19 +135,6 @@ func (s *Server) run(ctx context.Context, c Command, client Client) error {
 	return s.report(run.Catch(func() error { return c.Run(ctx, client) }))
 }
 
-// forward connects a stream to a port, and copies until both have ended. halfClose says that the client learns that the pod sends
-// nothing any more while it still sends itself; otherwise that is the end of the stream. What comes from the client is copied in a
-// group, until the stream is closed.
-func (s *Server) forward(ctx context.Context, g *run.Group, p Ports, port int32, stream io.ReadWriteCloser, halfClose bool) error {
-	return s.report(run.Catch(func() error {
-		conn, err := p.Dial(ctx, port)
-		if err != nil {
-			return err
-		}
-		return relay(ctx, g, conn, stream, halfClose)
-	}))
-}
-
 // report logs an error, which the client gets, too.
 func (s *Server) report(err error) error {
 	var fault *run.PanicError
@@ -151,47 +143,6 @@ func (s *Server) report(err error) error {
 		s.log().Error("a stream panicked: this is a bug", "err", fault)
 	case err != nil:
 		s.log().Debug("a stream ended with an error, which its client got", "err", err)
-	}
-	return err
-}
-
-// relay copies in both directions until both have ended, or ctx is cancelled.
-func relay(ctx context.Context, g *run.Group, conn *net.TCPConn, stream io.ReadWriteCloser, halfClose bool) error {
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	up := make(chan error, 1)
-	g.Go(func(context.Context) { up <- copyTo(conn, stream) })
-	_, err := upgrade.Copy(stream, conn, upgrade.Frame)
-	if err != nil || !halfClose {
-		return ended(ctx, err)
-	}
-	if err := stream.Close(); err != nil {
-		return ended(ctx, err)
-	}
-	select {
-	case err := <-up:
-		return ended(ctx, err)
-	case <-ctx.Done():
-		return nil
-	}
-}
-
-// plainWriter is a connection without the method by which [io.Copy] would copy in the kernel: the other side is a stream.
-type plainWriter struct{ io.Writer }
-
-// copyTo copies what the client sends to the pod, and the end of it.
-func copyTo(conn *net.TCPConn, stream io.Reader) error {
-	_, err := io.Copy(plainWriter{conn}, stream)
-	if err == nil {
-		err = conn.CloseWrite()
-	}
-	return err
-}
-
-// ended returns nil instead of err if the client is gone, which ends a forwarded connection in the normal way.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-		return nil
 	}
 	return err
 }

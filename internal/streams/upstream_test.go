@@ -351,16 +351,16 @@ func answerLines(listener net.Listener) {
 	}
 }
 
-// forwarder forwards ports for upstream's library, to clients that do not learn that the pod sends nothing any more.
-type forwarder struct {
+// podDialer forwards ports for upstream's library, to clients that do not learn that the pod sends nothing any more.
+type podDialer struct {
 	s *Server
 	r *http.Request
 	p Ports
 }
 
 // PortForward implements [portforward.PortForwarder].
-func (f forwarder) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
-	return f.s.forward(f.r.Context(), run.NewGroup(f.r.Context(), 0), f.p, port, stream, false)
+func (f podDialer) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
+	return f.s.forwarder(f.p).forward(f.r.Context(), run.NewGroup(f.r.Context(), 0), port, stream, false)
 }
 
 // TestPortsAreUpstreams compares every message of a port-forward with what upstream's library sends.
@@ -394,7 +394,7 @@ func TestPortsAreUpstreams(t *testing.T) {
 			server, p := &Server{Log: slog.New(slog.DiscardHandler)}, Ports{Pod: "pod", Named: tt.ports, Dial: dialer(lines.Addr().(*net.TCPAddr))}
 			our, upstream := both(t, func(w http.ResponseWriter, r *http.Request) { server.ServePorts(w, r, p) }, func(w http.ResponseWriter, r *http.Request) {
 				o := &portforward.V4Options{Ports: tt.ports}
-				portforward.ServePortForward(w, r, forwarder{server, r, p}, "pod", "", o, lingering.Limit, time.Minute, nil)
+				portforward.ServePortForward(w, r, podDialer{server, r, p}, "pod", "", o, lingering.Limit, time.Minute, nil)
 			})
 			for _, protocol := range append(olderProtocols, v5Binary) { // some are of commands only
 				got, want := talk(t, our, protocol, tt.turns), talk(t, upstream, protocol, tt.turns)
