@@ -8,4 +8,5 @@
 //	S2  The context of a handler is cancelled when its client disconnects, with the cause of [Options], and when the
 //	    server stops.
 //	S3  A panic of a handler ends its stream only.
+//	S4  Forwarded connections leave file descriptors for the rest of the runtime, and those to one pod leave a few for other pods.
 package streaming

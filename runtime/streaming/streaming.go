@@ -46,9 +46,10 @@ const (
 
 // A Server serves streams. Make one with [New].
 type Server struct {
-	opts    Options
-	ready   chan struct{}
-	streams streams.Server
+	opts     Options
+	ready    chan struct{}
+	streams  streams.Server
+	forwards *forwards
 
 	mu     sync.Mutex
 	tokens map[string]ticket // guarded by mu
@@ -70,6 +71,7 @@ func New(opts Options) *Server {
 	}
 	return &Server{
 		opts: opts, ready: make(chan struct{}), tokens: map[string]ticket{}, streams: streams.Server{Gone: opts.Gone, Log: opts.Log},
+		forwards: newForwards(forwardLimit(descriptorLimit())),
 	}
 }
 
@@ -152,6 +154,7 @@ func (s *Server) Attach(req *cri.AttachRequest) (*cri.AttachResponse, error) {
 func (s *Server) PortForward(req *cri.PortForwardRequest) (*cri.PortForwardResponse, error) {
 	url, err := s.issue("portforward", ticket{ports: &streams.Ports{
 		Pod: req.GetPodSandboxId(), Named: req.GetPort(),
+		Begin: func() (func(), error) { return s.forwards.begin(req.GetPodSandboxId()) },
 		Dial: func(ctx context.Context, port int32) (*net.TCPConn, error) {
 			return s.opts.Handler.DialPort(ctx, req.GetPodSandboxId(), port)
 		},
