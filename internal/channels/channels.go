@@ -61,8 +61,11 @@ type Options struct {
 	Idle time.Duration
 }
 
-// A Server has the memory for writing that its connections share. The zero value can be used. It must not be copied.
-type Server struct{ buffers sync.Pool }
+// A Server has the memory that its connections share. The zero value can be used. It must not be copied.
+type Server struct {
+	buffers sync.Pool // for writing
+	pieces  sync.Pool // for [Channel.WriteTo]
+}
 
 // Serve opens a WebSocket, calls handle, and closes it. It returns when the client has gone, too, if the connection waits for that
 // when it is closed. An error is that of a request that was refused, with an answer.
@@ -86,7 +89,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, o Options, handle
 		return err
 	}
 	c := &Conn{
-		socket: socket, limited: limited.conn, protocol: protocol, idle: o.Idle,
+		server: s, socket: socket, limited: limited.conn, protocol: protocol, idle: o.Idle,
 		text: strings.Contains(protocol, "base64."), ends: strings.HasPrefix(protocol, "v5."),
 		closed: make(chan struct{}),
 	}
@@ -119,6 +122,7 @@ func choose(asked, known []string) (string, error) {
 
 // A Conn is an open WebSocket.
 type Conn struct {
+	server   *Server
 	socket   *websocket.Conn
 	limited  *limitedConn
 	protocol string
@@ -357,14 +361,59 @@ func (ch *Channel) Read(p []byte) (int, error) {
 		if n, got := ch.readMessage(p); got {
 			return n, nil
 		}
-		select {
-		case message := <-ch.messages:
-			ch.mu.Lock()
-			ch.message = message
-			ch.mu.Unlock()
-		case <-ch.ended:
+		if !ch.waitForMessage() {
 			return 0, io.EOF
 		}
+	}
+}
+
+// piece is how much WriteTo reads at once, as [io.Copy] does.
+type piece [32 << 10]byte
+
+// WriteTo implements [io.WriterTo]. There is a buffer only while a message is read. The next message of the connection, for whichever
+// channel, is not read before all of this one is written.
+func (ch *Channel) WriteTo(w io.Writer) (n int64, err error) {
+	for ch.kind.reads() {
+		m, err := ch.writeMessage(w)
+		if n += m; err != nil {
+			return n, err
+		}
+		if !ch.waitForMessage() {
+			break
+		}
+	}
+	return n, nil
+}
+
+// writeMessage writes the rest of the present message, if there is one.
+func (ch *Channel) writeMessage(w io.Writer) (n int64, err error) {
+	p, ok := ch.conn.server.pieces.Get().(*piece)
+	if !ok {
+		p = &piece{}
+	}
+	defer ch.conn.server.pieces.Put(p)
+	for {
+		m, got := ch.readMessage(p[:])
+		if !got {
+			return n, nil
+		}
+		wrote, err := w.Write(p[:m])
+		if n += int64(wrote); err != nil {
+			return n, err
+		}
+	}
+}
+
+// waitForMessage waits for the next message. It returns false when the channel or the connection has ended.
+func (ch *Channel) waitForMessage() bool {
+	select {
+	case message := <-ch.messages:
+		ch.mu.Lock()
+		ch.message = message
+		ch.mu.Unlock()
+		return true
+	case <-ch.ended:
+		return false
 	}
 }
 

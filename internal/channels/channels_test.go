@@ -277,6 +277,33 @@ func TestReaderMayCloseChannel(t *testing.T) {
 	c.wantClose(websocket.CloseNormalClosure)
 }
 
+// TestWriterMayFail has a writer that fails in the middle of a message. The rest can be read.
+func TestWriterMayFail(t *testing.T) {
+	full := errors.New("full")
+	got := make(chan string, 1)
+	c := connect(t, serving(t, command(v4), func(c *channels.Conn) {
+		if n, err := c.Channel(0).WriteTo(limitedWriter{3, full}); n != 3 || !errors.Is(err, full) {
+			t.Errorf("%d bytes were written: %v", n, err)
+		}
+		rest := make([]byte, 2)
+		_, _ = io.ReadFull(c.Channel(0), rest)
+		got <- string(rest)
+	})(t), v4, nil)
+	c.send(frame{websocket.BinaryMessage, []byte("\x00abc")}, frame{last, []byte("de")})
+	if got := <-got; got != "de" {
+		t.Errorf("%q is the rest", got)
+	}
+	c.wantClose(websocket.CloseNormalClosure)
+}
+
+// A limitedWriter fails with err after n bytes.
+type limitedWriter struct {
+	n   int
+	err error
+}
+
+func (w limitedWriter) Write(p []byte) (int, error) { return min(w.n, len(p)), w.err }
+
 // TestHandlerMayLeaveMessages has a handler that returns while the channel's reader waits for the rest of a message, or does not
 // read it at all.
 func TestHandlerMayLeaveMessages(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/gorilla/websocket"
@@ -197,16 +198,17 @@ func serving(t testing.TB, o channels.Options, handle func(*channels.Conn)) (dia
 // received is what a handler read from channels 0 and 4.
 type received [2]string
 
-// recorder returns a handler that reads channels 0 and 4 to their ends, and what it read.
+// recorder returns a handler that reads channels 0 and 4 to their ends, by WriteTo and Read, and what it read.
 func recorder() (handle func(*channels.Conn), result <-chan received) {
 	got := make(chan received, 1)
 	return func(c *channels.Conn) {
 		var all received
 		g := run.NewGroup(context.Background(), 0)
-		for i, number := range []int{0, 4} {
+		for i, from := range []io.Reader{c.Channel(0), struct{ io.Reader }{c.Channel(4)}} {
 			g.Go(func(context.Context) {
-				b, err := io.ReadAll(c.Channel(number))
-				if all[i] = string(b); err != nil {
+				var b strings.Builder
+				_, err := io.Copy(&b, from)
+				if all[i] = b.String(); err != nil {
 					all[i] += fmt.Sprint(" and ", err)
 				}
 			})
