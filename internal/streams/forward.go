@@ -22,7 +22,7 @@ const mostTurns = 4
 //
 // A client may have hundreds of them, and most are idle: what they cost is memory of the kernel and two small goroutines each. So a
 // connection has a buffer only while bytes of the pod are in it, and at most mostTurns connections of a client have one. The others
-// leave their bytes in the kernel, where the pod pays for them, if the client reads slowly or not at all.
+// leave their bytes in the kernel, also if the client reads slowly or not at all.
 type forwarder struct {
 	server *Server
 	ports  Ports
@@ -30,6 +30,7 @@ type forwarder struct {
 }
 
 func (s *Server) forwarder(p Ports) *forwarder {
+	p.Begin = anyNumber(p.Begin)
 	return &forwarder{server: s, ports: p, turns: make(chan struct{}, mostTurns)}
 }
 
@@ -38,13 +39,11 @@ func (s *Server) forwarder(p Ports) *forwarder {
 // group, until the stream is closed.
 func (f *forwarder) forward(ctx context.Context, g *run.Group, port int32, stream io.ReadWriteCloser, halfClose bool) error {
 	return f.server.report(run.Catch(func() error {
-		if f.ports.Begin != nil {
-			end, err := f.ports.Begin()
-			if err != nil {
-				return err
-			}
-			defer end()
+		end, err := f.ports.Begin()
+		if err != nil {
+			return err
 		}
+		defer end()
 		conn, err := f.ports.Dial(ctx, port)
 		if err != nil {
 			return err

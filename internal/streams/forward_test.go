@@ -22,9 +22,9 @@ func forwarding(t *testing.T, f *forwarder) httpstream.Connection {
 	f.server.Log = slog.New(slog.DiscardHandler)
 	var server spdy.Server
 	dialer, _ := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = servePortsSPDY(w, r, &server, "pod", func(ctx context.Context, g *run.Group, port int32, stream io.ReadWriteCloser) error {
+		_ = servePortsSPDY(w, r, &server, portService{"pod", anyNumber(f.ports.Open), func(ctx context.Context, g *run.Group, port int32, stream io.ReadWriteCloser) error {
 			return f.forward(ctx, g, port, stream, true)
-		})
+		}})
 	}))
 	conn, _, err := dialer.Dial(spdyPorts)
 	if err != nil {
@@ -147,4 +147,37 @@ func TestBeginRefusesConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ended
+}
+
+func TestOpenRefusesStreams(t *testing.T) {
+	ended := make(chan struct{})
+	opened := 0 // guarded by the order of the streams
+	f := new(Server).forwarder(Ports{Dial: dialAddress("127.0.0.1:0"), Open: func() (func(), error) {
+		if opened++; opened == 2 {
+			return nil, errors.New("too many")
+		}
+		return func() { ended <- struct{}{} }, nil
+	}})
+	conn := forwarding(t, f)
+	create := func(kind, request string) error {
+		header := http.Header{}
+		header.Set(streamType, kind)
+		header.Set(portHeader, "80")
+		header.Set(requestHeader, request)
+		_, err := conn.CreateStream(header)
+		return err
+	}
+	if err := create(typeError, "1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(typeError, "2"); err == nil {
+		t.Error("a stream was opened, want that it is refused")
+	}
+	if err := create(typeData, "1"); err != nil {
+		t.Error(err)
+	}
+	<-ended
+	if opened != 2 {
+		t.Errorf("%d pairs were opened for 3 streams, want 2", opened)
+	}
 }

@@ -227,23 +227,30 @@ func (s *commandStreams) end() {
 // Goroutines of its own are in the group.
 type forwardFunc func(ctx context.Context, g *run.Group, port int32, stream io.ReadWriteCloser) error
 
+// A portService is what a client of SPDY is served with.
+type portService struct {
+	pod     string
+	open    func() (end func(), err error) // as in [Ports]
+	forward forwardFunc
+}
+
 // servePortsSPDY forwards ports of a pod for a client of SPDY. Each connection of the client's side has two streams. It returns when the
 // connection to the client has ended.
-func servePortsSPDY(w http.ResponseWriter, r *http.Request, server *spdy.Server, pod string, forward forwardFunc) error {
+func servePortsSPDY(w http.ResponseWriter, r *http.Request, server *spdy.Server, service portService) error {
 	if _, err := httpstream.Handshake(r, w, []string{spdyPorts}); err != nil {
 		return err
 	}
-	return servePairs(r.Context(), pod, forward, func(accept func(*spdy.Stream) error) (*spdy.Conn, error) {
+	return servePairs(r.Context(), service, func(accept func(*spdy.Stream) error) (*spdy.Conn, error) {
 		return upgradeSPDY(w, r, server, accept)
 	})
 }
 
 // servePairs serves a connection to a client.
-func servePairs(ctx context.Context, pod string, forward forwardFunc, open func(accept func(*spdy.Stream) error) (*spdy.Conn, error)) error {
+func servePairs(ctx context.Context, service portService, connect func(accept func(*spdy.Stream) error) (*spdy.Conn, error)) error {
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
-	p := &portPairs{pod: pod, forward: forward, group: g, waiting: map[string]*portPair{}}
-	conn, err := open(p.accept)
+	p := &portPairs{portService: service, group: g, waiting: map[string]*portPair{}}
+	conn, err := connect(p.accept)
 	if err != nil {
 		return err
 	}
@@ -252,9 +259,8 @@ func servePairs(ctx context.Context, pod string, forward forwardFunc, open func(
 
 // portPairs are the pairs of streams of a client.
 type portPairs struct {
-	pod     string
-	forward forwardFunc
-	group   *run.Group
+	portService
+	group *run.Group
 
 	mu      sync.Mutex
 	waiting map[string]*portPair // incomplete ones by the number of their request
@@ -266,6 +272,7 @@ type portPair struct {
 	complete   chan struct{} // closed when both streams have come
 	data, errs *spdy.Stream  // nil before they have come
 	port       int32         // of data
+	wrong      bool          // a third stream has come
 }
 
 // accept implements the function of [spdy.Options].
@@ -289,13 +296,15 @@ func (p *portPairs) accept(s *spdy.Stream) error {
 	request := requestOf(s)
 	pair := p.waiting[request]
 	if pair == nil {
-		pair = &portPair{request: request, complete: make(chan struct{})}
-		p.waiting[request] = pair
-		p.group.Go(func(ctx context.Context) { p.serve(ctx, pair) })
+		if pair, err = p.begin(request); err != nil {
+			return err
+		}
 	}
 	if err := pair.add(kind, s, port); err != nil {
-		errs := pair.errs
-		p.group.Go(func(context.Context) { report(errs, "error processing stream for request %s: %v", request, err) })
+		if errs := pair.errs; !pair.wrong { // once: the client may not read
+			pair.wrong = true
+			p.group.Go(func(context.Context) { report(errs, "error processing stream for request %s: %v", request, err) })
+		}
 		return err
 	}
 	if pair.data != nil && pair.errs != nil {
@@ -303,6 +312,21 @@ func (p *portPairs) accept(s *spdy.Stream) error {
 		close(pair.complete)
 	}
 	return nil
+}
+
+// begin begins to serve a pair, of which no stream has come. It is called with the lock.
+func (p *portPairs) begin(request string) (*portPair, error) {
+	end, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	pair := &portPair{request: request, complete: make(chan struct{})}
+	if !p.group.Go(func(ctx context.Context) { defer end(); p.serve(ctx, pair) }) {
+		end()
+		return nil, context.Canceled
+	}
+	p.waiting[request] = pair
+	return pair, nil
 }
 
 // portOf returns the port that a stream is for.

@@ -400,9 +400,9 @@ func portServers(do testForward) map[string]http.HandlerFunc {
 	var server spdy.Server
 	return map[string]http.HandlerFunc{
 		"ours": func(w http.ResponseWriter, r *http.Request) {
-			_ = servePortsSPDY(w, r, &server, "pod", func(_ context.Context, _ *run.Group, port int32, s io.ReadWriteCloser) error {
+			_ = servePortsSPDY(w, r, &server, portService{"pod", anyNumber(nil), func(_ context.Context, _ *run.Group, port int32, s io.ReadWriteCloser) error {
 				return do(port, s)
-			})
+			}})
 		},
 		"upstream": func(w http.ResponseWriter, r *http.Request) {
 			upstreamforward.ServePortForward(w, r, do, "pod", "", &upstreamforward.V4Options{}, time.Hour, spdyCreateLimit, upstreamforward.SupportedProtocols)
@@ -703,7 +703,7 @@ func TestStreamsHaveToComeInTime(t *testing.T) {
 				t.Errorf("the command ended with %v", err)
 			}
 		},
-		spdyPorts: func(w http.ResponseWriter, r *http.Request) { _ = servePortsSPDY(w, r, &server, "pod", nil) },
+		spdyPorts: func(w http.ResponseWriter, r *http.Request) { _ = servePortsSPDY(w, r, &server, portService{"pod", anyNumber(nil), nil}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -46,6 +46,10 @@ type Ports struct {
 	// Named are the ports of a client with a WebSocket. Clients of SPDY name one for each connection.
 	Named []int32
 
+	// Open is called when a client of SPDY opens the first stream for a connection, and the function that it returns after the end of
+	// both. An error refuses the stream, without a reason for the client. Nil means that there may be any number.
+	Open func() (end func(), err error)
+
 	// Begin is called before each connection, and the function that it returns after it. An error refuses the connection, and its
 	// client gets it. Nil means that there may be any number.
 	Begin func() (end func(), err error)
@@ -107,17 +111,25 @@ func (s *Server) ServePorts(w http.ResponseWriter, r *http.Request, p Ports) {
 	out, r, end := s.take(w, r)
 	defer end()
 	f := s.forwarder(p)
-	forward := func(ctx context.Context, g *run.Group, port int32, stream io.ReadWriteCloser) error {
+	service := portService{pod: p.Pod, open: anyNumber(p.Open), forward: func(ctx context.Context, g *run.Group, port int32, stream io.ReadWriteCloser) error {
 		return f.forward(ctx, g, port, stream, true)
-	}
+	}}
 	switch {
 	case isTunnel(r):
-		s.refused("tunnel", s.servePortsTunnel(out, r, p.Pod, forward))
+		s.refused("tunnel", s.servePortsTunnel(out, r, service))
 	case wsstream.IsWebSocketRequest(r):
 		s.servePortChannels(out, r, f)
 	default:
-		s.refused("SPDY", servePortsSPDY(out, r, &s.spdy, p.Pod, forward))
+		s.refused("SPDY", servePortsSPDY(out, r, &s.spdy, service))
 	}
+}
+
+// anyNumber returns a function that counts nothing instead of nil.
+func anyNumber(count func() (end func(), err error)) func() (end func(), err error) {
+	if count == nil {
+		return func() (func(), error) { return func() {}, nil }
+	}
+	return count
 }
 
 // run runs a command for a client, without the streams that were not asked for: a client may create others. A panic ends its stream

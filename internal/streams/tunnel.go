@@ -23,8 +23,8 @@ const (
 )
 
 // servePortsTunnel is [servePortsSPDY] for a client with a WebSocket.
-func (s *Server) servePortsTunnel(w http.ResponseWriter, r *http.Request, pod string, forward forwardFunc) error {
-	return servePairs(r.Context(), pod, forward, func(accept func(*spdy.Stream) error) (*spdy.Conn, error) {
+func (s *Server) servePortsTunnel(w http.ResponseWriter, r *http.Request, service portService) error {
+	return servePairs(r.Context(), service, func(accept func(*spdy.Stream) error) (*spdy.Conn, error) {
 		t, err := s.openTunnel(w, r)
 		if err != nil {
 			return nil, err

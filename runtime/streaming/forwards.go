@@ -11,9 +11,13 @@ import (
 const (
 	mostForwards    = 8192
 	descriptorShare = 4 // one of so many descriptors is for forwarded connections; containers cannot be started without any
+
+	// pairsForForward is how many pairs of streams may be open for each connection that may be forwarded. A pair costs 4 KiB while it
+	// waits for its second stream, or for a client to read why its connection is refused.
+	pairsForForward = 2
 )
 
-// forwards counts the forwarded connections of all clients.
+// forwards counts the forwarded connections of all clients, or the pairs of streams for these.
 type forwards struct {
 	most int
 

@@ -52,16 +52,19 @@ func TestForwardLimitLeavesDescriptors(t *testing.T) {
 
 func TestForwardsOfAllClientsCount(t *testing.T) {
 	s := New(Options{})
-	s.forwards = newForwards(4)
+	s.forwards, s.opened = newForwards(4), newForwards(8)
 	s.setBase("http://x")
 	for range 2 {
 		if _, err := s.PortForward(&cri.PortForwardRequest{PodSandboxId: "p"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	begun, refused := 0, ""
+	begun, opened, refused := 0, 0, ""
 	for _, client := range s.tokens {
-		for range 2 {
+		for range 3 {
+			if _, err := client.ports.Open(); err == nil {
+				opened++
+			}
 			if _, err := client.ports.Begin(); err != nil {
 				refused = err.Error()
 				continue
@@ -71,7 +74,7 @@ func TestForwardsOfAllClientsCount(t *testing.T) {
 	}
 	const want = "too many forwarded connections: the pod has 2, and all pods of the node have 2 of at most 4; " +
 		"a pod can have half of those that other pods do not use"
-	if begun != 2 || refused != want {
-		t.Errorf("%d connections, and then %q, want 2 and %q", begun, refused, want)
+	if opened != 4 || begun != 2 || refused != want {
+		t.Errorf("%d pairs of streams, %d connections, and then %q, want 4, 2 and %q", opened, begun, refused, want)
 	}
 }

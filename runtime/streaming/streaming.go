@@ -49,7 +49,8 @@ type Server struct {
 	opts     Options
 	ready    chan struct{}
 	streams  streams.Server
-	forwards *forwards
+	forwards *forwards // connections
+	opened   *forwards // pairs of streams for connections, including those that are incomplete, or whose connection is being refused
 
 	mu     sync.Mutex
 	tokens map[string]ticket // guarded by mu
@@ -69,9 +70,10 @@ func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
+	limit := forwardLimit(descriptorLimit())
 	return &Server{
 		opts: opts, ready: make(chan struct{}), tokens: map[string]ticket{}, streams: streams.Server{Gone: opts.Gone, Log: opts.Log},
-		forwards: newForwards(forwardLimit(descriptorLimit())),
+		forwards: newForwards(limit), opened: newForwards(pairsForForward * limit),
 	}
 }
 
@@ -154,6 +156,7 @@ func (s *Server) Attach(req *cri.AttachRequest) (*cri.AttachResponse, error) {
 func (s *Server) PortForward(req *cri.PortForwardRequest) (*cri.PortForwardResponse, error) {
 	url, err := s.issue("portforward", ticket{ports: &streams.Ports{
 		Pod: req.GetPodSandboxId(), Named: req.GetPort(),
+		Open:  func() (func(), error) { return s.opened.begin(req.GetPodSandboxId()) },
 		Begin: func() (func(), error) { return s.forwards.begin(req.GetPodSandboxId()) },
 		Dial: func(ctx context.Context, port int32) (*net.TCPConn, error) {
 			return s.opts.Handler.DialPort(ctx, req.GetPodSandboxId(), port)
