@@ -22,7 +22,7 @@ const mostTurns = 4
 //
 // A client may have hundreds of them, and most are idle: what they cost is memory of the kernel and two small goroutines each. So a
 // connection has a buffer only while bytes of the pod are in it, and at most mostTurns connections of a client have one. The others
-// leave their bytes in the kernel, also if the client reads slowly or not at all.
+// leave their bytes in the kernel, even if the client reads slowly or not at all.
 type forwarder struct {
 	server *Server
 	ports  Ports

@@ -439,7 +439,9 @@ func dialTo(address string) testForward {
 // withRelay adds the whole of this package, which copies the bytes itself.
 func withRelay(handlers map[string]http.HandlerFunc, address string) map[string]http.HandlerFunc {
 	server := &Server{Log: slog.New(slog.DiscardHandler)}
-	handlers["with relay"] = func(w http.ResponseWriter, r *http.Request) { server.ServePorts(w, r, Ports{Pod: "pod", Dial: dialAddress(address)}) }
+	handlers["with relay"] = func(w http.ResponseWriter, r *http.Request) {
+		server.ServePorts(w, r, Ports{Pod: "pod", Dial: dialAddress(address)})
+	}
 	return handlers
 }
 
@@ -703,7 +705,9 @@ func TestStreamsHaveToComeInTime(t *testing.T) {
 				t.Errorf("the command ended with %v", err)
 			}
 		},
-		spdyPorts: func(w http.ResponseWriter, r *http.Request) { _ = servePortsSPDY(w, r, &server, portService{"pod", anyNumber(nil), nil}) },
+		spdyPorts: func(w http.ResponseWriter, r *http.Request) {
+			_ = servePortsSPDY(w, r, &server, portService{"pod", anyNumber(nil), nil})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -28,14 +28,14 @@ type forwards struct {
 
 func newForwards(most int) *forwards { return &forwards{most: most, pods: map[string]int{}} }
 
-// begin counts a connection to a pod, until end is called. A pod has at most half of those that other pods do not use, so there are
-// always a few for one more pod.
+// begin counts a connection to a pod, until end is called. A pod has at most half of what other pods leave, so there is always
+// something left for one more pod.
 func (f *forwards) begin(pod string) (end func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.pods[pod] >= f.most-f.used {
 		return nil, fmt.Errorf("too many forwarded connections: the pod has %d, and all pods of the node have %d of at most %d; "+
-			"a pod can have half of those that other pods do not use", f.pods[pod], f.used, f.most)
+			"a pod can have half of what other pods leave", f.pods[pod], f.used, f.most)
 	}
 	f.used++
 	f.pods[pod]++

@@ -73,7 +73,7 @@ func TestForwardsOfAllClientsCount(t *testing.T) {
 		}
 	}
 	const want = "too many forwarded connections: the pod has 2, and all pods of the node have 2 of at most 4; " +
-		"a pod can have half of those that other pods do not use"
+		"a pod can have half of what other pods leave"
 	if opened != 4 || begun != 2 || refused != want {
 		t.Errorf("%d pairs of streams, %d connections, and then %q, want 4, 2 and %q", opened, begun, refused, want)
 	}

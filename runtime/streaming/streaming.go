@@ -50,7 +50,7 @@ type Server struct {
 	ready    chan struct{}
 	streams  streams.Server
 	forwards *forwards // connections
-	opened   *forwards // pairs of streams for connections, including those that are incomplete, or whose connection is being refused
+	opened   *forwards // pairs of streams for connections, also incomplete ones, and the ones of connections that are being refused
 
 	mu     sync.Mutex
 	tokens map[string]ticket // guarded by mu
