@@ -156,12 +156,20 @@ func (c *Conn) Close() error {
 
 // abort closes the connection at once, or stops Close from waiting for the client.
 func (c *Conn) abort(err error) {
-	first := c.end(err)
-	_ = c.conn.SetDeadline(time.Unix(1, 0)) // ends what writes
-	if first {
-		_ = c.conn.Close()
-		close(c.finished)
+	if !c.fail(err) {
+		_ = c.conn.SetDeadline(time.Unix(1, 0))
 	}
+}
+
+// fail closes the connection at once. It does nothing, and returns false, if the connection has ended before.
+func (c *Conn) fail(err error) bool {
+	if !c.end(err) {
+		return false
+	}
+	_ = c.conn.SetDeadline(time.Unix(1, 0)) // ends what writes
+	_ = c.conn.Close()
+	close(c.finished)
+	return true
 }
 
 // end ends all streams. It returns false if the connection has ended before.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -518,4 +520,42 @@ func TestContextEndsClose(t *testing.T) {
 	g.Go(func(context.Context) { _ = c.Close() })
 	<-conn.closing
 	cancel()
+}
+
+// A halfClosedConn is a connection whose writes wait and then fail, and that counts deadlines.
+type halfClosedConn struct {
+	net.Conn
+	writing   chan struct{} // gets an element for each write
+	fail      chan struct{} // closed to have writes fail
+	deadlines atomic.Int32
+}
+
+func (c *halfClosedConn) Write([]byte) (int, error) {
+	c.writing <- struct{}{}
+	<-c.fail
+	return 0, syscall.EPIPE
+}
+
+func (c *halfClosedConn) SetDeadline(time.Time) error {
+	c.deadlines.Add(1)
+	return nil
+}
+
+// TestLateAnswerDoesNotStopClose has an answer that cannot be written because Close has closed the connection for writing. A deadline
+// would stop the Close of a connection that waits for its client to read.
+func TestLateAnswerDoesNotStopClose(t *testing.T) {
+	client, server := pair(t)
+	conn := &halfClosedConn{Conn: server, writing: make(chan struct{}, 2), fail: make(chan struct{})}
+	c := open(t, conn, nil)
+	g := run.NewGroup(context.WithoutCancel(t.Context()), 0)
+	g.Go(func(ctx context.Context) { _ = c.Run(ctx) })
+	newRawClient(t, client).send(&framing.PingFrame{Id: 1})
+	<-conn.writing
+	g.Go(func(context.Context) { _ = c.Close() })
+	<-c.Done()
+	close(conn.fail)
+	g.Wait()
+	if n := conn.deadlines.Load(); n > 0 {
+		t.Errorf("%d deadlines were set", n)
+	}
 }

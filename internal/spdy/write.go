@@ -144,7 +144,9 @@ func (c *Conn) write(frames []byte) error {
 	}
 	_, err := c.conn.Write(frames)
 	if err != nil {
-		c.abort(err) // a part of a frame may have been written
+		// A part of a frame may have been written. An answer that is late, after Close has closed the connection for writing, fails,
+		// too: Close must not stop then, because the client would lose what it has not read.
+		c.fail(err)
 	}
 	return err
 }
