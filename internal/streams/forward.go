@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/spdy"
 	"github.com/sampan-io/sampan/internal/upgrade"
 )
 
@@ -52,12 +53,20 @@ func (f *forwarder) forward(ctx context.Context, g *run.Group, port int32, strea
 	}))
 }
 
-// relay copies in both directions until both have ended, or ctx is cancelled.
+// relay copies in both directions until both have ended, the client resets the stream, or ctx is cancelled.
 func (f *forwarder) relay(ctx context.Context, g *run.Group, conn *net.TCPConn, stream io.ReadWriteCloser, halfClose bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	up := make(chan error, 1)
-	g.Go(func(context.Context) { up <- copyTo(conn, stream) })
+	g.Go(func(context.Context) {
+		err := copyTo(conn, stream)
+		if errors.Is(err, spdy.ErrReset) { // the client wants nothing of the pod, either, which may never send anything
+			cancel()
+		}
+		up <- err
+	})
 	err := f.copyFrom(ctx, conn, stream)
 	if err != nil || !halfClose {
 		return ended(ctx, err)

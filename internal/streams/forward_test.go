@@ -181,3 +181,33 @@ func TestOpenRefusesStreams(t *testing.T) {
 		t.Errorf("%d pairs were opened for 3 streams, want 2", opened)
 	}
 }
+
+// TestResetEndsConnectionToPod has a client that resets the stream for data of a connection on which the pod sends nothing.
+func TestResetEndsConnectionToPod(t *testing.T) {
+	got := make(chan error, 2)
+	pod := listen(t, func(c *net.TCPConn) {
+		for range 2 {
+			_, err := c.Read(make([]byte, 1))
+			got <- err
+		}
+	})
+	ended := make(chan struct{})
+	f := new(Server).forwarder(Ports{Dial: dialAddress(pod), Begin: func() (func(), error) { return func() { close(ended) }, nil }})
+	errs, data := openPair(t, forwarding(t, f), "1")
+	if _, err := data.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	if err := data.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(errs); err != nil || len(text) > 0 {
+		t.Errorf("in the stream for errors: %q, %v; want its end", text, err)
+	}
+	if err := <-got; err == nil {
+		t.Error("the pod can read, want the end of its connection")
+	}
+	<-ended
+}
