@@ -1,13 +1,10 @@
 package cluster
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
-	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -22,8 +19,7 @@ import (
 // node accepts has a mirror pod that the API server accepts. As upstream, it reads the first document of a file; ignored says that
 // there are more, or is empty. Errors have the name of the file and the lines of the fields.
 func readPod(file string, data []byte, complete func(*corev1.Pod) error) (pod *corev1.Pod, ignored string, err error) {
-	data, ignored = firstDocument(file, data)
-	d, err := document.Parse(file, data)
+	d, ignored, err := document.ParseFirst(file, data)
 	if err != nil {
 		return nil, "", err
 	}
@@ -73,26 +69,4 @@ func checkType(t metav1.TypeMeta) (errs field.ErrorList) {
 		}
 	}
 	return errs
-}
-
-// firstDocument returns the first YAML document of a file. Ignored says what follows it, and is empty if nothing with any content
-// does. A text that is not YAML is returned whole.
-func firstDocument(file string, data []byte) (first []byte, ignored string) {
-	in := yaml.NewDecoder(bytes.NewReader(data))
-	var one, two yaml.Node
-	if in.Decode(&one) != nil {
-		return data, ""
-	}
-	err := in.Decode(&two)
-	switch {
-	case errors.Is(err, io.EOF):
-		return data, ""
-	case err != nil:
-		return data, fmt.Sprintf("%s: what follows the first document is ignored: %v", file, err)
-	}
-	if len(two.Content) > 0 && two.Content[0].Tag != "!!null" {
-		ignored = fmt.Sprintf("%s: line %d: a second document, which is ignored: a file has one pod", file, two.Line)
-	}
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	return bytes.Join(lines[:two.Line-1], nil), ignored // that line is the separator
 }

@@ -50,8 +50,9 @@ func TestManifestsHaveOnePod(t *testing.T) {
 	const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: web, image: demo}]}\n"
 	for text, want := range map[string]string{
 		head: "", "---\n" + head + "---\n": "", head + "---\n# nothing\n": "",
-		head + "---\n\nkind: Pod\n": "web.yaml: line 5: a second document, which is ignored: a file has one pod",
-		head + "---\n- {":           "web.yaml: what follows the first document is ignored: yaml: line 6: did not find expected node content",
+		head + "---\n\nkind: Pod\n":                        "web.yaml: line 5: a second document, which is ignored",
+		strings.ReplaceAll(head+"---\na: b\n", "\n", "\r"): "web.yaml: line 5: a second document, which is ignored",
+		head + "---\n- {":                                  "web.yaml: what follows the first document is ignored: yaml: line 6: did not find expected node content",
 	} {
 		pod, ignored, err := readPod("web.yaml", []byte(text), func(p *corev1.Pod) error {
 			p.Namespace = "default"

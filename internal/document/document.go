@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,17 +28,46 @@ type Document struct {
 // empty text and more than one document are faults.
 func Parse(source string, text []byte) (*Document, error) {
 	in := yaml.NewDecoder(bytes.NewReader(text))
-	var first, second yaml.Node
+	first, err := begin(source, text, in)
+	if err != nil {
+		return nil, err
+	}
+	var second yaml.Node
+	if in.Decode(&second) == nil {
+		return nil, fmt.Errorf("%s: line %d: a second document; want one", source, second.Line)
+	}
+	return parsed(source, text, first)
+}
+
+// ParseFirst is [Parse] for a text with any number of documents, of which it reads the
+// first. Ignored says what follows, and is empty if nothing with any content does.
+func ParseFirst(source string, text []byte) (d *Document, ignored string, err error) {
+	in := yaml.NewDecoder(bytes.NewReader(text))
+	first, err := begin(source, text, in)
+	if err != nil {
+		return nil, "", err
+	}
+	if d, err = parsed(source, text, first); err != nil {
+		return nil, "", err
+	}
+	return d, following(source, in), nil
+}
+
+// begin reads the first document.
+func begin(source string, text []byte, in *yaml.Decoder) (*yaml.Node, error) {
+	var first yaml.Node
 	if err := in.Decode(&first); err != nil {
 		if len(bytes.TrimSpace(text)) == 0 || err.Error() == "EOF" {
 			return nil, fmt.Errorf("%s: is empty", source)
 		}
 		return nil, fmt.Errorf("%s: %w", source, syntax(text, err))
 	}
-	if in.Decode(&second) == nil {
-		return nil, fmt.Errorf("%s: line %d: a second document; want one", source, second.Line)
-	}
-	data, err := kyaml.YAMLToJSONStrict(text)
+	return &first, nil
+}
+
+// parsed returns the first document of a text.
+func parsed(source string, text []byte, first *yaml.Node) (*Document, error) {
+	data, err := kyaml.YAMLToJSONStrict(text) // of the first document
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, shortened(err))
 	}
@@ -49,6 +79,22 @@ func Parse(source string, text []byte) (*Document, error) {
 		return nil, fmt.Errorf("%s: line 1: want an object with apiVersion and kind", source)
 	}
 	return d, nil
+}
+
+// following says what comes after the first document. It returns "" if nothing with any
+// content does.
+func following(source string, in *yaml.Decoder) string {
+	for {
+		var next yaml.Node
+		switch err := in.Decode(&next); {
+		case errors.Is(err, io.EOF):
+			return ""
+		case err != nil:
+			return fmt.Sprintf("%s: what follows the first document is ignored: %v", source, err)
+		case len(next.Content) > 0 && next.Content[0].Tag != "!!null":
+			return fmt.Sprintf("%s: line %d: a second document, which is ignored", source, next.Line)
+		}
+	}
 }
 
 // parserFault finds the line in what the parser of YAML, not its scanner, says.

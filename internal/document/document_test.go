@@ -85,3 +85,24 @@ func FuzzParse(f *testing.F) {
 		_ = read(text) // whatever it is, it is an answer and no panic
 	})
 }
+
+// TestFirstDocumentIsRead reads texts with more documents and with all line breaks that YAML has.
+func TestFirstDocumentIsRead(t *testing.T) {
+	for text, want := range map[string]string{
+		"name: a\n": "", "name: a\n---\n# none\n---\n": "",
+		"name: a\n---\nname: b\n":                   "boat.yaml: line 2: a second document, which is ignored",
+		"name: a\n---\n---\nname: b\n":              "boat.yaml: line 3: a second document, which is ignored",
+		"name: a\r---\rname: b\r":                   "boat.yaml: line 2: a second document, which is ignored",
+		"# \u0085# \u2028\nname: a\n---\nname: b\n": "boat.yaml: line 5: a second document, which is ignored",
+		"name: a\n---\n- {":                         "boat.yaml: what follows the first document is ignored: yaml: line 3: did not find expected node content",
+	} {
+		var b boat
+		d, ignored, err := document.ParseFirst("boat.yaml", []byte(text))
+		if err == nil {
+			err = d.Decode(&b)
+		}
+		if err != nil || b.Name != "a" || ignored != want {
+			t.Errorf("%q: name %q, %q, %v, want %q", text, b.Name, ignored, err, want)
+		}
+	}
+}
