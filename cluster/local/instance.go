@@ -247,6 +247,9 @@ func (e *damageError) Error() string { return fmt.Sprintf("%s %v", e.file, e.err
 
 func (e *damageError) Unwrap() error { return e.err }
 
+// mostState is how many bytes a state file has at most.
+const mostState = 1 << 20
+
 // read fills in v from a file; one that is not there changes nothing. The error is a [damageError] if it is about the contents.
 func read(file string, v any) error {
 	info, err := os.Stat(file)
@@ -258,6 +261,9 @@ func read(file string, v any) error {
 	}
 	if !info.Mode().IsRegular() { // reading a pipe would block
 		return &damageError{file, errors.New("is not a regular file")}
+	}
+	if info.Size() > mostState {
+		return &damageError{file, fmt.Errorf("is larger than %d bytes", mostState)}
 	}
 	data, err := os.ReadFile(file)
 	switch {

@@ -17,6 +17,7 @@ var damages = map[string]func(t *testing.T, file string){
 	"type": func(t *testing.T, file string) {
 		put(t, file, `{"process": "x", "pid": "x", "nodeName": 1, "server": 1}`)
 	},
+	"large": func(t *testing.T, file string) { put(t, file, `{"name": "`+strings.Repeat("a", mostState)+`"}`) },
 	"directory": func(t *testing.T, file string) {
 		if err := os.Mkdir(file, 0o700); err != nil {
 			t.Fatal(err)
