@@ -15,7 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
+
+	configuration "github.com/sampan-io/sampan/internal/document"
 )
 
 // maxDocument bounds one document. A server takes 3 MB; a List may hold many
@@ -139,7 +140,7 @@ func (d document) fields() (map[string]any, error) {
 	data := d.text
 	if text := bytes.TrimSpace(data); len(text) == 0 || text[0] != '{' || !json.Valid(text) {
 		var err error
-		if data, err = yaml.YAMLToJSONStrict(d.text); err != nil {
+		if data, err = configuration.ToJSON(d.text); err != nil {
 			return nil, d.explain(err)
 		}
 	}

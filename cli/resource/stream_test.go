@@ -169,6 +169,11 @@ func TestInput(t *testing.T) {
 			},
 		},
 		{
+			"a key overrides that of a merge",
+			"apiVersion: v1\nkind: Pod\nmetadata: &m {name: a}\nspec: {x: {<<: *m, name: b}}\n",
+			[]string{`pod/a in "default" from ` + src + "1 (line 1)"},
+		},
+		{
 			"items of a List in JSON, one by one",
 			"{\"apiVersion\":\"v1\",\"items\":[\n {\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"}},\n 7, {\"kind\":\"Pod\"}\n],\"kind\":\"List\"}\n{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n\"}}",
 			[]string{

@@ -67,7 +67,7 @@ func begin(source string, text []byte, in *yaml.Decoder) (*yaml.Node, error) {
 
 // parsed returns the first document of a text.
 func parsed(source string, text []byte, first *yaml.Node) (*Document, error) {
-	data, err := kyaml.YAMLToJSONStrict(text) // of the first document
+	data, err := ToJSON(text) // of the first document
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, shortened(err))
 	}
