@@ -96,6 +96,15 @@ func found(cmd *cobra.Command) (p local.Profile, i local.Instance, running bool,
 	if at.DataDir != p.DataDir && flag(cmd, "data-dir") != "" {
 		return p, i, false, fmt.Errorf("the data of cluster %s is in %s, not in %s; pass that directory with --data-dir, or another cluster with --name", p.Name, at.DataDir, p.DataDir)
 	}
+	if i.Process.PID == 0 && i.Damage == "" {
+		starters, err := at.Starters()
+		if err == nil && len(starters) == 0 {
+			err = at.Unrecorded()
+		}
+		if err != nil {
+			return at, i, false, err
+		}
+	}
 	return at, i, running, nil
 }
 

@@ -146,6 +146,9 @@ func (p Profile) runtimeFile() string { return filepath.Join(p.RunDir, "runtime.
 // found out otherwise: see [Instance.Damage].
 func (p Profile) Instance() (i Instance, running bool, err error) {
 	err = read(p.instanceFile(), &i)
+	if err == nil && i.Process.PID == 0 {
+		err = nameless(p.instanceFile())
+	}
 	if damage, ok := errors.AsType[*damageError](err); ok {
 		i, err = p.recoverInstance(damage)
 	}
@@ -153,6 +156,9 @@ func (p Profile) Instance() (i Instance, running bool, err error) {
 		return Instance{}, false, fmt.Errorf("reading the state of cluster %s: %w", p.Name, err)
 	}
 	err = read(p.runtimeFile(), &i.Runtime)
+	if err == nil && i.Runtime.PID == 0 && i.Runtime.Endpoint == "" {
+		err = nameless(p.runtimeFile())
+	}
 	if damage, ok := errors.AsType[*damageError](err); ok {
 		i.Runtime, err = p.recoverRuntime(damage)
 	}
@@ -273,11 +279,21 @@ func read(file string, v any) error {
 		return denied(file, err)
 	case len(bytes.TrimSpace(data)) == 0:
 		return &damageError{file, errors.New("is empty")}
+	case string(bytes.TrimSpace(data)) == "null": // the decoder takes it for anything
+		return &damageError{file, errors.New("is damaged: it has null instead of an object")}
 	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return &damageError{file, fmt.Errorf("is damaged: %w", err)}
 	}
 	return nil
+}
+
+// nameless returns the [damageError] of a file that is JSON, but names no process. A file that does not exist is not damaged.
+func nameless(file string) error {
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return &damageError{file, errors.New("is damaged: it names no process")}
 }
 
 // denied returns the error of reading a file, and if permission was denied, whose file or directory it is.

@@ -39,6 +39,18 @@ func (p Profile) recoverInstance(damage *damageError) (Instance, error) {
 	return Instance{Name: p.Name, Process: process, Simulated: s.Simulated() || os.Getuid() != 0, DataDir: p.DataDir, Damage: damage.Error()}, nil
 }
 
+// Unrecorded returns an error if a process has the cluster's store open, although there is no state file that names it. The file was
+// removed, or the process has not written it yet; neither is a reason to stop a process, which may serve the same data under
+// another name.
+func (p Profile) Unrecorded() error {
+	owner, err := lockOwner(filepath.Join(p.DataDir, "store", "lock"))
+	if err != nil || owner == (Process{}) {
+		return err
+	}
+	return fmt.Errorf("cluster %s: process %d has the data in %s open, but the state file %s does not exist; if that process is not about to write the file, stop it with `kill %[2]d`, and repeat the command",
+		p.Name, owner.PID, p.DataDir, p.instanceFile())
+}
+
 // recoverRuntime returns what is known of a container runtime whose state file is damaged.
 func (p Profile) recoverRuntime(damage *damageError) (Runtime, error) {
 	p, err := p.lastStarted(damage)

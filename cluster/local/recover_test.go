@@ -18,6 +18,7 @@ var damages = map[string]func(t *testing.T, file string){
 		put(t, file, `{"process": "x", "pid": "x", "nodeName": 1, "server": 1}`)
 	},
 	"large": func(t *testing.T, file string) { put(t, file, `{"name": "`+strings.Repeat("a", mostState)+`"}`) },
+	"null": func(t *testing.T, file string) { put(t, file, "null\n") },
 	"directory": func(t *testing.T, file string) {
 		if err := os.Mkdir(file, 0o700); err != nil {
 			t.Fatal(err)
@@ -84,6 +85,29 @@ func TestDamagedInstanceIsRecovered(t *testing.T) {
 				t.Errorf("Instance after Save = %+v, %v, %v", i, running, err)
 			}
 		})
+	}
+}
+
+func TestStateFilesWithoutProcessAreDamaged(t *testing.T) {
+	p := profile(t)
+	put(t, filepath.Join(p.DataDir, "cluster.json"), `{"pods": "10.1.0.0/16"}`)
+	hold(t, filepath.Join(p.DataDir, "store", "lock"))
+	hold(t, filepath.Join(p.RuntimeState(), "lock"))
+	put(t, p.instanceFile(), "{}")
+	put(t, p.runtimeFile(), "{}")
+	if i, running, err := p.Instance(); err != nil || !running || !strings.HasSuffix(i.Damage, "instance.json is damaged: it names no process") || i.Runtime.PID != os.Getpid() {
+		t.Errorf("Instance = %+v, %v, %v, want this process twice", i, running, err)
+	}
+}
+
+func TestUnrecordedProcessIsNamed(t *testing.T) {
+	p := profile(t)
+	if err := p.Unrecorded(); err != nil {
+		t.Errorf("Unrecorded without data = %v", err)
+	}
+	hold(t, filepath.Join(p.DataDir, "store", "lock"))
+	if err := p.Unrecorded(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("`kill %d`", os.Getpid())) || !strings.Contains(err.Error(), p.instanceFile()+" does not exist") {
+		t.Errorf("Unrecorded = %v, want the process and the file", err)
 	}
 }
 
