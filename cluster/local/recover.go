@@ -3,6 +3,7 @@ package local
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -106,8 +107,9 @@ func (p Profile) lastStarted(damage *damageError) (Profile, error) {
 	return p, fmt.Errorf("%w; pass the directory with the data of cluster %s with --data-dir, or if it does not run, remove the file: nothing else is lost", damage, p.Name)
 }
 
-// lockOwner returns the process that holds the lock on a file and has written its pid there, or the zero Process if no process
-// holds it.
+// lockOwner returns the process that holds the lock on a file and has written its process ID there, or the zero Process if no process
+// holds it. It takes the lock for a moment only if the file does not name a process that has ended: a process that starts right
+// now would find it in use.
 func lockOwner(file string) (Process, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,23 +119,28 @@ func lockOwner(file string) (Process, error) {
 		return Process{}, fmt.Errorf("finding the process that holds a lock: %w", err)
 	}
 	defer f.Close()
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	if err == nil {
-		return Process{}, nil // closing f releases it
-	}
-	if !errors.Is(err, unix.EWOULDBLOCK) {
-		return Process{}, fmt.Errorf("finding the process that holds the lock %s: %w", file, err)
-	}
-	text, err := os.ReadFile(file)
+	text, err := io.ReadAll(io.LimitReader(f, mostID))
 	if err != nil {
 		return Process{}, fmt.Errorf("finding the process that holds a lock: %w", err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err == nil {
-		var owner Process
-		if owner, err = ProcessOf(pid); err == nil {
-			return owner, nil
+	pid, unnamed := strconv.Atoi(strings.TrimSpace(string(text)))
+	var owner Process
+	if unnamed == nil {
+		if owner, err = ProcessOf(pid); err != nil {
+			return Process{}, nil //nolint:nilerr // it has ended
 		}
 	}
-	return Process{}, fmt.Errorf("a process holds the lock %s, but the file does not have its process ID: stop the process that `fuser %[1]s` prints, and repeat the command", file)
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	switch {
+	case err == nil:
+		return Process{}, nil // closing f releases it
+	case !errors.Is(err, unix.EWOULDBLOCK):
+		return Process{}, fmt.Errorf("finding the process that holds the lock %s: %w", file, err)
+	case unnamed != nil:
+		return Process{}, fmt.Errorf("a process holds the lock %s, but the file does not have its process ID: stop the process that `fuser %[1]s` prints, and repeat the command", file)
+	}
+	return owner, nil
 }
+
+// mostID is how many bytes the text of a process ID has at most, with a line break.
+const mostID = 32

@@ -3,6 +3,7 @@ package local
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ var damages = map[string]func(t *testing.T, file string){
 		put(t, file, `{"process": "x", "pid": "x", "nodeName": 1, "server": 1}`)
 	},
 	"large": func(t *testing.T, file string) { put(t, file, `{"name": "`+strings.Repeat("a", mostState)+`"}`) },
-	"null": func(t *testing.T, file string) { put(t, file, "null\n") },
+	"null":  func(t *testing.T, file string) { put(t, file, "null\n") },
 	"directory": func(t *testing.T, file string) {
 		if err := os.Mkdir(file, 0o700); err != nil {
 			t.Fatal(err)
@@ -124,6 +125,21 @@ func TestDamagedInstanceWithoutProcessID(t *testing.T) {
 	}
 	if _, _, err := p.Instance(); err == nil || !strings.Contains(err.Error(), p.instanceFile()+" is empty") || !strings.Contains(err.Error(), "`fuser "+lock+"`") {
 		t.Errorf("Instance = %v, want the file and how to find the process", err)
+	}
+}
+
+// TestLockOfEndedProcessIsNotTaken looks for the owner of a lock while another process, which has not written its process ID yet,
+// takes the lock.
+func TestLockOfEndedProcessIsNotTaken(t *testing.T) {
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	lock := filepath.Join(t.TempDir(), "lock")
+	hold(t, lock)
+	put(t, lock, fmt.Sprintln(ended.Process.Pid))
+	if owner, err := lockOwner(lock); err != nil || owner != (Process{}) {
+		t.Errorf("the owner is %v, %v; want none: looking at the lock would fail", owner, err)
 	}
 }
 
