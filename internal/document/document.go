@@ -266,29 +266,39 @@ func pathAt(text []byte, offset int64) string {
 	}
 }
 
+// mostFaults is how many faults of a text are named: with a million of them, the rest
+// would take longer to compare and to print than anyone reads.
+const mostFaults = 100
+
 // Faults returns an error that names the place of every fault in the order of the
-// text, or nil if there is none. It sorts list.
+// text, up to a hundred, or nil if there is none. It sorts list.
 func (d *Document) Faults(list field.ErrorList) error {
-	lineOf := func(e *field.Error) int {
-		line, _, _ := Find(d.root, e.Field)
-		return line
+	type place struct{ line, column int }
+	places := map[*field.Error]place{}
+	for _, e := range list {
+		line, column, _ := Find(d.root, e.Field)
+		places[e] = place{line, column}
 	}
-	slices.SortStableFunc(list, func(a, b *field.Error) int { return lineOf(a) - lineOf(b) })
+	slices.SortStableFunc(list, func(a, b *field.Error) int { return places[a].line - places[b].line })
 	var lines []string
 	for _, e := range list {
-		place := d.source
-		line, column, _ := Find(d.root, e.Field)
-		place += fmt.Sprintf(": line %d column %d", line, column)
+		at := fmt.Sprintf("%s: line %d column %d", d.source, places[e].line, places[e].column)
 		if e.Field != "" {
-			place += ": " + e.Field
+			at += ": " + e.Field
 		}
 		said := strings.TrimPrefix(e.ErrorBody(), "Invalid value: ")
 		if _, bare := e.BadValue.(field.OmitValueType); bare {
 			said = e.Detail
 		}
-		if text := place + ": " + said; !slices.Contains(lines, text) {
-			lines = append(lines, text)
+		text := at + ": " + said
+		if slices.Contains(lines, text) {
+			continue
 		}
+		if len(lines) == mostFaults {
+			lines = append(lines, d.source+": there are more faults")
+			break
+		}
+		lines = append(lines, text)
 	}
 	if len(lines) == 0 {
 		return nil

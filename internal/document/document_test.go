@@ -1,6 +1,7 @@
 package document_test
 
 import (
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -104,5 +105,22 @@ func TestFirstDocumentIsRead(t *testing.T) {
 		if err != nil || b.Name != "a" || ignored != want {
 			t.Errorf("%q: name %q, %q, %v, want %q", text, b.Name, ignored, err, want)
 		}
+	}
+}
+
+// TestManyFaultsAreCut reads a text with more faults than are named.
+func TestManyFaultsAreCut(t *testing.T) {
+	const n = 100_000
+	var faults field.ErrorList
+	for i := range n {
+		faults = append(faults, field.Required(field.NewPath("masts").Index(i).Child("height"), ""))
+	}
+	d, err := document.Parse("boat.yaml", []byte("masts: ["+strings.Repeat("{},", n)+"]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(d.Faults(faults).Error(), "\n")
+	if len(lines) != 101 || lines[1] != "boat.yaml: line 1 column 12: masts[1].height: Required value" || lines[100] != "boat.yaml: there are more faults" {
+		t.Errorf("%d lines: %q … %q", len(lines), lines[1], lines[len(lines)-1])
 	}
 }
