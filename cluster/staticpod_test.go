@@ -27,6 +27,8 @@ func TestManifestsAreCheckedAsPods(t *testing.T) {
 		{"two faults", head + "  restartPolicy: Sometimes\n  hostname: A_B\n", "web.yaml: line 6 column 3: spec.restartPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \"OnFailure\", \"Never\"\nweb.yaml: line 7 column 3: spec.hostname: "},
 		{"second document", head + "---\n# none\n---\n" + head, ""},
 		{"huge quantity", head + "  overhead: {memory: \"1e-10000000\"}\n", `web.yaml: spec.overhead[memory]: the exponent of a quantity must be between -999 and 999, got "1e-10000000"`},
+		{"no quantity", head + "  overhead: {memory: 1GiB}\n", "web.yaml: line 6 column 14: spec.overhead.memory: quantities must match the regular expression"},
+		{"merge", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - &c {name: web, image: demo}\n  - {<<: *c, name: other}\n", ""},
 		{"gates", head + "  schedulingGates: [{name: wait}]\n", "spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared"},
 	} {
 		pod, _, err := readPod("web.yaml", []byte(tt.manifest), func(p *corev1.Pod) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -143,7 +144,7 @@ func (d *Document) Decode(into any) error {
 func (d *Document) DecodeKnown(into any) (unknown field.ErrorList, err error) {
 	strict, err := kjson.UnmarshalStrict(d.json, into)
 	if err != nil {
-		return nil, d.Faults(d.mistyped(err))
+		return nil, d.Faults(d.mistyped(into, err))
 	}
 	for _, err := range strict {
 		unknown = append(unknown, Fault("", err))
@@ -172,15 +173,23 @@ func below(base, path string) string {
 
 // wrongType says of which type a value is and of which it should be.
 func wrongType(t *json.UnmarshalTypeError) string {
+	if number, ok := strings.CutPrefix(t.Value, "number "); ok && t.Type.Kind() >= reflect.Int && t.Type.Kind() <= reflect.Uint64 {
+		return fmt.Sprintf("is %s, want an integer of %d bits", number, t.Type.Bits())
+	}
 	return fmt.Sprintf("is %s, want %s", word(strings.SplitN(t.Value, " ", 2)[0]), word(t.Type.Kind().String()))
 }
 
-// mistyped returns the fault of a value that has not the type of its field.
-func (d *Document) mistyped(err error) field.ErrorList {
+// mistyped returns the fault of a value that has not the type of its field in into.
+func (d *Document) mistyped(into any, err error) field.ErrorList {
 	fault := &field.Error{Type: field.ErrorTypeInvalid, BadValue: field.OmitValueType{}, Detail: err.Error()}
-	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		fault.Field = pathAt(d.json, t.Offset)
+	t, isType := errors.AsType[*json.UnmarshalTypeError](err)
+	if isType {
 		fault.Detail = wrongType(t)
+	}
+	if at, found := refusedAt(reflect.TypeOf(into), d.json, ""); found { // then an offset is one in the text of that value
+		fault.Field = at
+	} else if isType {
+		fault.Field = pathAt(d.json, t.Offset)
 	}
 	return field.ErrorList{fault}
 }

@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/internal/document"
@@ -13,6 +16,17 @@ type boat struct {
 	Name  string            `json:"name"`
 	Masts []mast            `json:"masts"`
 	Flags map[string]string `json:"flags"`
+	Built metav1.Time       `json:"built"`
+	Cargo map[string]hold   `json:"cargo"`
+}
+
+type hold struct {
+	Inner  `json:",inline"`
+	Weight *resource.Quantity `json:"weight"`
+}
+
+type Inner struct {
+	Port intstr.IntOrString `json:"port"`
 }
 
 type mast struct {
@@ -40,6 +54,10 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 		{"a string for a number", "name: a\nmasts:\n- sails: [a, b]\n  height: high\n", "boat.yaml: line 4 column 3: masts[0].height: is a string, want a number"},
 		{"an object for a string", "flags:\n  a: {b: c}\n", "boat.yaml: line 2 column 3: flags.a: is an object, want a string"},
 		{"a number in a list of strings", "masts:\n- sails: [p, q]\n- sails: [p, 3]\n", "boat.yaml: line 3 column 14: masts[1].sails[1]: is a number, want a string"},
+		{"a quantity", "cargo:\n  aft: {weight: 1Gi}\n  fore: {weight: 1GiB}\n", "boat.yaml: line 3 column 10: cargo.fore.weight: " + resource.ErrFormatWrong.Error()},
+		{"a time", "name: a\nbuilt: now\n", `boat.yaml: line 2 column 1: built: parsing time "now" as "2006-01-02T15:04:05Z07:00": cannot parse "now" as "2006"`},
+		{"a field of an embedded struct", "cargo: {fore: {port: 1.5}}\n", "boat.yaml: line 1 column 16: cargo.fore.port: is 1.5, want an integer of 32 bits"},
+		{"a fraction for an integer", "masts:\n- height: 1.5\n", "boat.yaml: line 2 column 3: masts[0].height: is 1.5, want an integer of 64 bits"},
 		{"broken", "name: [a\n", "boat.yaml: line 1: did not find expected ',' or ']'"},
 		{"indentation", "name: a\nmasts:\n  - height: 1\n    sails: []\n   flags: {}\n", "boat.yaml: line 5: did not find expected '-' indicator"},
 		{"indentation of a map", "flags:\n  a: b\n c: d\n", "boat.yaml: line 3: did not find expected key"},
