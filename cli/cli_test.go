@@ -384,7 +384,8 @@ func TestLogs(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	service.Spec.Selector = map[string]string{"app": "web"}
 	headless := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}}
-	w, url := serve(t, job, service, headless, pod("build-x", of), pod("two", func(p *corev1.Pod) {
+	unused := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "unused"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "none"}}}
+	w, url := serve(t, job, service, headless, unused, pod("build-x", of), pod("two", func(p *corev1.Pod) {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "side"})
 	}))
 	for _, p := range []string{"build-x", "two"} {
@@ -396,6 +397,9 @@ func TestLogs(t *testing.T) {
 	c.want(0, "container=main\n", "", "logs", "job/build")
 	c.want(0, "container=main\n", "Found 2 pods, using pod/build-x\n", "logs", "svc/web")
 	c.want(1, "", "error: service/kubernetes does not select pods: must be a pod, or an object with a pod selector\n", "logs", "svc/kubernetes")
+	if got := c.run("logs", "svc/unused"); got.code != 4 || !strings.HasSuffix(got.err, " service/unused --for=ready'\n") {
+		t.Errorf("logs of a service without pods: exit code %d, %s, want 4 and a wait that services have", got.code, got.err)
+	}
 	c.want(0, "container=main&tailLines=5&timestamps=true\n", "", "logs", "build-x", "--tail=5", "--timestamps")
 	c.want(0, "container=main&previous=true&sinceSeconds=120\n", "", "logs", "pod/build-x", "--previous", "--since=2m")
 	c.want(0, "container=main\n", "Defaulted container \"main\" out of: main, side\n", "logs", "two")

@@ -466,7 +466,7 @@ func TestInvalidStaticPodsHarmNoOthers(t *testing.T) {
 	if err := os.Symlink("none", filepath.Join(dir, "g.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	reported("/g.yaml: no such file or directory")
+	reported("/g.yaml: is a link to none, which does not exist")
 	write("f.yaml", " demo:v1")
 	reported("/f.yaml: metadata.name: Required value: name is needed for the pod")
 	write("m.yaml", "web bad")

@@ -183,6 +183,11 @@ func age(before staticFile) int {
 // staticPod reads one file. Errors and ignored name it, see [Options.ReadPod].
 func (n *Node) staticPod(path string) (pod *corev1.Pod, ignored string, err error) {
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if target, linkErr := os.Readlink(path); linkErr == nil {
+			return nil, "", fmt.Errorf("%s: is a link to %s, which does not exist", path, target)
+		}
+	}
 	if err != nil {
 		return nil, "", err
 	}

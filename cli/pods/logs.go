@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
@@ -213,7 +214,11 @@ func podsNamed(ctx context.Context, s *session.Session, c client.Interface, args
 		return nil, err
 	}
 	if len(pods) == 0 {
-		return nil, exit.With(exit.Gone, fmt.Errorf("%s has no pods yet; wait for one with '%s %s --for=running'", i, s.Hint("wait", i.Namespace), i))
+		degree := await.Running
+		if i.Mapping.Resource == "services" { // which cannot run
+			degree = await.Ready
+		}
+		return nil, exit.With(exit.Gone, fmt.Errorf("%s has no pods yet; wait for one with '%s %s --for=%s'", i, s.Hint("wait", i.Namespace), i, degree))
 	}
 	if !all && len(pods) > 1 {
 		_, _ = fmt.Fprintf(s.Err, "Found %d pods, using pod/%s\n", len(pods), pods[0].Name)

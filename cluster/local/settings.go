@@ -496,7 +496,7 @@ func (p Profile) Differ(asked Settings) error {
 		return err
 	}
 	refuse := func(what string, is, wanted any) error {
-		return fmt.Errorf("cluster %s is already running with %s=%v, not %v; stop it with `sampan down --name=%s`, then `sampan up` applies the new value", p.Name, what, is, wanted, p.Name)
+		return fmt.Errorf("cluster %s is already running with %s=%v, not %v; stop it with `sampan down --name=%s`, then `sampan up --name=%[1]s` with this flag applies the new value", p.Name, what, is, wanted, p.Name)
 	}
 	if f, is, want, found := now.Server.differ(wanted.Server); found {
 		return refuse("--"+f.Name, is, want)
