@@ -38,6 +38,9 @@ func Attach(g *session.Globals) *cobra.Command {
 		Short: "Connect to the running process of a container",
 		Long: "Print what the first process of a container writes from now on, and with -i pass the standard input on to it. Ctrl-C\n" +
 			"ends the connection, not the process, unless the container has a terminal: then --detach-keys do.",
+		Example: "  sampan attach web\n" +
+			"  sampan attach web -it                       # ctrl-p,ctrl-q ends the connection\n" +
+			"  sampan attach deploy/web -it --detach-keys=ctrl-x,x",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), args[0]) },
 	}
