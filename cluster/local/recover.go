@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,13 +41,16 @@ func (p Profile) recoverInstance(damage *damageError) (Instance, error) {
 	return Instance{Name: p.Name, Process: process, Simulated: s.Simulated() || os.Getuid() != 0, DataDir: p.DataDir, Damage: damage.Error()}, nil
 }
 
-// Unrecorded returns an error if a process has the cluster's store open, although there is no state file that names it. The file was
-// removed, or the process has not written it yet; neither is a reason to stop a process, which may serve the same data under
-// another name.
+// Unrecorded returns an error if a process has the cluster's store open, although no state file on this machine names it. The file was
+// removed, or the process has not written it yet; neither is a reason to stop a process.
 func (p Profile) Unrecorded() error {
 	owner, err := lockOwner(filepath.Join(p.DataDir, "store", "lock"))
 	if err != nil || owner == (Process{}) {
 		return err
+	}
+	others, _ := p.running() // one whose state cannot be read is not known to have the process
+	if slices.ContainsFunc(others, func(f Found) bool { return f.Instance.Process.PID == owner.PID }) {
+		return nil // that of a cluster with another name
 	}
 	return fmt.Errorf("cluster %s: process %d has the data in %s open, but the state file %s does not exist; if that process is not about to write the file, stop it with `kill %[2]d`, and repeat the command",
 		p.Name, owner.PID, p.DataDir, p.instanceFile())

@@ -110,6 +110,17 @@ func TestUnrecordedProcessIsNamed(t *testing.T) {
 	if err := p.Unrecorded(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("`kill %d`", os.Getpid())) || !strings.Contains(err.Error(), p.instanceFile()+" does not exist") {
 		t.Errorf("Unrecorded = %v, want the process and the file", err)
 	}
+	self, err := ProcessOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := p.called("other")
+	if err := other.Save(Instance{Name: other.Name, Process: self, DataDir: p.DataDir}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Unrecorded(); err != nil {
+		t.Errorf("Unrecorded with a process of another cluster = %v", err)
+	}
 }
 
 func TestDamagedInstanceWithoutProcessID(t *testing.T) {
