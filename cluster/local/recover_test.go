@@ -57,7 +57,9 @@ func hold(t *testing.T, file string) {
 	}
 }
 
-func TestDamagedInstanceIsRecovered(t *testing.T) {
+// eachDamage calls test for each kind of damage, with a profile that has a run directory, and this process.
+func eachDamage(t *testing.T, test func(t *testing.T, p Profile, self Process, damage func(t *testing.T, file string))) {
+	t.Helper()
 	self, err := Self()
 	if err != nil {
 		t.Fatal(err)
@@ -68,25 +70,31 @@ func TestDamagedInstanceIsRecovered(t *testing.T) {
 			if err := p.MakeRunDir(); err != nil {
 				t.Fatal(err)
 			}
-			put(t, filepath.Join(p.DataDir, "cluster.json"), `{"simulatedNodes": 1}`)
-			damage(t, p.instanceFile())
-			i, running, err := p.Instance()
-			if err != nil || running || !i.Exists() || !strings.HasPrefix(i.Damage, p.instanceFile()+" is ") {
-				t.Errorf("Instance of a cluster that does not run = %+v, %v, %v, want the damage", i, running, err)
-			}
-			hold(t, filepath.Join(p.DataDir, "store", "lock"))
-			i, running, err = p.Instance()
-			if err != nil || !running || i.Process != self || i.DataDir != p.DataDir || i.Name != p.Name || !i.Simulated {
-				t.Errorf("Instance of a cluster that runs = %+v, %v, %v, want this process", i, running, err)
-			}
-			if err := p.Save(Instance{Name: p.Name, Process: self}); err != nil {
-				t.Fatal(err)
-			}
-			if i, running, err := p.Instance(); err != nil || !running || i.Damage != "" {
-				t.Errorf("Instance after Save = %+v, %v, %v", i, running, err)
-			}
+			test(t, p, self, damage)
 		})
 	}
+}
+
+func TestDamagedInstanceIsRecovered(t *testing.T) {
+	eachDamage(t, func(t *testing.T, p Profile, self Process, damage func(t *testing.T, file string)) {
+		put(t, filepath.Join(p.DataDir, "cluster.json"), `{"simulatedNodes": 1}`)
+		damage(t, p.instanceFile())
+		i, running, err := p.Instance()
+		if err != nil || running || !i.Exists() || !strings.HasPrefix(i.Damage, p.instanceFile()+" is ") {
+			t.Errorf("Instance of a cluster that does not run = %+v, %v, %v, want the damage", i, running, err)
+		}
+		hold(t, filepath.Join(p.DataDir, "store", "lock"))
+		i, running, err = p.Instance()
+		if err != nil || !running || i.Process != self || i.DataDir != p.DataDir || i.Name != p.Name || !i.Simulated {
+			t.Errorf("Instance of a cluster that runs = %+v, %v, %v, want this process", i, running, err)
+		}
+		if err := p.Save(Instance{Name: p.Name, Process: self}); err != nil {
+			t.Fatal(err)
+		}
+		if i, running, err := p.Instance(); err != nil || !running || i.Damage != "" {
+			t.Errorf("Instance after Save = %+v, %v, %v", i, running, err)
+		}
+	})
 }
 
 func TestStateFilesWithoutProcessAreDamaged(t *testing.T) {
@@ -184,34 +192,24 @@ func TestDamagedInstanceOfMember(t *testing.T) {
 }
 
 func TestDamagedRuntimeIsRecovered(t *testing.T) {
-	self, err := Self()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, damage := range damages {
-		t.Run(name, func(t *testing.T) {
-			p := profile(t)
-			if err := p.MakeRunDir(); err != nil {
-				t.Fatal(err)
-			}
-			put(t, filepath.Join(p.DataDir, "cluster.json"), `{"pods": "10.1.0.0/16", "services": "10.2.0.0/16"}`)
-			program := filepath.Join(p.DataDir, "bin", "sampan-runtime")
-			put(t, program, "")
-			damage(t, p.runtimeFile())
-			want := Runtime{Program: program, DataDir: p.DataDir, PodNetwork: "10.1.0.0/16", ServiceNetwork: "10.2.0.0/16"}
-			if i, _, err := p.Instance(); err != nil || i.Runtime != want || !i.Exists() {
-				t.Errorf("Runtime that has ended = %+v, %v, want %+v", i.Runtime, err, want)
-			}
-			hold(t, filepath.Join(p.RuntimeState(), "lock"))
-			want.Process = self
-			if i, _, err := p.Instance(); err != nil || i.Runtime != want || i.Damage != "" {
-				t.Errorf("Runtime that runs = %+v, %v, want %+v", i.Runtime, err, want)
-			}
-			if err := p.SaveRuntime(want); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
+	eachDamage(t, func(t *testing.T, p Profile, self Process, damage func(t *testing.T, file string)) {
+		put(t, filepath.Join(p.DataDir, "cluster.json"), `{"pods": "10.1.0.0/16", "services": "10.2.0.0/16"}`)
+		program := filepath.Join(p.DataDir, "bin", "sampan-runtime")
+		put(t, program, "")
+		damage(t, p.runtimeFile())
+		want := Runtime{Program: program, DataDir: p.DataDir, PodNetwork: "10.1.0.0/16", ServiceNetwork: "10.2.0.0/16"}
+		if i, _, err := p.Instance(); err != nil || i.Runtime != want || !i.Exists() {
+			t.Errorf("Runtime that has ended = %+v, %v, want %+v", i.Runtime, err, want)
+		}
+		hold(t, filepath.Join(p.RuntimeState(), "lock"))
+		want.Process = self
+		if i, _, err := p.Instance(); err != nil || i.Runtime != want || i.Damage != "" {
+			t.Errorf("Runtime that runs = %+v, %v, want %+v", i.Runtime, err, want)
+		}
+		if err := p.SaveRuntime(want); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 func TestDamagedFilesSayWhatToDo(t *testing.T) {

@@ -226,15 +226,11 @@ func TestTheEndWaitsForWhatIsBeingSent(t *testing.T) {
 		}
 	})
 	<-began
-	closing := make(chan struct{})
 	g.Go(func(context.Context) {
-		close(closing)
 		if err := records.CloseWrite(server); err != nil {
 			t.Error(err)
 		}
 	})
-	<-closing
-	time.Sleep(10 * time.Millisecond) // it can't be seen that a goroutine waits for a mutex; a shorter time proves less
 	close(goOn)
 	g.Wait()
 	if calls, _ := raw.take(); !slices.Equal(calls, []string{"write", "deadline", "write", "deadline"}) {
