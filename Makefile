@@ -1,4 +1,4 @@
-# Targets: build test lint prose generate bench fuzz upstream critest conformance demo clean. See CONTRIBUTING.md.
+# Targets: build test tidy lint prose generate bench fuzz upstream critest conformance demo clean. See CONTRIBUTING.md.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -22,7 +22,7 @@ EMBED   := cmd/sampan/sampan-runtime.zst
 DEMO    := runtime/image/demo/demo.bin
 GO_FILES := Makefile $(wildcard $(shell git ls-files -co --exclude-standard '*.go' go.mod go.sum 2>/dev/null))
 
-.PHONY: build test lint prose generate bench fuzz upstream critest conformance demo clean tools
+.PHONY: build test tidy lint prose generate bench fuzz upstream critest conformance demo clean tools
 
 ## build: bin/sampan, with the container runtime and the demo image inside
 build: bin/sampan
@@ -44,7 +44,7 @@ tools:
 	@.ci/tools build
 
 ## test: all tests; installs the packages that they need
-test: build prose
+test: build prose tidy
 	@.ci/tools test
 	.ci/test
 
@@ -53,6 +53,10 @@ VALE := go run github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
 prose:
 	$(VALE) --output=line .
 	go run mvdan.cc/gofumpt@v0.12.0 -l -d $$(git ls-files '*.go' | grep -v -e '\.pb\.go$$' -e /zz_generated)
+
+## tidy: checks go.mod and go.sum of the modules that contain the product
+tidy:
+	.ci/tidy
 
 ## lint: golangci-lint and prose
 GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run --max-issues-per-linter 0 --max-same-issues 0
