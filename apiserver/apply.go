@@ -92,7 +92,7 @@ func boundedItem(kind *catalog.Kind, obj catalog.Object, before int) (*codec.Ite
 // applies it, and the object what it then is: server-side apply. An object that is not
 // there is made.
 func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, opts metav1.PatchOptions) (result, []string, error) {
-	fields, warnings, err := codec.DecodeConfiguration(body, codec.ValidationOf(opts.FieldValidation))
+	fields, warnings, err := codec.DecodeConfiguration(ctx, body, codec.ValidationOf(opts.FieldValidation))
 	if err != nil {
 		return result{}, nil, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
+	"github.com/sampan-io/sampan/internal/hangtest"
 )
 
 // A ledger is the data of a ConfigMap and the managers of each key, by rules that fit on a page.
@@ -307,6 +308,7 @@ func FuzzApply(f *testing.F) {
 		return obj.(*corev1.Pod).ResourceVersion, nil
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
+		defer hangtest.Guard(t)()
 		if _, err := apply(t, first); err != nil {
 			t.Fatal(err)
 		}

@@ -40,9 +40,14 @@ func storeFault(err error) error {
 	case errors.Is(err, store.ErrStopped):
 		return apierrors.NewServiceUnavailable("the server is shutting down")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 0)
+		return endedEarly(err)
 	}
 	return apierrors.NewInternalError(err)
+}
+
+// endedEarly is the answer to a request whose client has gone, or whose time is over, while it was being executed.
+func endedEarly(err error) *apierrors.StatusError {
+	return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 0)
 }
 
 // tooLarge is the answer to a client that has seen a revision which the store has
@@ -100,6 +105,8 @@ func asStatus(err error) *metav1.Status {
 		carrier = apierrors.NewTooManyRequests(refused.Error(), fairness.RetryAfter)
 	} else if noSeat := (*priority.RefusedError)(nil); errors.As(err, &noSeat) {
 		carrier = apierrors.NewTooManyRequests(noSeat.Error(), priority.RetryAfter)
+	} else if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		carrier = endedEarly(err)
 	} else if !errors.As(err, &carrier) {
 		carrier = apierrors.NewInternalError(err)
 	}

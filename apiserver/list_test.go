@@ -239,14 +239,14 @@ func TestProtobuf(t *testing.T) {
 	}
 	post := f.do("POST", configMaps, body, "Content-Type: "+proto, "Accept: "+proto)
 	made := &corev1.ConfigMap{}
-	if _, err := codec.Decode(codec.Protobuf, post.body, made, kind("ConfigMap"), codec.Strict); err != nil || post.code != 201 {
+	if _, err := codec.Decode(t.Context(), codec.Protobuf, post.body, made, kind("ConfigMap"), codec.Strict); err != nil || post.code != 201 {
 		t.Fatalf("%d %q: %v", post.code, post.body, err)
 	}
 	if post.header.Get("Content-Type") != proto || made.ResourceVersion != "1" || made.Data["k"] != "a" {
 		t.Errorf("created %+v", made)
 	}
 	list := &corev1.ConfigMapList{}
-	if _, err := codec.Decode(codec.Protobuf, f.do("GET", configMaps, nil, "Accept: "+proto).body, list, kind("ConfigMapList"), codec.Strict); err != nil {
+	if _, err := codec.Decode(t.Context(), codec.Protobuf, f.do("GET", configMaps, nil, "Accept: "+proto).body, list, kind("ConfigMapList"), codec.Strict); err != nil {
 		t.Fatal(err)
 	}
 	if len(list.Items) != 1 || list.ResourceVersion != "1" {
@@ -259,7 +259,7 @@ func TestProtobuf(t *testing.T) {
 	}
 	failure := f.do("GET", configMaps+"/x", nil, "Accept: "+proto)
 	status := &metav1.Status{}
-	if _, err := codec.Decode(codec.Protobuf, failure.body, status, codec.StatusKind(), codec.Strict); err != nil || status.Code != 404 || status.Reason != metav1.StatusReasonNotFound {
+	if _, err := codec.Decode(t.Context(), codec.Protobuf, failure.body, status, codec.StatusKind(), codec.Strict); err != nil || status.Code != 404 || status.Reason != metav1.StatusReasonNotFound {
 		t.Errorf("failure: %v %+v", err, status)
 	}
 }

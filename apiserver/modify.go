@@ -167,7 +167,7 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 		if err != nil {
 			return err
 		}
-		warnings, err = codec.Decode(codec.JSON, after, obj, want, codec.ValidationOf(opts.FieldValidation))
+		warnings, err = codec.Decode(ctx, codec.JSON, after, obj, want, codec.ValidationOf(opts.FieldValidation))
 		if err == nil {
 			var unknown []string
 			unknown, err = t.coerce(obj, codec.ValidationOf(opts.FieldValidation))

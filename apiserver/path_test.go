@@ -3,6 +3,8 @@ package apiserver
 import (
 	"strings"
 	"testing"
+
+	"github.com/sampan-io/sampan/internal/hangtest"
 )
 
 func TestParsePath(t *testing.T) {
@@ -57,6 +59,7 @@ func FuzzParsePath(f *testing.F) {
 	f.Add("/api/0/0//")
 	f.Add("/api/v1/watch/namespaces/ns/pods/p")
 	f.Fuzz(func(t *testing.T, p string) {
+		defer hangtest.Guard(t)()
 		got := parsePath(p)
 		if got.resource == "" {
 			return

@@ -130,7 +130,7 @@ func (x *exchange) decoded(t *target, obj runtime.Object, want schema.GroupVersi
 		return err
 	}
 	return x.body(func(b []byte) error {
-		warnings, err := codec.Decode(e, b, obj, want, codec.ValidationOf(validation), others...)
+		warnings, err := codec.Decode(x.r.Context(), e, b, obj, want, codec.ValidationOf(validation), others...)
 		if err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (x *exchange) decoded(t *target, obj runtime.Object, want schema.GroupVersi
 		x.warn(append(warnings, unknown...))
 		x.audit.Sent(obj)
 		return use(func(obj runtime.Object) error {
-			if _, err := codec.Decode(e, b, obj, want, codec.Ignore, others...); err != nil {
+			if _, err := codec.Decode(x.r.Context(), e, b, obj, want, codec.Ignore, others...); err != nil {
 				return err
 			}
 			_, err := t.coerce(obj, codec.Ignore)
@@ -317,7 +317,7 @@ func (x *exchange) readDeleteOptions() (opts metav1.DeleteOptions, err error) {
 		if err != nil {
 			return err
 		}
-		if err := codec.DecodeDeleteOptions(e, b, &opts); err != nil {
+		if err := codec.DecodeDeleteOptions(x.r.Context(), e, b, &opts); err != nil {
 			return err
 		}
 		x.audit.Sent(&opts)

@@ -13,6 +13,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/apiregistration"
 	"github.com/sampan-io/sampan/catalog/kinds"
+	"github.com/sampan-io/sampan/internal/hangtest"
 )
 
 func snapshot(t *testing.T) *catalog.Snapshot {
@@ -176,7 +177,8 @@ func FuzzDocuments(f *testing.F) {
 	gv := schema.GroupVersion{Group: "g.example.com", Version: "v1"}
 	f.Add([]byte(`{"kind":"APIResourceList","resources":[{"name":"b"},null,{"name":"b/c"}]}`))
 	f.Add([]byte(`{"items":[{"versions":[{"resources":[{"subresources":[null]}]}]}],"paths":{"a":null}}`))
-	f.Fuzz(func(_ *testing.T, data []byte) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		defer hangtest.Guard(t)()
 		_, _ = parseList(data, gv)
 		_, _ = parseAggregated(data, gv)
 		_, _ = parseOpenAPI(data, gv)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/apiserver/blocking"
+	"github.com/sampan-io/sampan/internal/hangtest"
 )
 
 func TestParse(t *testing.T) {
@@ -69,6 +70,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("until=ok:any:object.a&untilMissing=wait&timeoutSeconds=5", true)
 	f.Add("until=%00:&until", false)
 	f.Fuzz(func(t *testing.T, query string, collection bool) {
+		defer hangtest.Guard(t)()
 		q, err := url.ParseQuery(query)
 		if err != nil {
 			return

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/hangtest"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -93,7 +94,7 @@ func TestAnItemIsTheSameObjectInEveryEncoding(t *testing.T) {
 				t.Errorf("object (-want +got):\n%s", diff)
 			}
 			fromJSON := &corev1.Pod{}
-			if _, err := codec.Decode(codec.JSON, text(i), fromJSON, pods.GroupVersionKind, codec.Strict); err != nil {
+			if _, err := codec.Decode(t.Context(), codec.JSON, text(i), fromJSON, pods.GroupVersionKind, codec.Strict); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, fromJSON); diff != "" {
@@ -104,7 +105,7 @@ func TestAnItemIsTheSameObjectInEveryEncoding(t *testing.T) {
 			if len(b) != i.ProtobufSize() {
 				t.Errorf("protobuf has %d bytes, ProtobufSize says %d", len(b), i.ProtobufSize())
 			}
-			if _, err := codec.Decode(codec.Protobuf, b, fromProtobuf, pods.GroupVersionKind, codec.Strict); err != nil {
+			if _, err := codec.Decode(t.Context(), codec.Protobuf, b, fromProtobuf, pods.GroupVersionKind, codec.Strict); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, fromProtobuf); diff != "" {
@@ -115,7 +116,7 @@ func TestAnItemIsTheSameObjectInEveryEncoding(t *testing.T) {
 				t.Fatal(err)
 			}
 			fromYAML := &corev1.Pod{}
-			if _, err := codec.Decode(codec.YAML, yaml, fromYAML, pods.GroupVersionKind, codec.Strict); err != nil {
+			if _, err := codec.Decode(t.Context(), codec.YAML, yaml, fromYAML, pods.GroupVersionKind, codec.Strict); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, fromYAML); diff != "" {
@@ -139,7 +140,7 @@ func TestYAMLCarriesEveryText(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := &corev1.ConfigMap{}
-	if _, err := codec.Decode(codec.YAML, text, got, configMaps.GroupVersionKind, codec.Strict); err != nil {
+	if _, err := codec.Decode(t.Context(), codec.YAML, text, got, configMaps.GroupVersionKind, codec.Strict); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -203,7 +204,7 @@ func TestAListIsAConcatenation(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := &corev1.PodList{}
-			if _, err := codec.Decode(m.Encoding, out.Bytes(), got, want.GroupVersionKind(), codec.Strict); err != nil {
+			if _, err := codec.Decode(t.Context(), m.Encoding, out.Bytes(), got, want.GroupVersionKind(), codec.Strict); err != nil {
 				t.Fatal(err)
 			}
 			expect := want.DeepCopy()
@@ -398,7 +399,7 @@ func TestDecode(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			obj := &corev1.ConfigMap{}
-			warnings, err := codec.Decode(tt.encoding, []byte(tt.body), obj, configMaps.GroupVersionKind, tt.v)
+			warnings, err := codec.Decode(t.Context(), tt.encoding, []byte(tt.body), obj, configMaps.GroupVersionKind, tt.v)
 			if tt.fault != "" {
 				if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), tt.fault) {
 					t.Errorf("Decode = %v, want a bad request with %q", err, tt.fault)
@@ -425,8 +426,9 @@ func FuzzSplice(f *testing.F) {
 	f.Add([]byte(`{"metadata":{}}`), uint64(1<<63))
 	f.Add([]byte(`{"data":{"metadata":"{\"resourceVersion\":\"1\"}"},"metadata":{"annotations":{"resourceVersion":"x"},"resourceVersion":"7"}}`), uint64(42))
 	f.Fuzz(func(t *testing.T, body []byte, rev uint64) {
+		defer hangtest.Guard(t)()
 		obj := &corev1.ConfigMap{}
-		if _, err := codec.Decode(codec.JSON, body, obj, configMaps.GroupVersionKind, codec.Ignore); err != nil {
+		if _, err := codec.Decode(t.Context(), codec.JSON, body, obj, configMaps.GroupVersionKind, codec.Ignore); err != nil {
 			t.Skip()
 		}
 		i := placed(t, obj, configMaps, store.Revision(rev))
@@ -442,7 +444,7 @@ func FuzzSplice(f *testing.F) {
 			t.Errorf("spliced JSON: %s\nencoded: %s", text(got), text(i))
 		}
 		back := &corev1.ConfigMap{}
-		if _, err := codec.Decode(codec.Protobuf, i.AppendProtobuf(nil), back, configMaps.GroupVersionKind, codec.Strict); err != nil {
+		if _, err := codec.Decode(t.Context(), codec.Protobuf, i.AppendProtobuf(nil), back, configMaps.GroupVersionKind, codec.Strict); err != nil {
 			t.Fatal(err)
 		}
 		if b, err := json.Marshal(back); err != nil || !bytes.Equal(b, text(i)) {
@@ -457,6 +459,7 @@ func FuzzSpliceJSON(f *testing.F) {
 	f.Add([]byte(`{ "metadata" : { } , "x":[1,{"metadata":{}}]}`))
 	f.Add([]byte(`{"metadata":{"resourceVersion":null,"name":"\""}}`))
 	f.Fuzz(func(t *testing.T, object []byte) {
+		defer hangtest.Guard(t)()
 		out, err := codec.SpliceJSON(object, "42")
 		var before struct{ Metadata map[string]any }
 		if json.Unmarshal(object, &before) != nil || !json.Valid(object) {
@@ -479,6 +482,7 @@ func FuzzLoadItem(f *testing.F) {
 	}
 	f.Add(i.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
+		defer hangtest.Guard(t)()
 		// Every accepted record is written back as it was read.
 		if i, err := codec.LoadItem(configMaps, data); err == nil && !bytes.Equal(i.Bytes(), data) {
 			t.Errorf("%q became %q", data, i.Bytes())

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,12 +52,13 @@ func ValidationOf(parameter string) Validation {
 // Decode reads a body into obj, which is new and of the kind want, and sets its
 // kind. A body that names no kind is taken for one; it may also name one of the other
 // versions, whose fields are the same. The warnings are what validation found if it is
-// Warn. The error is a 400 status.
-func Decode(e Encoding, body []byte, obj runtime.Object, want schema.GroupVersionKind, v Validation, others ...schema.GroupVersion) (warnings []string, err error) {
+// Warn. The error is a 400 status, or the cause of ctx if that is over: large bodies are not decoded further than a step of it
+// for clients that have gone.
+func Decode(ctx context.Context, e Encoding, body []byte, obj runtime.Object, want schema.GroupVersionKind, v Validation, others ...schema.GroupVersion) (warnings []string, err error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		return e.decodeBody(body, u, want, v)
+		return e.decodeBody(ctx, body, u, want, v)
 	}
-	got, faults, err := unmarshal(e, body, obj, v)
+	got, faults, err := unmarshal(ctx, e, body, obj, v)
 	if got.Kind == "" {
 		got.Kind = want.Kind
 	}
@@ -64,6 +66,8 @@ func Decode(e Encoding, body []byte, obj runtime.Object, want schema.GroupVersio
 		got.Group, got.Version = want.Group, want.Version
 	}
 	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, cannotBeHandled(got, want, err)
 	case got.Kind != want.Kind:
@@ -99,11 +103,13 @@ func Normalize(obj runtime.Object) error {
 }
 
 // DecodeDeleteOptions reads the body of a DELETE. Kubernetes accepts DeleteOptions in
-// every group and version. The error is a 400 status.
-func DecodeDeleteOptions(e Encoding, body []byte, opts *metav1.DeleteOptions) error {
+// every group and version. The error is a 400 status, or the cause of ctx if that is over.
+func DecodeDeleteOptions(ctx context.Context, e Encoding, body []byte, opts *metav1.DeleteOptions) error {
 	want := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
-	got, _, err := unmarshal(e, body, opts, Ignore)
+	got, _, err := unmarshal(ctx, e, body, opts, Ignore)
 	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	case err != nil:
 		return cannotBeHandled(want, want, err)
 	case got.Kind != "" && got.Kind != want.Kind:
@@ -119,15 +125,22 @@ func cannotBeHandled(got, want schema.GroupVersionKind, err error) error {
 // DecodeConfiguration reads a server-side apply configuration, in YAML or JSON: an object that has
 // a part of its fields. Validation concerns only duplicate fields here; warnings and error are as
 // those of [Decode].
-func DecodeConfiguration(body []byte, v Validation) (config map[string]any, warnings []string, err error) {
+func DecodeConfiguration(ctx context.Context, body []byte, v Validation) (config map[string]any, warnings []string, err error) {
 	var faults []error
 	if !json.Valid(body) {
-		if body, faults, err = fromYAML(body, v); err != nil {
+		body, faults, err = fromYAML(ctx, body, v)
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil, context.Cause(ctx)
+		case err != nil:
 			return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 		}
 	}
 	if err := checkExtent(body, deepestUntyped, math.MaxInt); err != nil {
 		return nil, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
 	}
 	more, err := kjson.UnmarshalStrict(body, &config)
 	switch {
@@ -151,12 +164,12 @@ func DecodeConfiguration(body []byte, v Validation) (config map[string]any, warn
 
 // unmarshal reads body into obj. It returns the kind that the body names and, unless v is Ignore,
 // the unknown and the duplicate fields.
-func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got schema.GroupVersionKind, faults []error, err error) {
+func unmarshal(ctx context.Context, e Encoding, body []byte, obj runtime.Object, v Validation) (got schema.GroupVersionKind, faults []error, err error) {
 	switch e {
 	case Protobuf:
 		return unmarshalProtobuf(body, obj)
 	case YAML:
-		if body, faults, err = fromYAML(body, v); err != nil {
+		if body, faults, err = fromYAML(ctx, body, v); err != nil {
 			return got, nil, err
 		}
 	case JSON:
@@ -164,12 +177,15 @@ func unmarshal(e Encoding, body []byte, obj runtime.Object, v Validation) (got s
 	if err := checkExtent(body, deepest, mostObjects); err != nil {
 		return got, nil, err
 	}
-	if err := checkQuantitiesJSON(body, obj); err != nil {
+	if err := checkQuantitiesJSON(ctx, body, obj); err != nil {
 		return got, nil, err
 	}
 	if typedjson.Unmarshal(body, obj) {
 		got, err = kindOf(obj)
 		return got, faults, err
+	}
+	if ctx.Err() != nil {
+		return got, nil, context.Cause(ctx)
 	}
 	reflect.ValueOf(obj).Elem().SetZero() // read it again to find the error message
 	var more []error
@@ -242,8 +258,8 @@ func parseKind(apiVersion, kind string) (schema.GroupVersionKind, error) {
 }
 
 // fromYAML returns a YAML document as JSON and, unless v is Ignore, which keys are there
-// twice.
-func fromYAML(body []byte, v Validation) (text []byte, doubles []error, err error) {
+// twice. It returns the cause of ctx if that is over.
+func fromYAML(ctx context.Context, body []byte, v Validation) (text []byte, doubles []error, err error) {
 	if err := bounded(body); err != nil {
 		return nil, nil, err
 	}
@@ -251,6 +267,9 @@ func fromYAML(body []byte, v Validation) (text []byte, doubles []error, err erro
 		if _, err := yaml.YAMLToJSONStrict(body); err != nil {
 			doubles = yamlDoubles(err)
 		}
+	}
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
 	}
 	text, err = yaml.YAMLToJSON(body)
 	return text, doubles, err

@@ -31,7 +31,7 @@ func TestNestedSchemasInProtobufAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = codec.Decode(codec.Protobuf, append([]byte("k8s\x00"), body...), &apiextensionsv1.CustomResourceDefinition{}, definitions, codec.Warn)
+		_, err = codec.Decode(t.Context(), codec.Protobuf, append([]byte("k8s\x00"), body...), &apiextensionsv1.CustomResourceDefinition{}, definitions, codec.Warn)
 		return err
 	}
 	if err := decode(100); err != nil {
@@ -58,13 +58,13 @@ func TestNestedCustomResourcesAreRefused(t *testing.T) {
 		b.WriteString(strings.Repeat(`{"a":`, levels) + "1" + strings.Repeat("}", levels) + "}")
 		return b.Bytes()
 	}
-	if _, err := codec.Decode(codec.JSON, body(400), &unstructured.Unstructured{}, widgets, codec.Warn); err != nil {
+	if _, err := codec.Decode(t.Context(), codec.JSON, body(400), &unstructured.Unstructured{}, widgets, codec.Warn); err != nil {
 		t.Errorf("400 levels: %v", err)
 	}
-	if _, err := codec.Decode(codec.JSON, body(600), &unstructured.Unstructured{}, widgets, codec.Warn); err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
+	if _, err := codec.Decode(t.Context(), codec.JSON, body(600), &unstructured.Unstructured{}, widgets, codec.Warn); err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
 		t.Errorf("600 levels: %v", err)
 	}
-	if _, _, err := codec.DecodeConfiguration(body(600), codec.Warn); err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
+	if _, _, err := codec.DecodeConfiguration(t.Context(), body(600), codec.Warn); err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
 		t.Errorf("apply of 600 levels: %v", err)
 	}
 }

@@ -2,9 +2,12 @@ package codec
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,93 +29,110 @@ const (
 
 // CheckQuantities returns the first quantity in a decoded JSON object that is out of bounds. Obj has the type that the object is for.
 func CheckQuantities(object any, obj any) error {
-	return quantitiesIn(object, reflect.TypeOf(obj), "")
+	return quantitiesIn(object, reflect.TypeOf(obj), nil)
 }
 
-// checkQuantitiesJSON is CheckQuantities for the JSON of an object. JSON that cannot be read is left to the decoder.
-func checkQuantitiesJSON(body []byte, obj any) error {
+// checkQuantitiesJSON is CheckQuantities for the JSON of an object. JSON that cannot be read is left to the decoder. It returns the
+// cause of ctx if that is over.
+func checkQuantitiesJSON(ctx context.Context, body []byte, obj any) error {
 	if !mayHaveLargeQuantity(body) && !bytes.Contains(body, []byte(`\u00`)) || !hasQuantities(reflect.TypeOf(obj)) {
 		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
-	return quantitiesInTokens(d, reflect.TypeOf(obj), "")
+	r := quantityReader{ctx: ctx, d: d}
+	err := r.value(reflect.TypeOf(obj), nil)
+	if errors.Is(err, errUnreadable) {
+		return nil
+	}
+	return err
 }
 
-// quantitiesInTokens checks the quantities in the next JSON value of d, which is for the type t. It looks at all members of a name,
-// as decoders do.
-func quantitiesInTokens(d *json.Decoder, t reflect.Type, path string) error {
+// errUnreadable ends a [quantityReader] where the text is not JSON: the decoder of the body says what is wrong with it.
+var errUnreadable = errors.New("not JSON")
+
+// A quantityReader checks the quantities in a JSON text, token by token. It looks at all members of a name, as decoders do.
+//
+// Each token is read by next, and the first error ends all loops: More of a decoder stays true where a token cannot be read.
+type quantityReader struct {
+	ctx    context.Context
+	d      *json.Decoder
+	tokens int
+}
+
+// tokensBetweenLooks is how many tokens are read between two looks at the context: about a tenth of a millisecond.
+const tokensBetweenLooks = 1 << 10
+
+// next returns the next token. Its error is errUnreadable, or the cause of the context.
+func (r *quantityReader) next() (json.Token, error) {
+	if r.tokens++; r.tokens%tokensBetweenLooks == 0 && r.ctx.Err() != nil {
+		return nil, context.Cause(r.ctx)
+	}
+	token, err := r.d.Token()
+	if err != nil {
+		return nil, errUnreadable
+	}
+	return token, nil
+}
+
+// value checks the quantities in the next value, which is for the type t.
+func (r *quantityReader) value(t reflect.Type, at *place) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if !hasQuantities(t) {
-		skipTokens(d)
-		return nil
+		return r.skip()
 	}
-	token, err := d.Token()
+	token, err := r.next()
 	if err != nil {
-		return nil //nolint:nilerr // the decoder of the body says what is wrong
+		return err
 	}
 	switch v := token.(type) {
 	case string:
 		if t == quantityType {
-			return checkQuantity(v, path)
+			return checkQuantity(v, at)
 		}
 	case json.Number:
 		if t == quantityType {
-			return checkQuantity(v.String(), path)
+			return checkQuantity(v.String(), at)
 		}
 	case json.Delim:
-		for i := 0; d.More(); i++ {
-			inner, at := t, fmt.Sprintf("%s[%d]", path, i)
-			if v == '{' {
-				name, err := d.Token()
-				if err != nil {
-					return nil //nolint:nilerr // as above
-				}
-				inner, at = memberOf(t, name.(string), path) // d returns no other tokens here
-			} else if t.Kind() == reflect.Slice {
-				inner = t.Elem()
-			}
-			if err := quantitiesInTokens(d, inner, at); err != nil {
-				return err
-			}
-		}
-		_, _ = d.Token() // its end
+		return r.composite(v, t, at)
 	}
 	return nil
 }
 
-var noQuantities = reflect.TypeFor[bool]() //nolint:gochecknoglobals // a constant
-
-// memberOf returns the type and the path of a member of a JSON object that is for the type t.
-func memberOf(t reflect.Type, name, path string) (member reflect.Type, at string) {
-	switch t.Kind() {
-	case reflect.Map:
-		return t.Elem(), fmt.Sprintf("%s[%s]", path, name)
-	case reflect.Struct:
-		for f := range t.Fields() {
-			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			switch {
-			case tag == name && name != "-" && name != "":
-				return f.Type, join(path, name)
-			case tag == "" && f.Anonymous && f.Type.Kind() == reflect.Struct:
-				if member, at = memberOf(f.Type, name, path); member != noQuantities {
-					return member, at
-				}
+// composite checks the rest of an object or a list.
+func (r *quantityReader) composite(begin json.Delim, t reflect.Type, at *place) error {
+	for i := 0; r.d.More(); i++ {
+		inner, where := t, at.item(i)
+		if begin == '{' {
+			name, err := r.next()
+			if err != nil {
+				return err
 			}
+			text, ok := name.(string)
+			if !ok {
+				return errUnreadable
+			}
+			inner, where = memberOf(t, text, at)
+		} else if t.Kind() == reflect.Slice {
+			inner = t.Elem()
 		}
-	default:
+		if err := r.value(inner, where); err != nil {
+			return err
+		}
 	}
-	return noQuantities, path
+	_, err := r.next() // its end
+	return err
 }
 
-// skipTokens reads the next JSON value of d.
-func skipTokens(d *json.Decoder) {
+// skip reads the next value.
+func (r *quantityReader) skip() error {
 	for depth := 0; ; {
-		token, err := d.Token()
+		token, err := r.next()
 		if err != nil {
-			return
+			return err
 		}
 		switch token {
 		case json.Delim('{'), json.Delim('['):
@@ -121,9 +141,110 @@ func skipTokens(d *json.Decoder) {
 			depth--
 		}
 		if depth <= 0 {
-			return
+			return nil
 		}
 	}
+}
+
+// A place is where a value stands in a document; nil is the document. It becomes text for an error alone: a key of a
+// megabyte would otherwise be copied for each value below it.
+type place struct {
+	above *place
+	name  string // of the member
+	form  byte   // of the text: '.' of a field, '[' of a key or an index
+	index int    // if name is empty and form is '['
+}
+
+func (p *place) field(name string) *place { return &place{above: p, name: name, form: '.'} }
+func (p *place) key(name string) *place   { return &place{above: p, name: name, form: '['} }
+func (p *place) item(i int) *place        { return &place{above: p, form: '[', index: i} }
+
+// longestPlace is how many bytes of a path an error shows.
+const longestPlace = 1 << 10
+
+// String returns the path: the end of one that is too long for an error.
+func (p *place) String() string {
+	var parts []string
+	size := 0
+	for ; p != nil && size <= longestPlace; p = p.above {
+		var part string
+		switch {
+		case p.form == '[' && p.name == "":
+			part = "[" + strconv.Itoa(p.index) + "]"
+		case p.form == '[':
+			part = "[" + p.name + "]"
+		case p.above == nil:
+			part = p.name
+		default:
+			part = "." + p.name
+		}
+		parts = append(parts, part)
+		size += len(part)
+	}
+	slices.Reverse(parts)
+	text := strings.Join(parts, "")
+	if len(text) > longestPlace {
+		text = "…" + text[len(text)-longestPlace:]
+	}
+	return text
+}
+
+var noQuantities = reflect.TypeFor[bool]() //nolint:gochecknoglobals // a constant
+
+// memberOf returns the type and the place of a member of a JSON object that is for the type t.
+func memberOf(t reflect.Type, name string, at *place) (member reflect.Type, where *place) {
+	switch t.Kind() {
+	case reflect.Map:
+		return t.Elem(), at.key(name)
+	case reflect.Struct:
+		if member, ok := fieldsOf(t).named[name]; ok {
+			return member, at.field(name)
+		}
+	default:
+	}
+	return noQuantities, at
+}
+
+// fields are the fields of a struct by their names in JSON and their numbers in protobuf.
+type fields struct {
+	named    map[string]reflect.Type
+	numbered map[uint64]reflect.StructField
+}
+
+var knownFields sync.Map //nolint:gochecknoglobals // [reflect.Type]*fields: a cache, as encoding/json has one
+
+func fieldsOf(t reflect.Type) *fields {
+	if known, ok := knownFields.Load(t); ok {
+		return known.(*fields)
+	}
+	all := &fields{named: map[string]reflect.Type{}, numbered: map[uint64]reflect.StructField{}}
+	var embedded []reflect.Type
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name != "" && name != "-":
+			all.named[name] = f.Type
+		case name == "" && f.Anonymous && f.Type.Kind() == reflect.Struct:
+			embedded = append(embedded, f.Type)
+		}
+		// As in `protobuf:"bytes,1,opt,name=metadata"`.
+		_, tag, _ := strings.Cut(f.Tag.Get("protobuf"), ",")
+		text, _, _ := strings.Cut(tag, ",")
+		if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+			if _, ok := all.numbered[n]; !ok {
+				all.numbered[n] = f
+			}
+		}
+	}
+	for _, e := range embedded {
+		for name, member := range fieldsOf(e).named {
+			if _, ok := all.named[name]; !ok {
+				all.named[name] = member
+			}
+		}
+	}
+	knownFields.Store(t, all)
+	return all
 }
 
 // checkQuantitiesProtobuf is CheckQuantities for the protobuf message of an object.
@@ -131,7 +252,7 @@ func checkQuantitiesProtobuf(body []byte, obj any) error {
 	if !mayHaveLargeQuantity(body) || !hasQuantities(reflect.TypeOf(obj)) {
 		return nil
 	}
-	return quantitiesInMessage(body, reflect.TypeOf(obj), "")
+	return quantitiesInMessage(body, reflect.TypeOf(obj), nil)
 }
 
 // mayHaveLargeQuantity reports whether b has an "e" after a digit or a point and before four
@@ -169,7 +290,7 @@ func afterExponent(b []byte) bool {
 }
 
 // checkQuantity checks one quantity as it is written. Text that is none is left to the parser.
-func checkQuantity(text, path string) error {
+func checkQuantity(text string, path *place) error {
 	text = strings.TrimSpace(text)
 	if len(text) > longestQuantity {
 		return fmt.Errorf("%s: a quantity must have at most %d characters, got %d", path, longestQuantity, len(text))
@@ -228,7 +349,7 @@ func findQuantity(t reflect.Type, seen map[reflect.Type]bool) bool {
 }
 
 // quantitiesIn checks the quantities in a JSON value that is for the type t.
-func quantitiesIn(value any, t reflect.Type, path string) error {
+func quantitiesIn(value any, t reflect.Type, path *place) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -250,7 +371,7 @@ func quantitiesIn(value any, t reflect.Type, path string) error {
 			return nil
 		}
 		for i := range v {
-			if err := quantitiesIn(v[i], t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+			if err := quantitiesIn(v[i], t.Elem(), path.item(i)); err != nil {
 				return err
 			}
 		}
@@ -260,11 +381,11 @@ func quantitiesIn(value any, t reflect.Type, path string) error {
 	return nil
 }
 
-func quantitiesInObject(object map[string]any, t reflect.Type, path string) error {
+func quantitiesInObject(object map[string]any, t reflect.Type, path *place) error {
 	switch t.Kind() {
 	case reflect.Map:
 		for key, value := range object {
-			if err := quantitiesIn(value, t.Elem(), fmt.Sprintf("%s[%s]", path, key)); err != nil {
+			if err := quantitiesIn(value, t.Elem(), path.key(key)); err != nil {
 				return err
 			}
 		}
@@ -278,7 +399,7 @@ func quantitiesInObject(object map[string]any, t reflect.Type, path string) erro
 				continue
 			}
 			if value, ok := object[name]; ok && name != "-" {
-				if err := quantitiesIn(value, f.Type, join(path, name)); err != nil {
+				if err := quantitiesIn(value, f.Type, path.field(name)); err != nil {
 					return err
 				}
 			}
@@ -288,16 +409,9 @@ func quantitiesInObject(object map[string]any, t reflect.Type, path string) erro
 	return nil
 }
 
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
-}
-
 // quantitiesInMessage checks the quantities in a protobuf message of the type t. A message with a field that decoders may read
 // in another way is refused: groups, field numbers beyond the limit, and members of a map's entry that have no length.
-func quantitiesInMessage(message []byte, t reflect.Type, path string) error {
+func quantitiesInMessage(message []byte, t reflect.Type, path *place) error {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
@@ -327,11 +441,11 @@ func quantitiesInMessage(message []byte, t reflect.Type, path string) error {
 				err = quantitiesInMessage(payload, t.Elem(), path)
 			}
 		case t.Kind() == reflect.Struct:
-			if f, ok := fieldNumbered(t, number); ok {
+			if f, ok := fieldsOf(t).numbered[number]; ok {
 				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 				at := path
 				if name != "" {
-					at = join(path, name)
+					at = path.field(name)
 				}
 				err = quantitiesInMessage(payload, f.Type, at)
 			}
@@ -341,17 +455,4 @@ func quantitiesInMessage(message []byte, t reflect.Type, path string) error {
 		}
 	}
 	return nil
-}
-
-// fieldNumbered returns the field of a struct that has a number in protobuf.
-func fieldNumbered(t reflect.Type, number uint64) (reflect.StructField, bool) {
-	for f := range t.Fields() {
-		// As in `protobuf:"bytes,1,opt,name=metadata"`.
-		_, tag, _ := strings.Cut(f.Tag.Get("protobuf"), ",")
-		text, _, _ := strings.Cut(tag, ",")
-		if n, err := strconv.ParseUint(text, 10, 64); err == nil && n == number {
-			return f, true
-		}
-	}
-	return reflect.StructField{}, false
 }

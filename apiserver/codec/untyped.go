@@ -329,13 +329,17 @@ func ItemOf(kind *catalog.Kind, key string, v store.Value) *Item {
 
 // decodeBody is [Decode] for an object without a Go type. Whether its fields are known is not its concern: see
 // [catalog.Kind.Coerce].
-func (e Encoding) decodeBody(body []byte, obj *unstructured.Unstructured, want schema.GroupVersionKind, v Validation) (warnings []string, err error) {
+func (e Encoding) decodeBody(ctx context.Context, body []byte, obj *unstructured.Unstructured, want schema.GroupVersionKind, v Validation) (warnings []string, err error) {
 	var faults []error
 	switch e {
 	case Protobuf:
 		return nil, UnsupportedMediaType("the body of the request was in an unknown format - accepted media types include: " + TypeJSON + ", " + TypeYAML)
 	case YAML:
-		if body, faults, err = fromYAML(body, v); err != nil {
+		body, faults, err = fromYAML(ctx, body, v)
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
 			return nil, cannotBeHandled(want, want, err)
 		}
 	case JSON:
@@ -344,6 +348,9 @@ func (e Encoding) decodeBody(body []byte, obj *unstructured.Unstructured, want s
 		return nil, cannotBeHandled(want, want, err)
 	}
 	content, ok := typedjson.UnmarshalContent(body)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if ok {
 		// The content is complete.
 	} else if content = nil; v == Ignore {

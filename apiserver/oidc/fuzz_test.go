@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/internal/hangtest"
 )
 
 // FuzzToken checks that no text without a signature of the issuer is a user.
@@ -15,6 +16,7 @@ func FuzzToken(f *testing.F) {
 	f.Add("eyJhbGciOiJub25lIn0.eyJpc3MiOiJodHRwczovL2lzc3Vlci5leGFtcGxlIn0.")
 	a := auth.New(auth.Options{Issuers: v})
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hangtest.Guard(t)()
 		if u, err := v.Verify(t.Context(), issuerURL, text); err == nil && text != known {
 			t.Errorf("%q is %v", text, u)
 		}
@@ -34,6 +36,7 @@ func FuzzKey(f *testing.F) {
 	f.Add([]byte(`{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}`))
 	f.Add([]byte(`{"kty":"RSA","n":"AQAB","e":"AQAB"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		defer hangtest.Guard(t)()
 		if k, err := parseKey(data); err == nil && k.key == nil {
 			t.Errorf("%q is no key", data)
 		}
@@ -45,6 +48,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte(simple))
 	f.Add([]byte(expressions))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		defer hangtest.Guard(t)()
 		c, err := ParseConfig("auth.yaml", data)
 		if err != nil {
 			return

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/apiserver/patch"
+	"github.com/sampan-io/sampan/internal/hangtest"
 )
 
 func TestApply(t *testing.T) {
@@ -120,6 +121,7 @@ func FuzzOperations(f *testing.F) {
 	}
 	original := []byte(`{"a": {"b": [null, 1, {}]}, "n": null, "": 1}`)
 	f.Fuzz(func(t *testing.T, op1, path1, from1, value1, op2, path2, from2, value2 string) {
+		defer hangtest.Guard(t)()
 		operation := func(op, path, from, value string) string {
 			names, err := json.Marshal(map[string]string{"op": op, "path": path, "from": from})
 			if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/hangtest"
 )
 
 // discovery answers raw requests with documents by path, and remembers which were
@@ -332,6 +333,7 @@ func FuzzStream(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
+		defer hangtest.Guard(t)()
 		m := resource.NewMapper(cluster())
 		for info, err := range resource.Stream(t.Context(), m, resource.Request{Files: []string{"-"}, In: bytes.NewReader(in), Namespace: "default"}) {
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/internal/document"
+	"github.com/sampan-io/sampan/internal/hangtest"
 )
 
 type boat struct {
@@ -100,7 +101,8 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"name: a\n", "masts:\n- height: x\n", "a: &b [1]\nc: *b\n", "{", "? [a]\n: b\n", "flags: {1: 2}\n"} {
 		f.Add(seed)
 	}
-	f.Fuzz(func(_ *testing.T, text string) {
+	f.Fuzz(func(t *testing.T, text string) {
+		defer hangtest.Guard(t)()
 		_ = read(text) // whatever it is, it is an answer and no panic
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sampan-io/sampan/internal/expression"
+	"github.com/sampan-io/sampan/internal/hangtest"
 )
 
 // object is decoded as encoding/json does (numbers are float64); ints stand in it as
@@ -240,6 +241,7 @@ func FuzzCompile(f *testing.F) {
 	}
 	o := object(f)
 	f.Fuzz(func(t *testing.T, text string) {
+		defer hangtest.Guard(t)()
 		e, err := expression.Compile(text)
 		if err != nil {
 			var syntax *expression.SyntaxError

@@ -10,6 +10,7 @@ import (
 
 	kjson "sigs.k8s.io/json"
 
+	"github.com/sampan-io/sampan/internal/hangtest"
 	"github.com/sampan-io/sampan/internal/typedjson"
 )
 
@@ -24,6 +25,7 @@ func FuzzContent(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		defer hangtest.Guard(t)()
 		var want map[string]any
 		strict, err := kjson.UnmarshalStrict(text, &want)
 		got, ok := typedjson.UnmarshalContent(text)

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/sampan-io/sampan/internal/hangtest"
 	"github.com/sampan-io/sampan/internal/typedjson"
 )
 
@@ -262,6 +263,7 @@ func FuzzBothLaws(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {
+		defer hangtest.Guard(t)()
 		all := kinds()
 		k := all[int(kind)%len(all)]
 		same(t, bytes.Clone(data), k)

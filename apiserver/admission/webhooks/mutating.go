@@ -120,7 +120,7 @@ func (p Mutating) invoke(ctx context.Context, h *hook, index int, served *catalo
 			warn(a, response.Warnings)
 		}
 		if err == nil && len(response.Patch) > 0 {
-			changed, err = p.patch(h, place, served, a, r, response)
+			changed, err = p.patch(ctx, h, place, served, a, r, response)
 		}
 	}
 	open, err := p.conclude(ctx, h, a, err, time.Since(start))
@@ -144,7 +144,7 @@ func annotateJSON(to *audit.Record, from audit.Level, key string, what any) {
 }
 
 // patch puts what a webhook answered into the object of the request. Its error is a *failedCall or an API status error.
-func (p Mutating) patch(h *hook, place string, served *catalog.Kind, a *admission.Attributes, r *reviews, response *admissionv1.AdmissionResponse) (changed bool, err error) {
+func (p Mutating) patch(ctx context.Context, h *hook, place string, served *catalog.Kind, a *admission.Attributes, r *reviews, response *admissionv1.AdmissionResponse) (changed bool, err error) {
 	operations, err := jsonpatch.DecodePatch(response.Patch)
 	if err != nil {
 		return false, &failedCall{h.Name, fmt.Errorf("received undecodable patch in webhook response: %w", err), http.StatusServiceUnavailable}
@@ -169,7 +169,7 @@ func (p Mutating) patch(h *hook, place string, served *catalog.Kind, a *admissio
 	if len(text) > maxObject {
 		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q makes the object larger than %d bytes", h.Name, maxObject))
 	}
-	patched, err := decode(text, a, served)
+	patched, err := decode(ctx, text, a, served)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}

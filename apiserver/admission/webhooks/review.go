@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -124,14 +125,14 @@ func encode(obj runtime.Object, kind schema.GroupVersionKind) ([]byte, error) {
 }
 
 // decode returns the object that a patched JSON text is: of a version of the request's resource, or the body of a subresource.
-func decode(text []byte, a *admission.Attributes, served *catalog.Kind) (runtime.Object, error) {
+func decode(ctx context.Context, text []byte, a *admission.Attributes, served *catalog.Kind) (runtime.Object, error) {
 	kind := a.BodyKind(served)
 	if !isObject(text) {
 		return nil, errors.New("the patch leaves no object")
 	}
 	if sub := served.Subresource(a.Subresource); sub != nil && sub.Body() != nil {
 		obj := sub.Body().New()
-		_, err := codec.Decode(codec.JSON, text, obj, kind, codec.Ignore, sub.Body().Versions...)
+		_, err := codec.Decode(ctx, codec.JSON, text, obj, kind, codec.Ignore, sub.Body().Versions...)
 		return obj, err
 	}
 	obj := served.New()
@@ -149,7 +150,7 @@ func decode(text []byte, a *admission.Attributes, served *catalog.Kind) (runtime
 		}
 		return u, nil
 	}
-	_, err := codec.Decode(codec.JSON, text, obj, kind, codec.Ignore)
+	_, err := codec.Decode(ctx, codec.JSON, text, obj, kind, codec.Ignore)
 	return obj, err
 }
 
