@@ -38,16 +38,16 @@ func (p *RoleEscalation) Validate(ctx context.Context, a *Attributes) error {
 	switch obj := a.Object.(type) {
 	case *rbacv1.ClusterRole:
 		old, _ := a.Old.(*rbacv1.ClusterRole)
-		return g.ClusterRole(obj, old)
+		return g.ClusterRole(ctx, obj, old)
 	case *rbacv1.Role:
 		old, _ := a.Old.(*rbacv1.Role)
-		return g.Role(obj, old)
+		return g.Role(ctx, obj, old)
 	case *rbacv1.ClusterRoleBinding:
 		old, _ := a.Old.(*rbacv1.ClusterRoleBinding)
-		return g.ClusterRoleBinding(obj, old)
+		return g.ClusterRoleBinding(ctx, obj, old)
 	case *rbacv1.RoleBinding:
 		old, _ := a.Old.(*rbacv1.RoleBinding)
-		return g.RoleBinding(obj, old)
+		return g.RoleBinding(ctx, obj, old)
 	}
 	return nil
 }

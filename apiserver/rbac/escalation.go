@@ -1,6 +1,7 @@
 package rbac
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -36,15 +37,15 @@ var everything = []rbacv1.PolicyRule{
 
 // ClusterRole checks the write of a cluster role. An aggregation rule may collect anything, so only a
 // user who has everything may write an object with one, or change one that had it.
-func (g Grantor) ClusterRole(r, old *rbacv1.ClusterRole) error {
+func (g Grantor) ClusterRole(ctx context.Context, r, old *rbacv1.ClusterRole) error {
 	if g.mayEscalate("clusterroles", "") || old != nil && onlyCollected(r.DeepCopy(), old) {
 		return nil
 	}
 	resource := rbacv1.Resource("clusterroles")
-	if err := g.Policy.ConfirmNoEscalation(g.User, "", r.Rules); err != nil {
+	if err := g.Policy.ConfirmNoEscalation(ctx, g.User, "", r.Rules); err != nil {
 		return apierrors.NewForbidden(resource, r.Name, err)
 	}
-	if (aggregates(r) || old != nil && aggregates(old)) && g.Policy.ConfirmNoEscalation(g.User, "", everything) != nil {
+	if (aggregates(r) || old != nil && aggregates(old)) && g.Policy.ConfirmNoEscalation(ctx, g.User, "", everything) != nil {
 		return apierrors.NewForbidden(resource, r.Name, errors.New("must have cluster-admin privileges to use the aggregationRule"))
 	}
 	return nil
@@ -55,33 +56,33 @@ func aggregates(r *rbacv1.ClusterRole) bool {
 }
 
 // Role checks the write of a role.
-func (g Grantor) Role(r, old *rbacv1.Role) error {
+func (g Grantor) Role(ctx context.Context, r, old *rbacv1.Role) error {
 	if g.mayEscalate("roles", r.Namespace) || old != nil && onlyCollected(r.DeepCopy(), old) {
 		return nil
 	}
-	if err := g.Policy.ConfirmNoEscalation(g.User, r.Namespace, r.Rules); err != nil {
+	if err := g.Policy.ConfirmNoEscalation(ctx, g.User, r.Namespace, r.Rules); err != nil {
 		return apierrors.NewForbidden(rbacv1.Resource("roles"), r.Name, err)
 	}
 	return nil
 }
 
 // ClusterRoleBinding checks the write of a cluster role binding.
-func (g Grantor) ClusterRoleBinding(b, old *rbacv1.ClusterRoleBinding) error {
+func (g Grantor) ClusterRoleBinding(ctx context.Context, b, old *rbacv1.ClusterRoleBinding) error {
 	if old != nil && onlyCollected(b.DeepCopy(), old) {
 		return nil
 	}
-	return g.binding("clusterrolebindings", "", b.Name, b.RoleRef)
+	return g.binding(ctx, "clusterrolebindings", "", b.Name, b.RoleRef)
 }
 
 // RoleBinding checks the write of a role binding.
-func (g Grantor) RoleBinding(b, old *rbacv1.RoleBinding) error {
+func (g Grantor) RoleBinding(ctx context.Context, b, old *rbacv1.RoleBinding) error {
 	if old != nil && onlyCollected(b.DeepCopy(), old) {
 		return nil
 	}
-	return g.binding("rolebindings", b.Namespace, b.Name, b.RoleRef)
+	return g.binding(ctx, "rolebindings", b.Namespace, b.Name, b.RoleRef)
 }
 
-func (g Grantor) binding(resource, namespace, name string, ref rbacv1.RoleRef) error {
+func (g Grantor) binding(ctx context.Context, resource, namespace, name string, ref rbacv1.RoleRef) error {
 	if g.User.In(auth.GroupMasters) || g.mayBind(ref, namespace) {
 		return nil
 	}
@@ -89,7 +90,7 @@ func (g Grantor) binding(resource, namespace, name string, ref rbacv1.RoleRef) e
 	if err != nil {
 		return err
 	}
-	if err := g.Policy.ConfirmNoEscalation(g.User, namespace, rules); err != nil {
+	if err := g.Policy.ConfirmNoEscalation(ctx, g.User, namespace, rules); err != nil {
 		return apierrors.NewForbidden(rbacv1.Resource(resource), name, err)
 	}
 	return nil
@@ -127,13 +128,19 @@ func onlyCollected[T any, P object[T]](obj, old P) bool {
 
 // ConfirmNoEscalation returns an error in the words of Kubernetes unless the user has all that rules
 // grant: in a namespace, or everywhere if it is empty.
-func (p *Policy) ConfirmNoEscalation(user *auth.User, namespace string, rules []rbacv1.PolicyRule) error {
+//
+// The error names a bounded part of what is missing. Rules that cannot be compared in a time in proportion to their size are
+// refused, and a context that is over is an error, too.
+func (p *Policy) ConfirmNoEscalation(ctx context.Context, user *auth.User, namespace string, rules []rbacv1.PolicyRule) error {
 	held, unresolved := p.collect(user, namespace)
-	missing := Missing(held, rules)
-	if len(missing) == 0 {
+	missing, more, err := lacks(ctx, held, rules)
+	if len(missing) == 0 && err == nil {
 		return nil
 	}
-	text := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", user.Name, user.Groups, describe(missing))
+	text := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", user.Name, user.Groups, describe(missing, more && err == nil))
+	if err != nil {
+		text += "\n" + err.Error()
+	}
 	if err := notFound(unresolved, "s"); err != nil {
 		text += fmt.Sprintf("; resolution errors: %v", []error{err})
 	}

@@ -173,15 +173,15 @@ func TestGrantor(t *testing.T) {
 			switch obj := tt.obj.(type) {
 			case *rbacv1.ClusterRole:
 				old, _ := tt.old.(*rbacv1.ClusterRole)
-				err = g.ClusterRole(obj, old)
+				err = g.ClusterRole(t.Context(), obj, old)
 			case *rbacv1.Role:
 				old, _ := tt.old.(*rbacv1.Role)
-				err = g.Role(obj, old)
+				err = g.Role(t.Context(), obj, old)
 			case *rbacv1.ClusterRoleBinding:
-				err = g.ClusterRoleBinding(obj, nil)
+				err = g.ClusterRoleBinding(t.Context(), obj, nil)
 			case *rbacv1.RoleBinding:
 				old, _ := tt.old.(*rbacv1.RoleBinding)
-				err = g.RoleBinding(obj, old)
+				err = g.RoleBinding(t.Context(), obj, old)
 			}
 			got := ""
 			if err != nil {
@@ -206,9 +206,9 @@ func TestEscalateIsAskedWithTheNameOfTheRequest(t *testing.T) {
 		return true
 	}}
 	for _, err := range []error{
-		g.Role(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"}}, nil),
-		g.ClusterRole(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "r"}}, nil),
-		g.RoleBinding(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "r"}}, nil),
+		g.Role(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"}}, nil),
+		g.ClusterRole(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "r"}}, nil),
+		g.RoleBinding(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "r"}}, nil),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -355,17 +355,16 @@ func (p *Policy) RulesFor(user *auth.User, namespace string) ([]rbacv1.PolicyRul
 }
 
 // collect returns the rules of a user, and the roles that its bindings refer to and that do not exist.
-// A binding of which several subjects apply counts once.
+// A role counts once, whatever the number of bindings that refer to it.
 func (p *Policy) collect(user *auth.User, namespace string) (rules []rbacv1.PolicyRule, missing []*role) {
 	x := p.index.Load()
-	seen := map[bindingKey]bool{}
+	seen := map[*role]bool{}
 	visit := func(at place) {
 		for _, g := range x[p.shard(at)][at] {
-			k := bindingKey{at.namespace, g.binding}
-			if seen[k] {
+			if seen[g.role] {
 				continue
 			}
-			seen[k] = true
+			seen[g.role] = true
 			if r := g.role.rules.Load(); r != nil {
 				rules = append(rules, *r...)
 			} else {
@@ -396,11 +395,18 @@ func (p *Policy) rulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyR
 	return nil, k.notFound("s")
 }
 
+// mostNotFound is how many missing roles an error names.
+const mostNotFound = 100
+
 // notFound returns an error that names roles which do not exist, or nil if there are none.
 func notFound(missing []*role, plural string) error {
-	errs := make([]error, len(missing))
+	errs := make([]error, 0, min(len(missing), mostNotFound+1))
 	for i, r := range missing {
-		errs[i] = r.notFound(plural)
+		if i == mostNotFound {
+			errs = append(errs, fmt.Errorf("%d more roles not found", len(missing)-i))
+			break
+		}
+		errs = append(errs, r.notFound(plural))
 	}
 	return utilerrors.NewAggregate(errs)
 }

@@ -35,6 +35,13 @@ type granted struct {
 
 func (s *slow) granted(u *auth.User, namespace string, may func([]rbacv1.PolicyRule) bool) granted {
 	g := granted{reasons: map[string]bool{}, missing: map[string]bool{}}
+	seen := map[string]bool{} // a role counts once
+	roleKey := func(ref rbacv1.RoleRef, in string) string {
+		if ref.Kind == "ClusterRole" {
+			in = ""
+		}
+		return ref.Kind + "/" + in + "/" + ref.Name
+	}
 	look := func(kind, name, in string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 		var to []string
 		for _, subject := range subjects {
@@ -58,7 +65,10 @@ func (s *slow) granted(u *auth.User, namespace string, may func([]rbacv1.PolicyR
 		} else {
 			g.missing[fmt.Sprintf("%s.rbac.authorization.k8s.io %q not found", strings.ToLower(ref.Kind), ref.Name)] = true
 		}
-		g.rules = append(g.rules, rules...)
+		if of := roleKey(ref, in); !seen[of] {
+			seen[of] = true
+			g.rules = append(g.rules, rules...)
+		}
 		if may(rules) {
 			for _, t := range to {
 				g.reasons[fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s", kind, name, ref.Kind, ref.Name, t)] = true

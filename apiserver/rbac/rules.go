@@ -1,7 +1,9 @@
 package rbac
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -69,64 +71,108 @@ func matchesPath(pattern, path string) bool {
 //
 // As in Kubernetes, each such rule must be covered by one held rule. A star is covered by a star
 // only, not by a list of everything that exists.
+//
+// The result is as large as the product of the lists of a rule. For rules of any origin use [Policy.ConfirmNoEscalation].
 func Missing(held, rules []rbacv1.PolicyRule) (missing []rbacv1.PolicyRule) {
+	c := newCoverage(held)
+	s := c.newSearch(context.Background(), sizeOf(rules))
 	for i := range rules {
-		singles(&rules[i], func(one rbacv1.PolicyRule) {
-			if !slices.ContainsFunc(held, func(h rbacv1.PolicyRule) bool { return covers(&h, &one) }) {
+		if c.resource(s, &rules[i]) == nil && c.path(s, &rules[i]) == nil && s.err == nil {
+			continue
+		}
+		s.err = nil
+		for one := range singles(&rules[i]) {
+			if !c.covers(s, &one) {
 				missing = append(missing, one)
 			}
-		})
+		}
 	}
 	return missing
 }
 
-// singles calls f with each of the rules of one verb on one resource or path that r consists of.
-func singles(r *rbacv1.PolicyRule, f func(rbacv1.PolicyRule)) {
-	for i := range r.APIGroups {
-		for j := range r.Resources {
-			for k := range r.Verbs {
-				one := rbacv1.PolicyRule{APIGroups: r.APIGroups[i : i+1 : i+1], Resources: r.Resources[j : j+1 : j+1], Verbs: r.Verbs[k : k+1 : k+1]}
-				for n := range r.ResourceNames {
-					one.ResourceNames = r.ResourceNames[n : n+1 : n+1]
-					f(one)
+// Bounds on what is said about rules that are not held.
+const (
+	mostMissing = 1_000  // rules of one verb on one resource that are named
+	mostTried   = 10_000 // such rules that are compared to find them
+)
+
+// lacks returns what rules grant and held rules do not, as [Missing] does, but at most mostMissing of it; more reports whether
+// there may be others. The time is in proportion to the lists and not to their product. The error is errCosts, or the
+// cause of ctx if that is over.
+func lacks(ctx context.Context, held, rules []rbacv1.PolicyRule) (missing []rbacv1.PolicyRule, more bool, err error) {
+	c := newCoverage(held)
+	s := c.newSearch(ctx, sizeOf(rules))
+	tried := 0
+	for i := range rules {
+		resource, path := c.resource(s, &rules[i]), c.path(s, &rules[i])
+		if s.err != nil {
+			return missing, true, s.err
+		}
+		if resource == nil && path == nil {
+			continue
+		}
+		if len(missing) >= mostMissing || tried >= mostTried {
+			return missing, true, nil
+		}
+		before := len(missing)
+		t := c.newSearch(ctx, 0)
+		for one := range singles(&rules[i]) {
+			if tried++; tried > mostTried || len(missing) >= mostMissing {
+				more = true
+				break
+			}
+			if !c.covers(t, &one) {
+				missing = append(missing, one)
+			}
+		}
+		if len(missing) > before {
+			continue
+		}
+		for _, one := range []*rbacv1.PolicyRule{resource, path} {
+			if one != nil {
+				missing = append(missing, *one)
+			}
+		}
+	}
+	return missing, more, nil
+}
+
+// singles returns the rules of one verb on one resource or path that r consists of.
+func singles(r *rbacv1.PolicyRule) iter.Seq[rbacv1.PolicyRule] {
+	return func(yield func(rbacv1.PolicyRule) bool) {
+		for i := range r.APIGroups {
+			for j := range r.Resources {
+				for k := range r.Verbs {
+					one := rbacv1.PolicyRule{APIGroups: r.APIGroups[i : i+1 : i+1], Resources: r.Resources[j : j+1 : j+1], Verbs: r.Verbs[k : k+1 : k+1]}
+					if !withNames(one, r.ResourceNames, yield) {
+						return
+					}
 				}
-				if len(r.ResourceNames) == 0 {
-					f(one)
+			}
+		}
+		for i := range r.NonResourceURLs {
+			for k := range r.Verbs {
+				if !yield(rbacv1.PolicyRule{NonResourceURLs: r.NonResourceURLs[i : i+1 : i+1], Verbs: r.Verbs[k : k+1 : k+1]}) {
+					return
 				}
 			}
 		}
 	}
-	for i := range r.NonResourceURLs {
-		for k := range r.Verbs {
-			f(rbacv1.PolicyRule{NonResourceURLs: r.NonResourceURLs[i : i+1 : i+1], Verbs: r.Verbs[k : k+1 : k+1]})
-		}
-	}
 }
 
-// covers reports whether a rule grants all that one does, which is a rule of one verb on one resource
-// or path.
-func covers(r, one *rbacv1.PolicyRule) bool {
-	if !has(r.Verbs, one.Verbs[0]) {
-		return false
+// withNames yields a rule with each of the names, or without a name if there are none.
+func withNames(one rbacv1.PolicyRule, names []string, yield func(rbacv1.PolicyRule) bool) bool {
+	for n := range names {
+		if one.ResourceNames = names[n : n+1 : n+1]; !yield(one) {
+			return false
+		}
 	}
-	if len(r.ResourceNames) > 0 && (len(one.ResourceNames) == 0 || !slices.Contains(r.ResourceNames, one.ResourceNames[0])) {
-		return false
-	}
-	if len(one.NonResourceURLs) > 0 {
-		return slices.ContainsFunc(r.NonResourceURLs, func(pattern string) bool { return matchesPath(pattern, one.NonResourceURLs[0]) })
-	}
-	resource, everywhere := one.Resources[0], ""
-	if _, subresource, ok := strings.Cut(resource, "/"); ok {
-		everywhere = "*/" + subresource
-	}
-	return has(r.APIGroups, one.APIGroups[0]) && slices.ContainsFunc(r.Resources, func(pattern string) bool {
-		return pattern == "*" || pattern == resource || everywhere != "" && pattern == everywhere
-	})
+	return len(names) > 0 || yield(one)
 }
 
 // describe returns the rules that [Missing] returned as Kubernetes shows them, one in each line and
-// sorted. Verbs on the same resource share a line.
-func describe(missing []rbacv1.PolicyRule) string {
+// sorted. Verbs on the same resource share a line. It says so if it leaves out rules because of mostDescribed.
+func describe(missing []rbacv1.PolicyRule, more bool) string {
 	type object struct {
 		group, resource, name string
 		named                 bool
@@ -136,7 +182,7 @@ func describe(missing []rbacv1.PolicyRule) string {
 	for i := range missing {
 		r := &missing[i]
 		if len(r.NonResourceURLs) > 0 {
-			lines = append(lines, fmt.Sprintf("{NonResourceURLs:%q, Verbs:%q}", r.NonResourceURLs, r.Verbs))
+			lines = append(lines, fmt.Sprintf("{NonResourceURLs:%s, Verbs:%s}", quoted(r.NonResourceURLs...), quoted(r.Verbs...)))
 			continue
 		}
 		o := object{group: r.APIGroups[0], resource: r.Resources[0]}
@@ -148,10 +194,41 @@ func describe(missing []rbacv1.PolicyRule) string {
 	for o, v := range verbs {
 		names := ""
 		if o.named {
-			names = fmt.Sprintf(", ResourceNames:[%q]", o.name)
+			names = ", ResourceNames:" + quoted(o.name)
 		}
-		lines = append(lines, fmt.Sprintf("{APIGroups:[%q], Resources:[%q]%s, Verbs:%q}", o.group, o.resource, names, v))
+		lines = append(lines, fmt.Sprintf("{APIGroups:%s, Resources:%s%s, Verbs:%s}", quoted(o.group), quoted(o.resource), names, quoted(v...)))
 	}
 	slices.Sort(lines)
-	return strings.Join(slices.Compact(lines), "\n")
+	lines = slices.Compact(lines)
+	size := 0
+	for i, line := range lines {
+		if size += len(line); size > mostDescribed {
+			lines, more = lines[:max(i, 1)], true
+			break
+		}
+	}
+	if more {
+		lines = append(lines, "… and more")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Bounds on the bytes of a description.
+const (
+	mostDescribed = 32 << 10 // of all
+	mostOfValue   = 512      // of a value; names of objects have up to 253
+)
+
+// quoted returns a list as the verb %q prints it. Long values are cut.
+func quoted(list ...string) string {
+	short := list
+	for i, v := range list {
+		if len(v) > mostOfValue {
+			if &short[0] == &list[0] {
+				short = slices.Clone(list)
+			}
+			short[i] = v[:mostOfValue] + "…"
+		}
+	}
+	return fmt.Sprintf("%q", short)
 }

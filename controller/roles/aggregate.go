@@ -2,6 +2,7 @@ package roles
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -19,6 +20,7 @@ func Aggregate(r *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.Polic
 	}
 	sorted := slices.SortedFunc(slices.Values(all), func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
 	rules := []rbacv1.PolicyRule{}
+	known := map[string]bool{}
 	for i := range r.AggregationRule.ClusterRoleSelectors {
 		selector, err := metav1.LabelSelectorAsSelector(&r.AggregationRule.ClusterRoleSelectors[i])
 		if err != nil {
@@ -29,7 +31,8 @@ func Aggregate(r *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.Polic
 				continue
 			}
 			for _, rule := range other.Rules {
-				if !slices.ContainsFunc(rules, func(x rbacv1.PolicyRule) bool { return sameRule(&x, &rule) }) {
+				if key := keyOf(&rule); !known[key] {
+					known[key] = true
 					rules = append(rules, rule)
 				}
 			}
@@ -42,8 +45,23 @@ func sameRules(a, b []rbacv1.PolicyRule) bool {
 	return slices.EqualFunc(a, b, func(a, b rbacv1.PolicyRule) bool { return sameRule(&a, &b) })
 }
 
-// sameRule reports whether two rules have the same lists. It is called for each pair of hundreds of rules at
-// each start, so it does not use reflection.
+// keyOf returns a text that is the same for rules with the same lists.
+func keyOf(r *rbacv1.PolicyRule) string {
+	var key strings.Builder
+	for _, list := range [][]string{r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs} {
+		key.WriteString(strconv.Itoa(len(list)))
+		for _, value := range list {
+			key.WriteByte(':')
+			key.WriteString(strconv.Itoa(len(value)))
+			key.WriteByte(':')
+			key.WriteString(value)
+		}
+		key.WriteByte('|')
+	}
+	return key.String()
+}
+
+// sameRule reports whether two rules have the same lists.
 func sameRule(a, b *rbacv1.PolicyRule) bool {
 	return slices.Equal(a.Verbs, b.Verbs) && slices.Equal(a.APIGroups, b.APIGroups) && slices.Equal(a.Resources, b.Resources) &&
 		slices.Equal(a.ResourceNames, b.ResourceNames) && slices.Equal(a.NonResourceURLs, b.NonResourceURLs)

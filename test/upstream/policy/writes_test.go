@@ -87,7 +87,7 @@ func TestWrites(t *testing.T) {
 			if !update {
 				b = nil
 			}
-			ours = g.ClusterRole(a, b)
+			ours = g.ClusterRole(t.Context(), a, b)
 		case 1:
 			resource, namespace = "roles", pick(c, "n1", "n2")
 			meta.Namespace, oldMeta.Namespace = namespace, namespace
@@ -97,7 +97,7 @@ func TestWrites(t *testing.T) {
 			if !update {
 				b = nil
 			}
-			ours = g.Role(a, b)
+			ours = g.Role(t.Context(), a, b)
 		case 2:
 			resource = "clusterrolebindings"
 			a := &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: c.ref(), Subjects: c.subjects()}
@@ -106,7 +106,7 @@ func TestWrites(t *testing.T) {
 			if !update {
 				b = nil
 			}
-			ours = g.ClusterRoleBinding(a, b)
+			ours = g.ClusterRoleBinding(t.Context(), a, b)
 		case 3:
 			resource, namespace = "rolebindings", pick(c, "n1", "n2")
 			meta.Namespace, oldMeta.Namespace = namespace, namespace
@@ -116,7 +116,7 @@ func TestWrites(t *testing.T) {
 			if !update {
 				b = nil
 			}
-			ours = g.RoleBinding(a, b)
+			ours = g.RoleBinding(t.Context(), a, b)
 		}
 
 		ctx := genericapirequest.WithUser(genericapirequest.WithNamespace(t.Context(), namespace), info(u))
