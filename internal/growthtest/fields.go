@@ -111,7 +111,7 @@ const (
 )
 
 // Grow gives the field of an object n elements. They are made like the first element of that list if the object has any, and are
-// otherwise filled completely. What the way to the field needs is made if it is not there.
+// otherwise filled completely. Objects and elements on the way to the field are made if they are not there.
 func (f Field) Grow(obj any, n int, how Likeness) {
 	grow(reflect.ValueOf(obj), f.steps, n, how)
 }
@@ -120,15 +120,12 @@ func grow(v reflect.Value, steps []step, n int, how Likeness) {
 	for v.Kind() == reflect.Pointer {
 		if v.IsNil() {
 			v.Set(reflect.New(v.Type().Elem()))
-			if len(steps) > 0 {
-				fill(v.Elem(), 0, 2)
-			}
 		}
 		v = v.Elem()
 	}
 	if len(steps) == 0 {
 		if v.Kind() == reflect.Map {
-			growMap(v, n)
+			growMap(v, 0, n)
 		} else {
 			growList(v, n, how)
 		}
@@ -142,7 +139,7 @@ func grow(v reflect.Value, steps []step, n int, how Likeness) {
 		grow(v.Index(0), steps[1:], n, how)
 	case someValue:
 		if v.Len() == 0 {
-			growMap(v, 1)
+			growMap(v, 0, 1)
 		}
 		key := v.MapKeys()[0]
 		value := reflect.New(v.Type().Elem()).Elem()
@@ -178,9 +175,10 @@ func growList(v reflect.Value, n int, how Likeness) {
 	v.Set(list)
 }
 
-func growMap(v reflect.Value, n int) {
+// growMap gives a map n elements, from the one with the number first on.
+func growMap(v reflect.Value, first, n int) {
 	m := reflect.MakeMapWithSize(v.Type(), n)
-	for i := range n {
+	for i := first; i < first+n; i++ {
 		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
 		fill(key, i, 3)
 		fill(value, i, 3)
@@ -315,7 +313,7 @@ func fill(v reflect.Value, i, depth int) {
 		}
 	case reflect.Map:
 		if depth > 0 {
-			growMap(v, 1)
+			growMap(v, i, 1)
 		}
 	case reflect.String:
 		v.SetString(fmt.Sprint("x", i))

@@ -15,9 +15,12 @@ const (
 	most = 2.5
 	// Less than this is too little to tell growth from noise.
 	leastTime  = 3 * time.Millisecond
-	leastBytes = 256 << 10
+	sureTime   = 25 * time.Millisecond // from 2n to 4n, where the square of n is more
+	leastBytes = 1 << 20
 	// A measurement that looks too steep is repeated, because other work on the machine can only add to it.
-	tries = 6
+	tries = 4
+	// What costs this much is not tried again.
+	enough = time.Second
 )
 
 // Cost is what a piece of work has cost.
@@ -27,28 +30,28 @@ type Cost struct {
 }
 
 // Measure returns the cost of one call, with the garbage collector off. It locks the goroutine to its thread.
-func Measure(work func()) Cost { return measure(unix.RUSAGE_THREAD, work) }
+func Measure(work func()) Cost { return measure(unix.CLOCK_THREAD_CPUTIME_ID, work) }
 
 // MeasureAll is [Measure] for work that other goroutines do: it counts all threads of the process.
-func MeasureAll(work func()) Cost { return measure(unix.RUSAGE_SELF, work) }
+func MeasureAll(work func()) Cost { return measure(unix.CLOCK_PROCESS_CPUTIME_ID, work) }
 
-func measure(who int, work func()) Cost {
+func measure(clock int32, work func()) Cost {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	before := allocated()
-	began := used(who)
+	began := used(clock)
 	work()
-	return Cost{used(who) - began, allocated() - before}
+	return Cost{used(clock) - began, allocated() - before}
 }
 
-func used(who int) time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(who, &u); err != nil {
-		panic(err) // who is a constant
+func used(clock int32) time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(clock, &now); err != nil {
+		panic(err) // the clock is a constant
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return time.Duration(now.Nano())
 }
 
 func allocated() uint64 {
@@ -78,17 +81,25 @@ func linear(t *testing.T, n int, measure func(func()) Cost, prepare func(n int) 
 	}
 }
 
-// Steep is [Linear] without a test: it returns why the cost grows too fast, or "".
+// Steep is [Linear] without a test: it returns why the cost grows too fast, or "". A step between n and 2n, where a map or
+// a cache becomes too small, is not growth: the step from 2n to 4n has to be as steep.
 func Steep(n int, measure func(func()) Cost, prepare func(n int) (work func())) string {
+	if compare(n, leastTime, measure, prepare) == "" {
+		return ""
+	}
+	return compare(2*n, sureTime, measure, prepare)
+}
+
+func compare(n int, least time.Duration, measure func(func()) Cost, prepare func(n int) (work func())) string {
 	var small, large Cost
-	for i := range tries {
+	for i := 0; i < tries && large.Time < enough; i++ {
 		a, b := measure(prepare(n)), measure(prepare(2*n))
 		if i == 0 {
 			small, large = a, b
 		} else {
 			small, large = Cost{min(small.Time, a.Time), min(small.Bytes, a.Bytes)}, Cost{min(large.Time, b.Time), min(large.Bytes, b.Bytes)}
 		}
-		if !steep(small, large) {
+		if !steep(small, large, least) {
 			return ""
 		}
 	}
@@ -96,7 +107,7 @@ func Steep(n int, measure func(func()) Cost, prepare func(n int) (work func())) 
 		n, small.Time, small.Bytes>>10, 2*n, large.Time, large.Bytes>>10, most)
 }
 
-func steep(small, large Cost) bool {
-	return large.Time > leastTime && float64(large.Time) > most*float64(small.Time) ||
+func steep(small, large Cost, least time.Duration) bool {
+	return large.Time > least && float64(large.Time) > most*float64(small.Time) ||
 		large.Bytes > leastBytes && float64(large.Bytes) > most*float64(small.Bytes)
 }
