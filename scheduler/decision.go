@@ -24,10 +24,11 @@ type Decision struct {
 	Room  plugin.Nomination
 	After string
 
-	before   string  // why a PreFilter refused
-	refusals []tally // why nodes were refused otherwise
-	final    int     // nodes that would refuse even if they had no other pods
-	refusers uint64  // see Decider.Refusers
+	before   string         // why a PreFilter refused
+	refusals []tally        // why nodes were refused otherwise
+	byReason map[string]int // indexes in refusals; nil as long as they are few
+	final    int            // nodes that would refuse even if they had no other pods
+	refusers uint64         // see Decider.Refusers
 	checks   map[string]plugin.Check
 	ask      []*corev1.Node // extenders have to be asked about these, and then the pod decided about again
 	extended bool           // an extender refused a node
@@ -44,14 +45,35 @@ type tally struct {
 	nodes  int
 }
 
+// fewReasons is how many reasons are compared one by one. A pod can ask for any number of resources.
+const fewReasons = 16
+
 func (d *Decision) count(reason string, nodes int) {
-	for i := range d.refusals {
-		if d.refusals[i].reason == reason {
-			d.refusals[i].nodes += nodes
-			return
-		}
+	if i := d.indexOf(reason); i >= 0 {
+		d.refusals[i].nodes += nodes
+		return
 	}
 	d.refusals = append(d.refusals, tally{reason, nodes})
+	switch {
+	case d.byReason != nil:
+		d.byReason[reason] = len(d.refusals) - 1
+	case len(d.refusals) > fewReasons:
+		d.byReason = map[string]int{}
+		for i, t := range d.refusals {
+			d.byReason[t.reason] = i
+		}
+	}
+}
+
+// indexOf returns the index of a reason in refusals, or -1.
+func (d *Decision) indexOf(reason string) int {
+	if d.byReason == nil {
+		return slices.IndexFunc(d.refusals, func(t tally) bool { return t.reason == reason })
+	}
+	if i, known := d.byReason[reason]; known {
+		return i
+	}
+	return -1
 }
 
 // Hopeless reports whether the end of other pods would change nothing.

@@ -130,6 +130,7 @@ func (*DynamicResources) PreEnqueue(pod *plugin.Pod) plugin.Verdict {
 // claimsOf returns the claims of a pod.
 func claimsOf(pod *plugin.Pod, s *plugin.Snapshot) ([]*resourcev1.ResourceClaim, error) {
 	claims := make([]*resourcev1.ResourceClaim, 0, len(pod.Spec.ResourceClaims))
+	seen := make(map[*resourcev1.ResourceClaim]bool, len(pod.Spec.ResourceClaims))
 	for i := range pod.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(pod.Pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
@@ -149,8 +150,8 @@ func claimsOf(pod *plugin.Pod, s *plugin.Snapshot) ([]*resourcev1.ResourceClaim,
 				return nil, err
 			}
 		}
-		if !slices.Contains(claims, c) {
-			claims = append(claims, c)
+		if !seen[c] {
+			seen[c], claims = true, append(claims, c)
 		}
 	}
 	return claims, nil

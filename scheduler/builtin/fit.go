@@ -92,9 +92,10 @@ type fitCheck struct {
 // Filter implements [plugin.Check].
 func (c *fitCheck) Filter(node *plugin.Node) plugin.Verdict {
 	f := c.f
+	f.IgnoredResources = slices.Clip(f.IgnoredResources)
 	for name := range c.classes {
 		if node.Allocatable.Amount(name) == 0 {
-			f.IgnoredResources = append(slices.Clone(f.IgnoredResources), name)
+			f.IgnoredResources = append(f.IgnoredResources, name)
 		}
 	}
 	return f.Filter(c.pod, node)

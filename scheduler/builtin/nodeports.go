@@ -1,8 +1,6 @@
 package builtin
 
 import (
-	"slices"
-
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -15,10 +13,11 @@ func (NodePorts) Name() string { return "NodePorts" }
 
 // Filter implements [plugin.Filter].
 func (NodePorts) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
-	for _, want := range pod.Ports {
-		if slices.ContainsFunc(node.Ports, want.Collides) {
-			return plugin.Refuse("node(s) didn't have free ports for the requested pod ports")
-		}
+	if len(pod.Ports) == 0 {
+		return plugin.Verdict{}
+	}
+	if taken := plugin.NewPortSet(node.Ports); taken.Collides(pod.Ports) {
+		return plugin.Refuse("node(s) didn't have free ports for the requested pod ports")
 	}
 	return plugin.Verdict{}
 }
@@ -26,8 +25,9 @@ func (NodePorts) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict {
 // Explain implements [plugin.Explainer].
 func (NodePorts) Explain(pod *plugin.Pod, node *plugin.Node) []plugin.Lack {
 	var lacks []plugin.Lack
-	for _, want := range pod.Ports {
-		if slices.ContainsFunc(node.Ports, want.Collides) {
+	taken := plugin.NewPortSet(node.Ports)
+	for i, want := range pod.Ports {
+		if taken.Collides(pod.Ports[i : i+1]) {
 			lacks = append(lacks, plugin.Lack{What: "port " + want.String(), Asked: 1, Total: 1})
 		}
 	}
@@ -39,9 +39,8 @@ func (NodePorts) Hints() []plugin.Hint {
 	return []plugin.Hint{
 		{Resource: client.Nodes.GroupVersionResource, Action: plugin.Added},
 		{Resource: client.Pods.GroupVersionResource, Action: plugin.Deleted, Helps: func(pod *plugin.Pod, c plugin.Change) bool {
-			return slices.ContainsFunc(pod.Ports, func(want plugin.HostPort) bool {
-				return slices.ContainsFunc(c.OldPod.Ports, want.Collides)
-			})
+			freed := plugin.NewPortSet(c.OldPod.Ports)
+			return freed.Collides(pod.Ports)
 		}},
 	}
 }

@@ -226,45 +226,86 @@ func (p PodTopologySpread) PreFilter(_ context.Context, pod *plugin.Pod, s *plug
 func counts(pod *plugin.Pod, s *plugin.Snapshot, spreads []plugin.Spread, all bool) []*plugin.Counts {
 	var keys []string
 	if all && len(spreads) > 1 { // one alone: nodes without the label are in no domain anyway
-		for i := range spreads {
-			keys = append(keys, spreads[i].TopologyKey)
-		}
-		slices.Sort(keys)
-		keys = slices.Compact(keys)
+		keys = keysOf(spreads)
 	}
+	nodes := countedNodes{pod: pod, keys: keys}
 	out := make([]*plugin.Counts, len(spreads))
 	for i := range spreads {
-		out[i] = s.Count(spreads[i].Pods, spreads[i].TopologyKey, countedNodes(pod, spreads[i].TopologySpreadConstraint, keys))
+		out[i] = s.Count(spreads[i].Pods, spreads[i].TopologyKey, nodes.query(spreads[i].TopologySpreadConstraint))
 	}
+	nodes.done()
 	return out
 }
 
-// countedNodes selects the nodes that count for a constraint: nodes that have all keys and that, as far as the policies of
+// keysOf returns the topology keys of constraints, each once and sorted.
+func keysOf(spreads []plugin.Spread) []string {
+	keys := make([]string, len(spreads))
+	for i := range spreads {
+		keys[i] = spreads[i].TopologyKey
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// countedNodes makes the queries for the nodes that count for the constraints of a pod. Constraints with the same policies
+// share one.
+type countedNodes struct {
+	pod     *plugin.Pod
+	keys    []string
+	queries map[[2]bool]plugin.NodeQuery
+	met     map[[2]bool]map[*corev1.Node]bool // answers; nil after done
+}
+
+// done ends the time in which answers are kept. The queries may be in use for longer.
+func (c *countedNodes) done() { c.met = nil }
+
+// query selects the nodes that count for a constraint: nodes that have all keys and that, as far as the policies of
 // the constraint require it, the pod could go to.
-func countedNodes(pod *plugin.Pod, c *corev1.TopologySpreadConstraint, keys []string) plugin.NodeQuery {
-	affinity := c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor
-	affinity = affinity && (len(pod.Spec.NodeSelector) > 0 || requiredTerms(pod.Spec.Affinity) != nil)
-	taints := c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor
-	if len(keys) == 0 && !affinity && !taints {
+func (c *countedNodes) query(of *corev1.TopologySpreadConstraint) plugin.NodeQuery {
+	affinity := of.NodeAffinityPolicy == nil || *of.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor
+	affinity = affinity && (len(c.pod.Spec.NodeSelector) > 0 || requiredTerms(c.pod.Spec.Affinity) != nil)
+	taints := of.NodeTaintsPolicy != nil && *of.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor
+	if len(c.keys) == 0 && !affinity && !taints {
 		return plugin.NodeQuery{}
 	}
+	by := [2]bool{affinity, taints}
+	if q, ok := c.queries[by]; ok {
+		return q
+	}
+	if c.queries == nil {
+		c.queries, c.met = map[[2]bool]plugin.NodeQuery{}, map[[2]bool]map[*corev1.Node]bool{}
+	}
+	q := plugin.NodeQuery{Key: plugin.NodeKey(c.text(affinity, taints)), Match: func(n *corev1.Node) bool {
+		if met, known := c.met[by][n]; known {
+			return met
+		}
+		met := hasAll(n.Labels, c.keys) && (!affinity || selects(&c.pod.Spec, n)) && (!taints || bears(c.pod, n))
+		if answers := c.met[by]; answers != nil {
+			answers[n] = met
+		}
+		return met
+	}}
+	c.queries[by], c.met[by] = q, map[*corev1.Node]bool{}
+	return q
+}
+
+// text is all that a query depends on.
+func (c *countedNodes) text(affinity, taints bool) string {
 	var key strings.Builder
-	_, _ = fmt.Fprintf(&key, "spread %q", keys)
+	_, _ = fmt.Fprintf(&key, "spread %q", c.keys)
 	if affinity {
-		_, _ = fmt.Fprintf(&key, " selector %q", labels.Set(pod.Spec.NodeSelector).String())
-		for _, t := range requiredTerms(pod.Spec.Affinity) {
+		_, _ = fmt.Fprintf(&key, " selector %q", labels.Set(c.pod.Spec.NodeSelector).String())
+		for _, t := range requiredTerms(c.pod.Spec.Affinity) {
 			_, _ = fmt.Fprintf(&key, " term %q %q", t.MatchExpressions, t.MatchFields)
 		}
 	}
 	if taints {
 		_, _ = key.WriteString(" tolerations")
-		for _, t := range pod.Spec.Tolerations {
+		for _, t := range c.pod.Spec.Tolerations {
 			_, _ = fmt.Fprintf(&key, " %q %q %q %q", t.Key, t.Operator, t.Value, t.Effect)
 		}
 	}
-	return plugin.NodeQuery{Key: key.String(), Match: func(n *corev1.Node) bool {
-		return hasAll(n.Labels, keys) && (!affinity || selects(&pod.Spec, n)) && (!taints || bears(pod, n))
-	}}
+	return key.String()
 }
 
 func hasAll(labels map[string]string, keys []string) bool {
@@ -327,17 +368,15 @@ func (p PodTopologySpread) PreScore(_ context.Context, pod *plugin.Pod, s *plugi
 	}
 	scorer := &spreadScorer{spreads: spreads, counts: counts(pod, s, spreads, all), weights: make([]float64, len(spreads))}
 	if all {
-		for i := range spreads {
-			scorer.wanted = append(scorer.wanted, spreads[i].TopologyKey)
-		}
+		scorer.wanted = keysOf(spreads)
 	}
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *plugin.Node) bool { return !hasAll(n.Labels, scorer.wanted) })
 	domains := map[string]bool{}
 	for i := range spreads {
 		n := 0
 		clear(domains)
 		for _, node := range nodes {
 			switch key := spreads[i].TopologyKey; {
-			case !hasAll(node.Labels, scorer.wanted):
 			case key == corev1.LabelHostname:
 				n++
 			default:

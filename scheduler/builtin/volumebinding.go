@@ -93,6 +93,7 @@ func (b *VolumeBinding) check(pod *plugin.Pod, s *plugin.Snapshot) (*volumeCheck
 	c := &volumeCheck{}
 	immediate := false
 	var delayed []*corev1.PersistentVolumeClaim
+	var seen map[*corev1.PersistentVolumeClaim]bool // those in delayed
 	for i := range pod.Spec.Volumes {
 		name, ephemeral := volumefit.Named(pod.Pod, &pod.Spec.Volumes[i])
 		if name == "" {
@@ -119,8 +120,11 @@ func (b *VolumeBinding) check(pod *plugin.Pod, s *plugin.Snapshot) (*volumeCheck
 		case volumefit.Bound(own):
 			c.bound(s, own)
 		case own.Spec.VolumeName == "" && volumefit.Delays(class):
-			if !slices.Contains(delayed, own) {
-				delayed = append(delayed, own)
+			if seen == nil {
+				seen = map[*corev1.PersistentVolumeClaim]bool{}
+			}
+			if !seen[own] {
+				seen[own], delayed = true, append(delayed, own)
 			}
 		default: // also one that names a volume: the binder is to finish that, or to refuse it
 			immediate = true
@@ -286,6 +290,7 @@ func (c *volumeCheck) Explain(node *plugin.Node) []plugin.Lack {
 func (c *volumeCheck) plan(node *corev1.Node) (plan *volumePlan, reason string, lacks []plugin.Lack) {
 	plan = &volumePlan{node: node}
 	var rest []*wantedVolume
+	taken := map[*corev1.PersistentVolume]bool{}
 	for _, w := range c.delayed {
 		if w.node != "" {
 			if w.node != node.Name {
@@ -294,7 +299,8 @@ func (c *volumeCheck) plan(node *corev1.Node) (plan *volumePlan, reason string, 
 			rest = append(rest, w)
 			continue
 		}
-		if v := w.find(node, plan.bind); v != nil {
+		if v := w.find(node, taken); v != nil {
+			taken[v] = true
 			plan.bind = append(plan.bind, volumeMatch{w.Claim(), v})
 		} else {
 			rest = append(rest, w)

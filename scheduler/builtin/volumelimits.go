@@ -147,46 +147,44 @@ func (c *limitCheck) Explain(node *plugin.Node) []plugin.Lack {
 
 // count reports, for each driver of the pod that has a limit on the node, how many volumes are asked for and free.
 func (c *limitCheck) count(n *storagev1.CSINode, node *plugin.Node, report func(plugin.Lack)) {
-	var used map[csiVolume]bool
+	var asked, taken map[string]int64 // by driver
 	for i := range n.Spec.Drivers {
 		d := &n.Spec.Drivers[i]
-		if d.Allocatable == nil || d.Allocatable.Count == nil || !c.asks(d.Name) {
+		if d.Allocatable == nil || d.Allocatable.Count == nil {
 			continue
 		}
-		if used == nil {
-			used = c.used(node)
+		if asked == nil {
+			asked, taken = c.byDriver(node)
 		}
-		asked, taken := int64(0), int64(0)
-		for v := range c.wants {
-			if v.driver == d.Name && !used[v] {
-				asked++
-			}
-		}
-		if asked == 0 {
+		if asked[d.Name] == 0 {
 			continue // they are there already
 		}
-		for v := range used {
-			if v.driver == d.Name {
-				taken++
-			}
-		}
-		for _, v := range c.attachments()[node.Name] {
-			if v.driver == d.Name && !used[v] {
-				taken++
-			}
-		}
 		total := int64(*d.Allocatable.Count)
-		report(plugin.Lack{What: "volumes of " + d.Name, Asked: asked, Free: total - taken, Total: total})
+		report(plugin.Lack{What: "volumes of " + d.Name, Asked: asked[d.Name], Free: total - taken[d.Name], Total: total})
 	}
 }
 
-func (c *limitCheck) asks(driver string) bool {
+// byDriver returns how many volumes the pod adds to those of the node, and how many there are, by driver.
+func (c *limitCheck) byDriver(node *plugin.Node) (asked, taken map[string]int64) {
+	used := c.used(node)
+	asked, taken = map[string]int64{}, map[string]int64{}
 	for v := range c.wants {
-		if v.driver == driver {
-			return true
+		if !used[v] {
+			asked[v.driver]++
 		}
 	}
-	return false
+	if len(asked) == 0 {
+		return asked, taken
+	}
+	for v := range used {
+		taken[v.driver]++
+	}
+	for _, v := range c.attachments()[node.Name] {
+		if !used[v] {
+			taken[v.driver]++
+		}
+	}
+	return asked, taken
 }
 
 // used returns the volumes of the node's pods.

@@ -23,10 +23,8 @@ type wantedVolume struct {
 }
 
 // find returns the volume for the claim on a node, or nil. Volumes in taken are other claims'.
-func (w *wantedVolume) find(node *corev1.Node, taken []volumeMatch) *corev1.PersistentVolume {
-	free := func(v *corev1.PersistentVolume) bool {
-		return !slices.ContainsFunc(taken, func(m volumeMatch) bool { return m.volume == v })
-	}
+func (w *wantedVolume) find(node *corev1.Node, taken map[*corev1.PersistentVolume]bool) *corev1.PersistentVolume {
+	free := func(v *corev1.PersistentVolume) bool { return !taken[v] }
 	for _, v := range w.reserved {
 		if !free(v) {
 			continue

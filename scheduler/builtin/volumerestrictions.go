@@ -44,7 +44,10 @@ func (VolumeRestrictions) PreFilter(_ context.Context, pod *plugin.Pod, s *plugi
 			continue
 		}
 		if wanted, ok := plugin.Find(s, client.PersistentVolumeClaims, pod.Namespace, name); ok && slices.Contains(wanted.Spec.AccessModes, corev1.ReadWriteOncePod) {
-			check().claims = append(c.claims, name)
+			if check().claims == nil {
+				c.claims = map[string]bool{}
+			}
+			c.claims[name] = true
 		}
 	}
 	if c == nil {
@@ -63,13 +66,16 @@ func (VolumeRestrictions) PreFilter(_ context.Context, pod *plugin.Pod, s *plugi
 // aloneCheck counts the pods that use what a pod wants for itself.
 type aloneCheck struct {
 	namespace string
-	claims    []string
+	claims    map[string]bool
 	users     int
 	disks     []*corev1.Volume // that not every other pod of a node may have too
 }
 
 func (c *aloneCheck) uses(pod *plugin.Pod) bool {
-	return slices.ContainsFunc(c.claims, func(name string) bool { return hasClaim(pod, c.namespace, name) })
+	return pod.Namespace == c.namespace && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		name, _ := volumefit.Named(pod.Pod, &v)
+		return name != "" && c.claims[name]
+	})
 }
 
 // PodAdded implements [plugin.Follower].

@@ -184,9 +184,11 @@ func (s *Snapshot) take(pod *Pod, node string) {
 
 // count adds a pod of a node to all counts: once, or by is -1 and the pod is subtracted.
 func (s *Snapshot) count(pod *Pod, n *Node, by int32) {
-	s.filed.each(pod, func(t *tally) {
-		if s.Selects(t.query, pod) {
-			t.add(n.slot, by)
+	s.filed.each(pod, func(q *question) {
+		if s.Selects(q.PodQuery, pod) {
+			for t := range q.tallies {
+				t.add(n.slot, by)
+			}
 		}
 	})
 	if pod.Affinity == nil {
@@ -311,9 +313,8 @@ func (s *Snapshot) recount() {
 	s.generation++
 	s.termSet++
 	for id, t := range s.tallies {
-		if t.query.wantsSpaces {
-			delete(s.tallies, id)
-			s.filed.remove(t.query.pair, t)
+		if t.of.wantsSpaces {
+			s.forget(id, t)
 		}
 	}
 }
@@ -348,25 +349,46 @@ func (c *Cluster) DropObject(r schema.GroupVersionResource, namespace, name stri
 // such pods, and time for each such pod that comes or goes.
 const keptTallies = 2048
 
-// Trim forgets the answers that were asked for longest ago, if there are too many. It must not be called
-// while a Check or Scorer is in use.
+// Trim forgets the answers that were asked for longest ago, if there are too many, and topologies in which nothing is counted
+// any more. It must not be called while a Check or Scorer is in use.
 func (c *Cluster) Trim() {
 	s := &c.Snapshot
-	if len(s.tallies) <= keptTallies {
-		return
-	}
-	uses := make([]uint64, 0, len(s.tallies))
-	for _, t := range s.tallies {
-		uses = append(uses, t.used)
-	}
-	slices.Sort(uses)
-	oldest := uses[len(uses)/2]
-	for id, t := range s.tallies {
-		if t.used < oldest {
-			delete(s.tallies, id)
-			s.filed.remove(t.query.pair, t)
+	if len(s.tallies) > keptTallies {
+		uses := make([]uint64, 0, len(s.tallies))
+		for _, t := range s.tallies {
+			uses = append(uses, t.used)
+		}
+		slices.Sort(uses)
+		oldest := uses[len(uses)-keptTallies/2]
+		for id, t := range s.tallies {
+			if t.used < oldest {
+				s.forget(id, t)
+			}
 		}
 	}
+	inUse := len(s.tallies)
+	for _, terms := range s.terms {
+		inUse += len(terms)
+	}
+	if len(s.topologies) > inUse+fewTopologies {
+		s.trimTopologies()
+	}
+}
+
+// fewTopologies is how many topologies are kept although nothing is counted in them.
+const fewTopologies = 64
+
+func (s *Snapshot) trimTopologies() {
+	used := make(map[*topology]bool, len(s.topologies))
+	for _, t := range s.tallies {
+		used[t.topo] = true
+	}
+	for _, terms := range s.terms {
+		for _, t := range terms {
+			used[t.topo] = true
+		}
+	}
+	maps.DeleteFunc(s.topologies, func(_ string, t *topology) bool { return !used[t] })
 }
 
 // Copy returns a Cluster with the same content that shares nothing with this one but the objects.

@@ -70,11 +70,7 @@ func (n *Node) remove(p *Pod) bool {
 	n.Pods = n.Pods[:last]
 	n.Requested.Sub(p.Requests)
 	n.Presumed.Sub(p.Presumed)
-	for _, h := range p.Ports {
-		if i := slices.Index(n.Ports, h); i >= 0 {
-			n.Ports = slices.Delete(n.Ports, i, i+1)
-		}
-	}
+	n.Ports = without(n.Ports, p.Ports)
 	if p.Owner != "" {
 		if n.Owned[p.Owner]--; n.Owned[p.Owner] == 0 {
 			delete(n.Owned, p.Owner)

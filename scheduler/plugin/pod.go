@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,30 +99,6 @@ func (p *Pod) addPorts(c *corev1.Container) {
 	}
 }
 
-const anyIP = "0.0.0.0"
-
-// A HostPort is a port of the node that a pod wants for itself.
-type HostPort struct {
-	IP       string // "0.0.0.0" means every address
-	Protocol corev1.Protocol
-	Port     int32
-}
-
-// String returns the port as "80/TCP", with the address if there is one.
-func (h HostPort) String() string {
-	s := strconv.Itoa(int(h.Port)) + "/" + string(h.Protocol)
-	if h.IP != anyIP {
-		return h.IP + ":" + s
-	}
-	return s
-}
-
-// Collides reports whether two pods cannot both have their port.
-func (h HostPort) Collides(other HostPort) bool {
-	return h.Port == other.Port && h.Protocol == other.Protocol &&
-		(h.IP == other.IP || h.IP == anyIP || other.IP == anyIP)
-}
-
 // sidecar reports whether an init container goes on running beside the others.
 func sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
@@ -145,12 +120,11 @@ func podResources(p *corev1.Pod, complete func(*corev1.Container, *Resources)) R
 		r := of(c)
 		if sidecar(c) {
 			sidecars.Add(r)
-			peak.atLeast(sidecars)
 		} else {
-			r.Add(sidecars)
-			peak.atLeast(r)
+			peak.atLeast(r.beside(&sidecars))
 		}
 	}
+	peak.atLeast(sidecars) // what an init container does not ask for itself is never more beside it
 	sum := sidecars
 	sum.own()
 	for i := range p.Spec.Containers {

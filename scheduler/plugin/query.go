@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"crypto/sha256"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,8 +45,7 @@ type PodSelection struct {
 func NewPodQuery(s PodSelection) *PodQuery {
 	q := &PodQuery{selector: selectorOf(s.Labels), living: s.Living}
 	if s.Like != nil && s.Labels != nil {
-		q.narrow(s.Like, s.Equal, selection.In)
-		q.narrow(s.Like, s.Unequal, selection.NotIn)
+		q.selector = q.selector.Add(append(requirements(s.Like, s.Equal, selection.In), requirements(s.Like, s.Unequal, selection.NotIn)...)...)
 	}
 	q.namespaces = slices.Clone(s.Namespaces)
 	slices.Sort(q.namespaces)
@@ -75,7 +75,7 @@ func NewPodQuery(s PodSelection) *PodQuery {
 	if q.living {
 		b.WriteString("/living")
 	}
-	q.key = b.String()
+	q.key = fixedKey(b.String())
 	return q
 }
 
@@ -87,14 +87,30 @@ func selectorOf(s *metav1.LabelSelector) labels.Selector {
 	return selector
 }
 
-func (q *PodQuery) narrow(like *corev1.Pod, keys []string, op selection.Operator) {
+// requirements are those that the values of a pod's labels make of keys.
+func requirements(like *corev1.Pod, keys []string, op selection.Operator) []labels.Requirement {
+	var out []labels.Requirement
 	for _, k := range keys {
 		if v, ok := like.Labels[k]; ok {
 			if r, err := labels.NewRequirement(k, op, []string{v}); err == nil {
-				q.selector = q.selector.Add(*r)
+				out = append(out, *r)
 			}
 		}
 	}
+	return out
+}
+
+// longKey is the length in bytes from which keys are replaced by their hashes.
+const longKey = 256
+
+// fixedKey returns a key of bounded length for one of any length: many things may have to have the same long key, each
+// beside a part of its own.
+func fixedKey(key string) string {
+	if len(key) < longKey {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return "sha256\x00" + string(sum[:])
 }
 
 // AllOf selects the pods that all of the queries select, of which there must be one at least.
@@ -102,16 +118,21 @@ func AllOf(queries ...*PodQuery) *PodQuery {
 	if len(queries) == 1 {
 		return queries[0]
 	}
-	q := &PodQuery{and: queries}
-	keys := make([]string, len(queries))
-	for i, one := range queries {
-		keys[i] = one.key
+	q := &PodQuery{}
+	keys := make([]string, 0, len(queries))
+	seen := make(map[string]bool, len(queries))
+	for _, one := range queries {
+		if seen[one.key] {
+			continue
+		}
+		seen[one.key] = true
+		keys, q.and = append(keys, one.key), append(q.and, one)
 		if q.pair == (pair{}) {
 			q.pair = one.pair
 		}
 		q.wantsSpaces = q.wantsSpaces || one.wantsSpaces
 	}
-	q.key = strings.Join(keys, "&")
+	q.key = fixedKey(strings.Join(keys, "&"))
 	return q
 }
 
@@ -140,12 +161,16 @@ func (s *Snapshot) Selects(q *PodQuery, pod *Pod) bool {
 
 // A NodeQuery selects nodes.
 type NodeQuery struct {
-	// Key is the same for queries that say the same; empty selects every node.
+	// Key is the same for queries that say the same; empty selects every node. It may have any length if it is made by
+	// [NodeKey], and should be short otherwise.
 	Key string
 
 	// Match depends on the name, labels and spec of the node alone.
 	Match func(*corev1.Node) bool
 }
+
+// NodeKey returns the Key of a [NodeQuery] that a text of any length tells from all others.
+func NodeKey(text string) string { return fixedKey(text) }
 
 // A Term is a term of pod affinity or anti-affinity.
 type Term struct {

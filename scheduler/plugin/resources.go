@@ -111,5 +111,17 @@ func (r *Resources) atLeast(o Resources) {
 	}
 }
 
+// beside returns r with what others have of the resources that r has itself. CPU, memory and storage count as such.
+func (r *Resources) beside(others *Resources) Resources {
+	sum := Resources{MilliCPU: r.MilliCPU + others.MilliCPU, Memory: r.Memory + others.Memory, Ephemeral: r.Ephemeral + others.Ephemeral}
+	if len(r.Other) > 0 {
+		sum.Other = make(map[corev1.ResourceName]int64, len(r.Other))
+		for name, n := range r.Other {
+			sum.Other[name] = n + others.Other[name]
+		}
+	}
+	return sum
+}
+
 // own makes r share nothing.
 func (r *Resources) own() { r.Other = maps.Clone(r.Other) }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -35,9 +36,10 @@ type Snapshot struct {
 	objects    map[schema.GroupVersionResource]*objects
 
 	topologies map[string]*topology
-	tallies    map[string]*tally
+	tallies    map[tallyKey]*tally
 	uses       uint64
-	filed      filing[*tally]
+	questions  map[string]*question // by the key of the query
+	filed      filing[*question]
 	terms      [termKinds]map[string]*Carried
 	termSet    uint64 // changes with the keys of terms
 	filedTerms [termKinds]filing[*Carried]
@@ -52,8 +54,19 @@ type placed struct {
 // A tally is a kept answer of Count.
 type tally struct {
 	*Counts
-	query *PodQuery
-	used  uint64
+	of   *question
+	used uint64
+}
+
+// tallyKey says what a tally counts. Its strings are short, however much a query says (see [fixedKey]), but for the key of
+// the topology.
+type tallyKey struct{ pods, topology, nodes string }
+
+// A question is a query for pods with the tallies that count its pods. Whether it selects a pod is worked out once for all of
+// them.
+type question struct {
+	*PodQuery
+	tallies map[*tally]struct{} // not empty
 }
 
 // Carried is a term that placed pods have, with the number of them that have it in each domain of its
@@ -64,32 +77,51 @@ type Carried struct {
 	pods int
 }
 
-// filing finds what may select a pod by a label of the pod.
+// filing finds what may select a pod by a label of the pod. Each thing is filed once at most.
 type filing[T comparable] struct {
 	byPair map[pair][]T
 	loose  []T // without a label to find it by
+	at     map[T]int
 }
 
 func (f *filing[T]) add(p pair, v T) {
-	if p == (pair{}) {
-		f.loose = append(f.loose, v)
-		return
+	if f.at == nil {
+		f.at, f.byPair = map[T]int{}, map[pair][]T{}
 	}
-	if f.byPair == nil {
-		f.byPair = map[pair][]T{}
-	}
-	f.byPair[p] = append(f.byPair[p], v)
+	list := f.list(p)
+	f.at[v] = len(list)
+	f.store(p, append(list, v))
 }
 
+// remove takes the time of one step, however much is filed: all that one pod brought may go at once.
 func (f *filing[T]) remove(p pair, v T) {
-	out := func(s []T) []T {
-		i := slices.Index(s, v)
-		return slices.Delete(s, i, i+1)
+	list, at := f.list(p), f.at[v]
+	delete(f.at, v)
+	last := len(list) - 1
+	if at != last {
+		list[at] = list[last]
+		f.at[list[at]] = at
 	}
+	var none T
+	list[last] = none
+	f.store(p, list[:last])
+}
+
+func (f *filing[T]) list(p pair) []T {
 	if p == (pair{}) {
-		f.loose = out(f.loose)
-	} else if f.byPair[p] = out(f.byPair[p]); len(f.byPair[p]) == 0 {
+		return f.loose
+	}
+	return f.byPair[p]
+}
+
+func (f *filing[T]) store(p pair, list []T) {
+	switch {
+	case p == (pair{}):
+		f.loose = list
+	case len(list) == 0:
 		delete(f.byPair, p)
+	default:
+		f.byPair[p] = list
 	}
 }
 
@@ -186,30 +218,67 @@ func (s *Snapshot) NodesWithImage(name string) int { return s.images[name] }
 // on the nodes that nodes selects. The first time it looks at all pods; the answer is then kept
 // current, so that the same question costs nothing for some thousand decisions to come.
 func (s *Snapshot) Count(pods *PodQuery, key string, nodes NodeQuery) *Counts {
-	id := pods.key + "\x00" + key + "\x00" + nodes.Key
+	id := tallyKey{pods.key, key, nodes.Key}
 	s.uses++
 	if t := s.tallies[id]; t != nil {
 		t.used = s.uses
 		return t.Counts
 	}
-	t := &tally{newCounts(s.topology(key), nodes), pods, s.uses}
+	t := &tally{newCounts(s.topology(key), nodes), s.question(pods), s.uses}
+	s.countPods(t)
+	for slot, n := range s.slots {
+		if n != nil {
+			t.enter(int32(slot), n.Node)
+		}
+	}
+	if s.tallies == nil {
+		s.tallies = map[tallyKey]*tally{}
+	}
+	s.tallies[id] = t
+	t.of.tallies[t] = struct{}{}
+	return t.Counts
+}
+
+// question returns the question about the pods of a query.
+func (s *Snapshot) question(pods *PodQuery) *question {
+	q := s.questions[pods.key]
+	if q == nil {
+		q = &question{pods, map[*tally]struct{}{}}
+		if s.questions == nil {
+			s.questions = map[string]*question{}
+		}
+		s.questions[pods.key] = q
+		s.filed.add(pods.pair, q)
+	}
+	return q
+}
+
+// countPods fills in how many pods a new tally counts on each node. Another one of the same question has counted them.
+func (s *Snapshot) countPods(t *tally) {
+	for other := range t.of.tallies {
+		t.perNode = maps.Clone(other.perNode)
+		return
+	}
 	for slot, n := range s.slots {
 		if n == nil {
 			continue
 		}
 		for _, p := range n.Pods {
-			if s.Selects(pods, p) {
+			if s.Selects(t.of.PodQuery, p) {
 				t.perNode[int32(slot)]++
 			}
 		}
-		t.enter(int32(slot), n.Node)
 	}
-	if s.tallies == nil {
-		s.tallies = map[string]*tally{}
+}
+
+// forget ends a tally.
+func (s *Snapshot) forget(id tallyKey, t *tally) {
+	delete(s.tallies, id)
+	delete(t.of.tallies, t)
+	if len(t.of.tallies) == 0 {
+		delete(s.questions, t.of.key)
+		s.filed.remove(t.of.pair, t.of)
 	}
-	s.tallies[id] = t
-	s.filed.add(pods.pair, t)
-	return t.Counts
 }
 
 // Carried returns the terms of a kind that placed pods have and that select the given pod, in a fixed
