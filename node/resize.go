@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	resources "k8s.io/component-helpers/resource"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/podresources"
 	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
@@ -173,8 +173,8 @@ func (d *deferral) before(e *deferral) int {
 
 // increases reports whether the pod asks for more than it has.
 func (d *deferral) increases() bool {
-	wanted := resources.PodRequests(d.wanted, resources.PodResourcesOptions{})
-	granted := resources.PodRequests(d.granted, resources.PodResourcesOptions{})
+	wanted := podresources.Requests(d.wanted, podresources.Options{})
+	granted := podresources.Requests(d.granted, podresources.Options{})
 	return wanted.Memory().Cmp(*granted.Memory()) > 0 || wanted.Cpu().Cmp(*granted.Cpu()) > 0
 }
 

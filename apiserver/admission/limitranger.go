@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	helper "k8s.io/component-helpers/resource"
 
 	"github.com/sampan-io/sampan/catalog/podspec"
+	"github.com/sampan-io/sampan/internal/podresources"
 )
 
 // limitRangerAnnotation is set on pods that got requests or limits, as in Kubernetes.
@@ -170,8 +170,8 @@ func podOutside(l *corev1.LimitRangeItem, pod *corev1.Pod) (errs []error) {
 		}
 	case corev1.LimitTypePod:
 		// The overhead of a pod does not count, and of the values for the pod as a whole only CPU and memory do.
-		opts := helper.PodResourcesOptions{ExcludeOverhead: true, SkipPodLevelResources: true}
-		whole := corev1.ResourceRequirements{Requests: helper.PodRequests(pod, opts), Limits: helper.PodLimits(pod, opts)}
+		opts := podresources.Options{ExcludeOverhead: true, SkipPodLevelResources: true}
+		whole := corev1.ResourceRequirements{Requests: podresources.Requests(pod, opts), Limits: podresources.Limits(pod, opts)}
 		if r := pod.Spec.Resources; r != nil {
 			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 				replace(whole.Requests, r.Requests, name)

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	resources "k8s.io/component-helpers/resource"
+
+	"github.com/sampan-io/sampan/internal/podresources"
 )
 
 // PodResizeValidator refuses a resize of a pod to more than its node could ever give it. A resize to more than the node has
@@ -86,7 +87,7 @@ func because(err *apierrors.StatusError, cause metav1.CauseType) error {
 
 // beyond lists the CPU and memory that a pod requests beyond what a node can allocate; "" means none.
 func beyond(pod *corev1.Pod, allocatable corev1.ResourceList) string {
-	requests := resources.PodRequests(pod, resources.PodResourcesOptions{})
+	requests := podresources.Requests(pod, podresources.Options{})
 	var lacks []string
 	if asked, has := requests.Cpu(), allocatable.Cpu(); asked.Cmp(*has) > 0 {
 		lacks = append(lacks, fmt.Sprintf("cpu, requested: %d, allocatable: %d", asked.MilliValue(), has.MilliValue()))

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/sampan-io/sampan/internal/podresources"
 	"github.com/sampan-io/sampan/internal/podstate"
 )
 
@@ -251,7 +252,7 @@ func part(v, times, of int64) int64 {
 // requestOf returns what a pod, or one of its containers, requests of a resource, in thousandths. Every container must say.
 func requestOf(p *corev1.Pod, container string, name corev1.ResourceName) (int64, error) {
 	if container == "" && resourcehelper.IsPodLevelRequestsSet(p) {
-		q, ok := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})[name]
+		q, ok := podresources.Requests(p, podresources.Options{})[name]
 		if !ok {
 			return 0, fmt.Errorf("missing pod-level request for %s in Pod %s", name, p.Name)
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	helper "k8s.io/component-helpers/resource"
 
+	"github.com/sampan-io/sampan/internal/podresources"
 	"github.com/sampan-io/sampan/internal/podstate"
 )
 
@@ -62,8 +63,8 @@ func podUsage(obj Object, now time.Time) corev1.ResourceList {
 	if end := podExpires(obj); !end.IsZero() && now.After(end) {
 		return used
 	}
-	opts := helper.PodResourcesOptions{UseStatusResources: reportsResources(pod.Status.ContainerStatuses) || reportsResources(pod.Status.InitContainerStatuses)}
-	maps.Copy(used, computeUsage(helper.PodRequests(pod, opts), helper.PodLimits(pod, opts)))
+	opts := podresources.Options{UseStatusResources: reportsResources(pod.Status.ContainerStatuses) || reportsResources(pod.Status.InitContainerStatuses)}
+	maps.Copy(used, computeUsage(podresources.Requests(pod, opts), podresources.Limits(pod, opts)))
 	return used
 }
 

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resources "k8s.io/component-helpers/resource"
+
+	"github.com/sampan-io/sampan/internal/podresources"
 )
 
 // Files of cgroup v2, in bytes: memory that the kernel never takes away, memory that it takes away last, and the use from which it
@@ -64,7 +66,7 @@ func (m MemoryQoS) Pod(pod *corev1.Pod) map[string]string {
 	if !resources.IsPodLevelResourcesSet(pod) || !limited(pod, corev1.ResourceMemory) {
 		return files
 	}
-	requests, limits := resources.PodRequests(pod, resources.PodResourcesOptions{}), resources.PodLimits(pod, resources.PodResourcesOptions{})
+	requests, limits := podresources.Requests(pod, podresources.Options{}), podresources.Limits(pod, podresources.Options{})
 	if high := m.high(requests.Memory().Value(), limits.Memory().Value()); high > 0 {
 		files[memoryHigh] = strconv.FormatInt(high, 10)
 	}
@@ -77,7 +79,7 @@ func (m MemoryQoS) Protected(pod *corev1.Pod, qos corev1.PodQOSClass) int64 {
 	if !m.Unified || !m.Protect || qos == corev1.PodQOSBestEffort {
 		return 0
 	}
-	requests := resources.PodRequests(pod, resources.PodResourcesOptions{})
+	requests := podresources.Requests(pod, podresources.Options{})
 	return max(0, requests.Memory().Value())
 }
 

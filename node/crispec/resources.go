@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	resources "k8s.io/component-helpers/resource"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/podresources"
 	"github.com/sampan-io/sampan/internal/quantity"
 )
 
@@ -92,8 +92,8 @@ func PodResources(pod *corev1.Pod, qos corev1.PodQOSClass) *cri.LinuxContainerRe
 	if qos == corev1.PodQOSBestEffort {
 		return &cri.LinuxContainerResources{CpuShares: minShares}
 	}
-	requests := resources.PodRequests(pod, resources.PodResourcesOptions{})
-	limits := resources.PodLimits(pod, resources.PodResourcesOptions{})
+	requests := podresources.Requests(pod, podresources.Options{})
+	limits := podresources.Limits(pod, podresources.Options{})
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if !limited(pod, name) {
 			delete(limits, name)
@@ -229,7 +229,7 @@ func shareOfPod(pod *corev1.Pod) int64 {
 	if !asked {
 		return 0
 	}
-	sum := resources.AggregateContainerRequests(pod, resources.PodResourcesOptions{})
+	sum := podresources.ContainerRequests(pod, podresources.Options{})
 	count := len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
 	return max(0, q.Value()-sum.Memory().Value()) / int64(count)
 }

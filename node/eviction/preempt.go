@@ -8,7 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	resources "k8s.io/component-helpers/resource"
+
+	"github.com/sampan-io/sampan/internal/podresources"
 )
 
 // The reason and messages of pods that end to make room for a critical pod, as upstream's kubelet has them.
@@ -122,7 +123,7 @@ func request(p *corev1.Pod, name corev1.ResourceName) int64 {
 	if name == corev1.ResourcePods {
 		return 1
 	}
-	q := resources.PodRequests(p, resources.PodResourcesOptions{})[name]
+	q := podresources.Requests(p, podresources.Options{})[name]
 	return amount(name, q)
 }
 

@@ -111,13 +111,14 @@ func resourcesFit(pod *plugin.Pod, node *plugin.Node) *Rejection {
 }
 
 func lacking(pod *plugin.Pod, node *plugin.Node) []plugin.Lack {
-	var fit builtin.NodeResourcesFit
-	for name := range pod.Requests.Other {
-		if _, has := node.Allocatable.Other[name]; !has && extended(name) || podstate.FromClaim(pod.Pod, name) {
-			fit.IgnoredResources = append(fit.IgnoredResources, name)
+	return slices.DeleteFunc(builtin.NodeResourcesFit{}.Explain(pod, node), func(l plugin.Lack) bool {
+		name := corev1.ResourceName(l.What)
+		if _, other := pod.Requests.Other[name]; !other {
+			return false
 		}
-	}
-	return fit.Explain(pod, node)
+		_, has := node.Allocatable.Other[name]
+		return !has && extended(name) || podstate.FromClaim(pod.Pod, name)
+	})
 }
 
 // usedOf returns how much of a resource the pods of a node request.

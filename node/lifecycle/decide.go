@@ -112,16 +112,17 @@ func (d *Decision) hold(name string, h Hold) {
 }
 
 // Decide returns the next actions for the pod.
-func Decide(v View) Decision {
+func Decide(of View) Decision {
+	v := of.filed()
 	var d Decision
 	switch {
 	case v.Deleting():
-		d.end(&v)
+		d.end(v)
 		if len(d.Actions) == 0 && d.Wake.IsZero() && !v.Alive() {
 			d.Actions = append(d.Actions, Action{Verb: Remove})
 		}
 	case v.Finished():
-		d.end(&v)
+		d.end(v)
 	default:
 		if deadline, ok := v.deadline(); ok {
 			if !v.Now.Before(deadline) {
@@ -129,7 +130,7 @@ func Decide(v View) Decision {
 			}
 			d.wakeAt(deadline)
 		}
-		d.run(&v)
+		d.run(v)
 	}
 	return d
 }

@@ -8,7 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
-	resources "k8s.io/component-helpers/resource"
+
+	"github.com/sampan-io/sampan/internal/podresources"
 )
 
 // A Resize is the state of a change of the resources of a pod that has started.
@@ -125,8 +126,9 @@ func (v *View) Resizing() bool {
 }
 
 func (v *View) containerResizing() bool {
+	v = v.filed()
 	for _, c := range v.Containers {
-		if spec, _ := Spec(v.Pod, c.Name); c.State == Running && spec != nil && !SameResources(v.effective(spec), v.applied(spec, c.ID)) {
+		if spec, _ := v.spec(c.Name); c.State == Running && spec != nil && !SameResources(v.effective(spec), v.applied(spec, c.ID)) {
 			return true
 		}
 	}
@@ -177,8 +179,8 @@ func wholeStatus(v *View, s *corev1.PodStatus) {
 		return
 	}
 	granted := v.Granted()
-	requests := resources.PodRequests(granted, resources.PodResourcesOptions{})
-	limits := resources.PodLimits(granted, resources.PodResourcesOptions{})
+	requests := podresources.Requests(granted, podresources.Options{})
+	limits := podresources.Limits(granted, podresources.Options{})
 	if len(requests)+len(limits) == 0 {
 		return
 	}
@@ -187,22 +189,36 @@ func wholeStatus(v *View, s *corev1.PodStatus) {
 		applied := *granted
 		applied.Spec.Resources = v.Memory.Resize.Enforced
 		applied.Spec.Containers, applied.Spec.InitContainers = v.appliedTo(granted.Spec.Containers), v.appliedTo(granted.Spec.InitContainers)
-		requests = resources.PodRequests(&applied, resources.PodResourcesOptions{})
-		limits = resources.PodLimits(&applied, resources.PodResourcesOptions{})
+		requests = podresources.Requests(&applied, podresources.Options{})
+		limits = podresources.Limits(&applied, podresources.Options{})
 	}
-	maps.DeleteFunc(limits, func(name corev1.ResourceName, _ resource.Quantity) bool { return !limited(&granted.Spec, name) })
+	has := limited(&granted.Spec)
+	maps.DeleteFunc(limits, func(name corev1.ResourceName, _ resource.Quantity) bool { return !has[name] })
 	s.Resources = &corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
 
-// limited reports whether the cgroup of a pod has a limit: that of the pod, or the sum of those of its containers if all have one.
-func limited(spec *corev1.PodSpec, name corev1.ResourceName) bool {
+// limited returns the resources of which the cgroup of a pod has a limit: that of the pod, or the sum of those of its containers if all
+// have one.
+func limited(spec *corev1.PodSpec) map[corev1.ResourceName]bool {
+	has, containers := map[corev1.ResourceName]bool{}, map[corev1.ResourceName]int{}
 	if spec.Resources != nil {
-		if q, has := spec.Resources.Limits[name]; has && !q.IsZero() {
-			return true
+		for name, q := range spec.Resources.Limits {
+			has[name] = !q.IsZero()
 		}
 	}
-	free := func(c corev1.Container) bool { q := c.Resources.Limits[name]; return q.IsZero() }
-	return !slices.ContainsFunc(spec.Containers, free) && !slices.ContainsFunc(spec.InitContainers, free)
+	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range list {
+			for name, q := range list[i].Resources.Limits {
+				if !q.IsZero() {
+					containers[name]++
+				}
+			}
+		}
+	}
+	for name, n := range containers {
+		has[name] = has[name] || n == len(spec.Containers)+len(spec.InitContainers)
+	}
+	return has
 }
 
 // hasResources reports whether the pod or one of its containers has a request or a limit.

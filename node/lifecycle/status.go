@@ -18,9 +18,10 @@ type Runtime string
 
 // Status returns the status of the pod to write to the API server. Conditions that
 // others own are copied from the pod.
-func (r Runtime) Status(v View) corev1.PodStatus {
+func (r Runtime) Status(of View) corev1.PodStatus {
+	v := of.filed()
 	if v.unmade() {
-		return unmade(&v)
+		return unmade(v)
 	}
 	s := v.Pod.Status // what is not ours stays
 	s.ObservedGeneration = v.Pod.Generation
@@ -41,29 +42,29 @@ func (r Runtime) Status(v View) corev1.PodStatus {
 			s.HostIPs = append(s.HostIPs, corev1.HostIP{IP: ip})
 		}
 	}
-	r.addresses(&s, &v)
+	r.addresses(&s, v)
 
 	over := v.Finished() || v.Deleting() && !v.Alive()
 	for i := range v.Pod.Spec.InitContainers {
 		c := &v.Pod.Spec.InitContainers[i]
-		s.InitContainerStatuses = append(s.InitContainerStatuses, r.container(&v, c, roleOf(c), over || IsSidecar(c) && v.completed()))
+		s.InitContainerStatuses = append(s.InitContainerStatuses, r.container(v, c, roleOf(c), over || IsSidecar(c) && v.completed()))
 	}
 	for i := range v.Pod.Spec.Containers {
-		s.ContainerStatuses = append(s.ContainerStatuses, r.container(&v, &v.Pod.Spec.Containers[i], regular, over))
+		s.ContainerStatuses = append(s.ContainerStatuses, r.container(v, &v.Pod.Spec.Containers[i], regular, over))
 	}
 	for i := range v.Pod.Spec.EphemeralContainers {
 		c := (*corev1.Container)(&v.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, r.container(&v, c, ephemeral, over))
+		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, r.container(v, c, ephemeral, over))
 	}
 	if over && !v.Alive() {
-		endOthers(&v, &s)
+		endOthers(v, &s)
 	}
-	wholeStatus(&v, &s)
-	s.Phase = phase(&v, &s)
+	wholeStatus(v, &s)
+	s.Phase = phase(v, &s)
 	if l := &v.Last; podstate.FinishedIn(l) && s.Reason == "" {
 		s.Reason, s.Message = l.Reason, l.Message
 	}
-	s.Conditions = conditions(&v, &s)
+	s.Conditions = conditions(v, &s)
 	return s
 }
 
@@ -170,7 +171,7 @@ func (r Runtime) before(v *View, name string, all []Container) corev1.ContainerS
 	if len(all) > 1 && all[1].State == Exited {
 		return corev1.ContainerState{Terminated: r.terminated(v, all[1])}
 	}
-	switch last := find(v.Last, name); {
+	switch last := v.last(name); {
 	case last == nil:
 		return corev1.ContainerState{}
 	case last.RestartCount < all[0].Attempt && last.State.Terminated != nil:
@@ -184,14 +185,14 @@ func (r Runtime) before(v *View, name string, all []Container) corev1.ContainerS
 
 // notCreated is the state of a container that has not been made yet.
 func (r Runtime) notCreated(v *View, c *corev1.Container, s *corev1.ContainerStatus, over bool) {
-	if last := find(v.Last, c.Name); over && last != nil && last.State.Waiting != nil {
+	if last := v.last(c.Name); over && last != nil && last.State.Waiting != nil {
 		s.State.Waiting = last.State.Waiting
 		return
 	}
 	reason, message := beginning(v.Pod), ""
 	if f, failed := v.Memory.Failures[c.Name]; failed {
 		reason, message, _ = f.at(v.Now)
-	} else if last := find(v.Last, c.Name); last != nil && last.ContainerID == "" && last.State.Waiting != nil && !empty(last.State.Waiting.Reason) {
+	} else if last := v.last(c.Name); last != nil && last.ContainerID == "" && last.State.Waiting != nil && !empty(last.State.Waiting.Reason) {
 		// Keep the reason of the agent before the restart, until the container is tried again.
 		reason, message = last.State.Waiting.Reason, last.State.Waiting.Message
 	}

@@ -1,11 +1,6 @@
 package lifecycle
 
-import (
-	"slices"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
-)
+import "time"
 
 // minGrace is the least time that a container gets between its stop signal and its end, as in Kubernetes.
 const minGrace = 2 * time.Second
@@ -42,26 +37,41 @@ func (d *Decision) stop(v *View, c Container, a Action, turn bool) {
 
 // hooked reports whether a container has a preStop hook that has not ended.
 func (v *View) hooked(c Container) bool {
-	spec, _ := Spec(v.Pod, c.Name)
+	spec, _ := v.spec(c.Name)
 	return spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && !v.Memory.PreStopped[c.ID]
 }
 
 // turn reports whether a container may get its signal when the pod ends: a sidecar waits for the regular containers and for
 // the sidecars after it.
 func (v *View) turn(c Container) bool {
-	list := v.Pod.Spec.InitContainers
-	place := slices.IndexFunc(list, func(i corev1.Container) bool { return i.Name == c.Name })
-	if place < 0 || !IsSidecar(&list[place]) {
+	place := v.place(c.Name)
+	if place < 0 || !IsSidecar(&v.Pod.Spec.InitContainers[place]) {
 		return true
 	}
-	return !slices.ContainsFunc(v.Containers, func(o Container) bool {
-		if o.State != Running && o.State != Unknown {
-			return false
+	a := v.alive()
+	return !a.regular && a.sidecar <= place
+}
+
+// alive returns which containers may still have a process.
+func (v *View) alive() alive {
+	v = v.filed()
+	if v.file.alive != nil {
+		return *v.file.alive
+	}
+	a := alive{sidecar: -1}
+	for _, c := range v.Containers {
+		if c.State != Running && c.State != Unknown {
+			continue
 		}
-		spec, isInit := Spec(v.Pod, o.Name)
-		if spec == nil || !isInit {
-			return slices.ContainsFunc(v.Pod.Spec.Containers, func(m corev1.Container) bool { return m.Name == o.Name })
+		switch spec, isInit := v.spec(c.Name); {
+		case spec == nil:
+		case !isInit:
+			_, ephemeral := v.file.ephemeral[c.Name]
+			a.regular = a.regular || !ephemeral
+		case IsSidecar(spec):
+			a.sidecar = max(a.sidecar, v.place(c.Name))
 		}
-		return IsSidecar(spec) && slices.IndexFunc(list, func(i corev1.Container) bool { return i.Name == o.Name }) > place
-	})
+	}
+	v.file.alive = &a
+	return a
 }

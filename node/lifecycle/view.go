@@ -28,6 +28,9 @@ type View struct {
 	Memory Memory
 	// HostIPs are the node's addresses, the first one the primary.
 	HostIPs []string
+
+	// file is set in the copies with which the functions of this package work.
+	file *file
 }
 
 // A Sandbox is a pod's environment in the runtime: its namespaces and network.
@@ -168,20 +171,105 @@ func Newest(all []Sandbox) *Sandbox {
 	return newest
 }
 
-// attempts returns the attempts at a container, newest first. If the runtime has
-// lost an attempt that is in the last status, it is added again (L3, L5).
-func (v *View) attempts(name string) []Container {
-	var all []Container
-	for _, c := range v.Containers {
-		if c.Name == name {
-			all = append(all, c)
+// A file finds what a view has of a container by its name. It is made once per decision: a pod can have 20,000 containers.
+type file struct {
+	specs     map[string]filed
+	last      map[string]*corev1.ContainerStatus
+	attempts  map[string][]Container
+	places    map[string]int      // of the init containers
+	ephemeral map[string]struct{} // names of containers for debugging
+
+	restarted map[string]time.Time // answers of restartedAll, by the ID of the sandbox
+	alive     *alive               // nil: not worked out yet
+	completed *bool                // nil: not worked out yet
+}
+
+// alive are the containers of a pod that may still have a process.
+type alive struct {
+	regular bool // at least one of them
+	sidecar int  // the place of the last one; -1 means that there is none
+}
+
+// filed is a container as [Spec] returns it.
+type filed struct {
+	spec   *corev1.Container
+	isInit bool
+}
+
+// filed returns a copy of v with a file, which is right for as long as nothing in v changes. A view that has one already is
+// returned as it is.
+func (v *View) filed() *View {
+	if v.file != nil {
+		return v
+	}
+	spec, f := &v.Pod.Spec, &file{}
+	f.specs = make(map[string]filed, len(spec.Containers)+len(spec.InitContainers)+len(spec.EphemeralContainers))
+	add := func(c *corev1.Container, isInit bool) {
+		if _, known := f.specs[c.Name]; !known {
+			f.specs[c.Name] = filed{c, isInit}
 		}
 	}
-	sorting.Slice(all, func(a, b Container) int { return int(b.Attempt) - int(a.Attempt) })
-	if last := find(v.Last, name); last != nil && last.ContainerID != "" && (len(all) == 0 || all[0].Attempt < last.RestartCount) {
-		all = slices.Insert(all, 0, recall(last))
+	for i := range spec.Containers {
+		add(&spec.Containers[i], false)
 	}
-	return all
+	f.places = make(map[string]int, len(spec.InitContainers))
+	for i := range spec.InitContainers {
+		c := &spec.InitContainers[i]
+		add(c, true)
+		if _, known := f.places[c.Name]; !known {
+			f.places[c.Name] = i
+		}
+	}
+	f.ephemeral = make(map[string]struct{}, len(spec.EphemeralContainers))
+	for i := range spec.EphemeralContainers {
+		f.ephemeral[spec.EphemeralContainers[i].Name] = struct{}{}
+		add((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon), false)
+	}
+	f.last = make(map[string]*corev1.ContainerStatus, len(f.specs))
+	for _, list := range [][]corev1.ContainerStatus{v.Last.ContainerStatuses, v.Last.InitContainerStatuses, v.Last.EphemeralContainerStatuses} {
+		for i := range list {
+			if _, known := f.last[list[i].Name]; !known {
+				f.last[list[i].Name] = &list[i]
+			}
+		}
+	}
+	f.attempts = make(map[string][]Container, len(f.specs))
+	for _, c := range v.Containers {
+		f.attempts[c.Name] = append(f.attempts[c.Name], c)
+	}
+	for name, all := range f.attempts {
+		sorting.Slice(all, func(a, b Container) int { return int(b.Attempt) - int(a.Attempt) })
+		f.attempts[name] = all
+	}
+	for name, last := range f.last {
+		if all := f.attempts[name]; last.ContainerID != "" && (len(all) == 0 || all[0].Attempt < last.RestartCount) {
+			f.attempts[name] = slices.Insert(all, 0, recall(last))
+		}
+	}
+	out := *v
+	out.file = f
+	return &out
+}
+
+// attempts returns the attempts at a container, newest first. If the runtime has
+// lost an attempt that is in the last status, it is added again (L3, L5).
+func (v *View) attempts(name string) []Container { return v.filed().file.attempts[name] }
+
+// last returns what the last status says about a container, or nil.
+func (v *View) last(name string) *corev1.ContainerStatus { return v.filed().file.last[name] }
+
+// spec is [Spec] for the pod of the view.
+func (v *View) spec(name string) (c *corev1.Container, isInit bool) {
+	s := v.filed().file.specs[name]
+	return s.spec, s.isInit
+}
+
+// place returns the index of an init container, or -1.
+func (v *View) place(name string) int {
+	if i, known := v.filed().file.places[name]; known {
+		return i
+	}
+	return -1
 }
 
 // How the status shows an end that was not observed, as in Kubernetes.
@@ -210,17 +298,6 @@ func recall(s *corev1.ContainerStatus) Container {
 	return c
 }
 
-func find(s corev1.PodStatus, name string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
-}
-
 // here reports whether the latest of a container's attempts belongs to the given sandbox, and was made after all containers
 // were last restarted.
 func (v *View) here(attempts []Container, s *Sandbox) bool {
@@ -229,9 +306,21 @@ func (v *View) here(attempts []Container, s *Sandbox) bool {
 
 // restartedAll returns when a container in a sandbox last ended so that one of its rules restarts all containers of the
 // pod; the zero time means never.
-func (v *View) restartedAll(s *Sandbox) time.Time {
-	var last time.Time
-	if s == nil || !restartsAll(v.Pod) {
+func (v *View) restartedAll(s *Sandbox) (last time.Time) {
+	if s == nil {
+		return last
+	}
+	v = v.filed()
+	if at, known := v.file.restarted[s.ID]; known {
+		return at
+	}
+	defer func() {
+		if v.file.restarted == nil {
+			v.file.restarted = map[string]time.Time{}
+		}
+		v.file.restarted[s.ID] = last
+	}()
+	if !restartsAll(v.Pod) {
 		return last
 	}
 	for _, c := range v.Containers {
@@ -244,7 +333,7 @@ func (v *View) restartedAll(s *Sandbox) time.Time {
 
 // restartsOthers reports whether a container ended so that one of its rules restarts all containers of the pod.
 func (v *View) restartsOthers(c Container) bool {
-	spec, _ := Spec(v.Pod, c.Name)
+	spec, _ := v.spec(c.Name)
 	return c.State == Exited && spec != nil && matching(spec, c.ExitCode) == corev1.ContainerRestartRuleActionRestartAllContainers
 }
 
@@ -264,6 +353,14 @@ func (v *View) again(c *corev1.Container, latest Container, as role) bool {
 
 // completed reports whether the regular containers have ended for good.
 func (v *View) completed() bool {
+	v = v.filed()
+	if v.file.completed == nil {
+		v.file.completed = new(v.haveEnded())
+	}
+	return *v.file.completed
+}
+
+func (v *View) haveEnded() bool {
 	for i := range v.Pod.Spec.Containers {
 		c := &v.Pod.Spec.Containers[i]
 		all := v.attempts(c.Name)
@@ -300,6 +397,10 @@ func (v *View) lastExit(attempts []Container) time.Time {
 
 // Replacing reports whether a container that the agent stopped to start it again does not run again yet.
 func (v *View) Replacing() bool {
+	if len(v.Memory.Replaced) == 0 {
+		return false
+	}
+	v = v.filed()
 	for _, list := range [][]corev1.Container{v.Pod.Spec.InitContainers, v.Pod.Spec.Containers} {
 		for i := range list {
 			all := v.attempts(list[i].Name)
