@@ -34,7 +34,13 @@ type wishes struct {
 	maxConnections int
 }
 
+// mostFaults bounds the faults of one Service: each is a line in the log and an event.
+const mostFaults = 10
+
 func (p *planner) fault(reason, format string, args ...any) {
+	if len(p.plan.Faults) == mostFaults {
+		return
+	}
 	f := Fault{Reason: reason, Message: fmt.Sprintf(format, args...)}
 	if !slices.Contains(p.plan.Faults, f) {
 		p.plan.Faults = append(p.plan.Faults, f)

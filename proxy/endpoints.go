@@ -38,7 +38,7 @@ func (p *planner) endpoints(id PortID) []endpoint {
 		if s.AddressType != kind {
 			continue
 		}
-		number, ok := endpointPort(s, id.Port, id.Protocol)
+		number, ok := p.endpointPort(s, portOfSlice{id.Port, id.Protocol})
 		if !ok {
 			continue
 		}
@@ -82,8 +82,11 @@ func (p *planner) lives(e *discoveryv1.Endpoint, d *endpoint) {
 	if !d.ready {
 		to = &p.lastHomes[f]
 	}
-	if (d.ready || d.leaving) && !slices.Contains(*to, *e.NodeName) {
-		*to = append(*to, *e.NodeName)
+	if d.ready || d.leaving {
+		if *to == nil {
+			*to = map[string]bool{}
+		}
+		(*to)[*e.NodeName] = true
 	}
 }
 
@@ -165,16 +168,57 @@ func pick(es []endpoint, which func(*endpoint) bool) []netip.AddrPort {
 	return slices.Compact(picked)
 }
 
-func endpointPort(slice *discoveryv1.EndpointSlice, name string, protocol corev1.Protocol) (uint16, bool) {
-	for _, p := range slice.Ports {
-		have, proto := "", corev1.ProtocolTCP
-		if p.Name != nil {
-			have = *p.Name
+// portOfSlice is the name of a port of an EndpointSlice with its protocol.
+type portOfSlice struct {
+	name     string
+	protocol corev1.Protocol
+}
+
+// fewPorts is the number of ports of a slice up to which they are compared one by one.
+const fewPorts = 8
+
+// endpointPort returns the number of a port of a slice. A Service and its slices can have 20,000 ports each.
+func (p *planner) endpointPort(slice *discoveryv1.EndpointSlice, want portOfSlice) (uint16, bool) {
+	if len(slice.Ports) <= fewPorts {
+		return numberOf(slice.Ports, want)
+	}
+	numbers, known := p.numbers[slice]
+	if !known {
+		numbers = make(map[portOfSlice]uint16, len(slice.Ports))
+		for i := range slice.Ports {
+			at := nameOf(&slice.Ports[i])
+			if _, known := numbers[at]; known {
+				continue
+			}
+			if n, ok := numberOf(slice.Ports[i:i+1], at); ok {
+				numbers[at] = n
+			}
 		}
-		if p.Protocol != nil {
-			proto = *p.Protocol
+		if p.numbers == nil {
+			p.numbers = map[*discoveryv1.EndpointSlice]map[portOfSlice]uint16{}
 		}
-		if have == name && proto == protocol && p.Port != nil && *p.Port > 0 && *p.Port <= 65535 {
+		p.numbers[slice] = numbers
+	}
+	n, ok := numbers[want]
+	return n, ok
+}
+
+// nameOf returns the name and the protocol of a port, with their defaults.
+func nameOf(p *discoveryv1.EndpointPort) portOfSlice {
+	at := portOfSlice{protocol: corev1.ProtocolTCP}
+	if p.Name != nil {
+		at.name = *p.Name
+	}
+	if p.Protocol != nil {
+		at.protocol = *p.Protocol
+	}
+	return at
+}
+
+// numberOf returns the number of the first of the ports that is wanted and has one.
+func numberOf(ports []discoveryv1.EndpointPort, want portOfSlice) (uint16, bool) {
+	for i := range ports {
+		if p := &ports[i]; nameOf(p) == want && p.Port != nil && *p.Port > 0 && *p.Port <= 65535 {
 			return uint16(*p.Port), true
 		}
 	}

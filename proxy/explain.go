@@ -77,7 +77,7 @@ func lone(svc *corev1.Service, s *discoveryv1.EndpointSlice, i int, here Here, i
 	if id.IPv6 {
 		kind = discoveryv1.AddressTypeIPv6
 	}
-	_, has := endpointPort(s, id.Port, id.Protocol)
+	_, has := numberOf(s.Ports, portOfSlice{id.Port, id.Protocol})
 	switch {
 	case ofOthers(s.Labels):
 		return endpoint{}, OfAnotherProxy

@@ -24,7 +24,7 @@ func (p *Proxy) reportFaults(svc *corev1.Service, s *state, plan Plan) {
 		}
 		var fresh []string
 		for _, a := range plan.Refused {
-			if !slices.Contains(s.refused, a) {
+			if _, before := slices.BinarySearch(s.refused, a); !before { // both are sorted
 				fresh = append(fresh, a)
 			}
 		}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -129,6 +130,9 @@ func NextPlan(spent []netip.Addr, svc *corev1.Service, endpoints []*discoveryv1.
 			p.slices = append(p.slices, s)
 		}
 	}
+	if p.tooLarge() {
+		return p.plan
+	}
 	for i, f := range p.families() {
 		p.addresses(f)
 		local := map[netip.Addr]bool{}
@@ -146,6 +150,27 @@ func NextPlan(spent []netip.Addr, svc *corev1.Service, endpoints []*discoveryv1.
 	return p.plan
 }
 
+// mostParts bounds the frontends and backends of one Service: each address has each port, and each port has each endpoint.
+// A Service of the largest size that the API accepts would have 200 million.
+const mostParts = 1_000_000
+
+// tooLarge reports whether a Service has more frontends and backends than a node can have. It gets no rules then, and a fault
+// says so: the other Services go on.
+func (p *planner) tooLarge() bool {
+	spec := &p.svc.Spec
+	addresses := 2 + len(spec.ExternalIPs) + len(p.svc.Status.LoadBalancer.Ingress)
+	endpoints := 0
+	for _, s := range p.slices {
+		endpoints += len(s.Endpoints)
+	}
+	if len(spec.Ports)*(addresses+endpoints) <= mostParts {
+		return false
+	}
+	p.fault("ServiceTooLarge", "%d ports with %d addresses and %d endpoints are more than %d combinations; the service is not proxied",
+		len(spec.Ports), addresses, endpoints, mostParts)
+	return true
+}
+
 // A planner makes one plan.
 type planner struct {
 	svc       *corev1.Service
@@ -161,7 +186,9 @@ type planner struct {
 
 	// Nodes with ready endpoints, and with endpoints that serve while they terminate, for IPv4 and
 	// IPv6.
-	homes, lastHomes [2][]string
+	homes, lastHomes [2]map[string]bool
+
+	numbers map[*discoveryv1.EndpointSlice]map[portOfSlice]uint16 // of slices with many ports
 
 	// Of the family that is being planned.
 	external []netip.Addr
@@ -446,15 +473,26 @@ func (p *planner) announce() {
 	if c := spec.LoadBalancerClass; c != nil && *c != poolClass || spec.Type != corev1.ServiceTypeLoadBalancer {
 		return
 	}
+	if len(p.svc.Status.LoadBalancer.Ingress) == 0 {
+		return
+	}
+	answered := map[netip.Addr]bool{}
+	for i := range p.plan.Rules {
+		if r := &p.plan.Rules[i]; !r.Drop {
+			answered[r.Address] = true
+		}
+	}
+	others := map[string]bool{}
+	for _, ip := range slices.Concat(spec.ExternalIPs, spec.ClusterIPs) {
+		others[ip] = true
+	}
 	for _, in := range p.svc.Status.LoadBalancer.Ingress {
 		a, err := netip.ParseAddr(in.IP)
-		if err != nil || !usable(a) || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP ||
-			slices.ContainsFunc(p.plan.Announced, func(o Announced) bool { return o.Address == a }) || slices.Contains(spec.ExternalIPs, in.IP) || slices.Contains(spec.ClusterIPs, in.IP) {
+		if err != nil || !usable(a) || in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP || !answered[a] || others[in.IP] {
 			continue
 		}
-		if slices.ContainsFunc(p.plan.Rules, func(r PlannedRule) bool { return r.Address == a && !r.Drop }) {
-			p.plan.Announced = append(p.plan.Announced, Announced{a, p.nodes(a.Is6())})
-		}
+		answered[a] = false // each once
+		p.plan.Announced = append(p.plan.Announced, Announced{a, p.nodes(a.Is6())})
 	}
 }
 
@@ -468,10 +506,9 @@ func (p *planner) nodes(ipv6 bool) []string {
 	if ipv6 {
 		f = 1
 	}
-	for _, names := range [][]string{p.homes[f], p.lastHomes[f]} {
+	for _, names := range []map[string]bool{p.homes[f], p.lastHomes[f]} {
 		if len(names) > 0 {
-			slices.Sort(names)
-			return slices.Compact(names)
+			return slices.Sorted(maps.Keys(names))
 		}
 	}
 	return nil
