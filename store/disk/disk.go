@@ -207,6 +207,9 @@ func (d *directory) Load(ctx context.Context, each func(store.Entry) error) (sto
 			d.length += last.at
 		}
 	}
+	if err := d.checkMark(last); err != nil {
+		return 0, err
+	}
 	if d.snapshot != nil {
 		if len(d.segments) > 0 && d.segments[0].first != d.snapshot.first {
 			return 0, &CorruptError{d.segments[0].name, 0, fmt.Sprintf("it begins with record %d, but the snapshot ends before %d", d.segments[0].first, d.snapshot.first)}
@@ -234,6 +237,22 @@ func (d *directory) Load(ctx context.Context, each func(store.Entry) error) (sto
 		return 0, err
 	}
 	return max(l.last, l.ceiling), nil
+}
+
+// checkMark compares the end of the log with the one of the last clean stop.
+func (d *directory) checkMark(last end) error {
+	m, ok, err := readMark(d.dir)
+	if err != nil {
+		d.opts.Log.Warn("cannot read where the log ended at the last clean stop: a missing end would not be noticed", "err", err)
+	}
+	if !ok {
+		return nil
+	}
+	var newest *entry
+	if n := len(d.segments); n > 0 {
+		newest = &d.segments[n-1]
+	}
+	return m.check(d.dir, newest, last.at)
 }
 
 // resume opens the newest segment for writing behind its last frame; it makes
@@ -316,6 +335,10 @@ func (d *directory) Close() error {
 			if err = d.extend(d.end + int64(len(b))); err == nil {
 				err = d.write(b)
 			}
+			if err == nil {
+				d.end += int64(len(b))
+				d.keepMark()
+			}
 			if errors.Is(err, store.ErrFull) {
 				err = nil
 			}
@@ -323,4 +346,12 @@ func (d *directory) Close() error {
 		err = errors.Join(err, d.log.Close())
 	}
 	return errors.Join(err, d.lock.Close())
+}
+
+// keepMark records where the log ends at a clean stop. The stop does not depend on it.
+func (d *directory) keepMark() {
+	err := writeMark(d.dir, mark{segment: d.head.number, salt: d.head.salt, end: d.end})
+	if err != nil && !full(err) {
+		d.opts.Log.Warn("cannot record where the log ends", "err", err)
+	}
 }

@@ -11,6 +11,7 @@
 //	00000012.snapshot  the live records after segment 12
 //	00000013.log       a segment: everything since; the highest is written to
 //	reserve, spare     space kept back for a full disk, see space.go
+//	closed             where the log ended at the last clean stop, see mark.go
 //
 // and each snapshot and segment is a header (magic, format version, kind, number, first sequence,
 // salt, checksum) followed by frames (length, CRC32C, sequence, payload). The sequence rises by one
@@ -19,8 +20,8 @@
 //
 // A frame that does not check out at the end of the newest segment, with no intact frame behind it,
 // is what a crash left of a batch that was never acknowledged: it is cut off (I7). Anywhere else it
-// is damage: a [*CorruptError] with the place. A clean stop writes a closing frame, so after one
-// not even the last batch can be mistaken for a torn one.
+// is damage: a [*CorruptError] with the place. A clean stop writes a closing frame, and the place behind it into the
+// file "closed": a log that ends before that place is damaged, whatever its end looks like.
 //
 // When the log is longer than the snapshot below it (and than Options.Segment), a new segment is
 // begun, and a goroutine folds the older files into a new snapshot, which replaces them by a
