@@ -32,6 +32,11 @@ func storeFault(err error) error {
 		return apierrors.NewResourceExpired("too old resource version: " + err.Error())
 	case errors.Is(err, store.ErrFuture):
 		return tooLarge(err.Error())
+	case isQuota(err):
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage",
+			Message: "nothing was changed: " + err.Error() + "; delete objects, or have the administrator start the cluster with a larger --store-quota",
+		}}
 	case errors.Is(err, store.ErrFull):
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage",
@@ -48,6 +53,11 @@ func storeFault(err error) error {
 // endedEarly is the answer to a request whose client has gone, or whose time is over, while it was being executed.
 func endedEarly(err error) *apierrors.StatusError {
 	return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 0)
+}
+
+func isQuota(err error) bool {
+	_, ok := errors.AsType[*store.QuotaError](err)
+	return ok
 }
 
 // tooLarge is the answer to a client that has seen a revision which the store has

@@ -97,6 +97,9 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 
 	obj := deleting(t.kind, stored, &opts, now())
 	w := store.Write{Key: t.key(), Expect: old.Revision(), Volatile: t.kind.Loses(obj, stored), Frees: true}
+	if stored.GetDeletionTimestamp() == nil {
+		w.Reserve = store.ForMark
+	}
 	var item *codec.Item
 	switch obj {
 	case nil: // it goes now, as it is

@@ -103,6 +103,7 @@ func Run(ctx context.Context, o Options) error {
 		unpacking.Go(c.runtime.unpack)
 		defer unpacking.Wait() // it is short
 	}
+	defer memory.Bound(memoryLimit())()
 	listeners, err := c.listen(ctx)
 	if err != nil {
 		return err
@@ -169,7 +170,7 @@ func (c *cluster) controlStages(control *controlPlane) []run.Stage {
 	return []run.Stage{
 		{{Name: "memory", Run: func(ctx context.Context) error {
 			return memory.Run(ctx, memory.Options{
-				Headroom: headroom, Percent: garbagePercent, Limit: memory.Available() / 2, Activity: c.activity, Log: c.Log,
+				Headroom: headroom, Percent: garbagePercent, Limit: memoryLimit(), Activity: c.activity, Log: c.Log,
 				Release: func() { apiserver.Release(control.catalog, control.store) },
 			})
 		}}},

@@ -118,14 +118,16 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend, li
 	}
 	p.builtIn = p.catalog.Snapshot()
 	loader := apiserver.NewLoader(p.catalog)
+	bounds := c.storeMemory()
 	p.store, err = store.Open(ctx, backend, store.Options{
+		Quota: bounds.quota, LoadLimit: bounds.load,
 		Decode: c.decrypting(loader), Seal: c.encryption.Seal, Terms: apiserver.Terms(p.catalog),
 		TTL:     apiserver.TTL(p.catalog, time.Duration(cmp.Or(c.Settings.EventTTL, local.DefaultEventTTL))),
 		Restate: apiserver.Restate,
 		Notify:  c.notices.add, Written: c.activity.Note, Log: c.Log,
 	})
 	if err != nil {
-		return nil, err
+		return nil, bounds.explain(err, c.Profile.DataDir)
 	}
 	if err := c.loadDefinitions(p); err != nil {
 		return nil, err

@@ -28,6 +28,9 @@ var ( //nolint:gochecknoglobals // constants
 	descWatchers = storeDesc("watchers", "Watches under way.")
 	descUnsaved  = storeDesc("unsaved_writes", "Volatile writes that are not durable yet.")
 	descFull     = storeDesc("full", "1 if there is no space for writes, otherwise 0.")
+	descMemory   = storeDesc("memory_bytes", "Memory that live records take, as the quota counts it.")
+	descOld      = storeDesc("history_memory_bytes", "Memory of old values that are kept for watchers.")
+	descQuota    = storeDesc("quota_bytes", "Memory that live records may take.")
 	descBytes    = storeDesc("bytes", "Size of the files of the store.")
 	descSegments = storeDesc("segments", "Files of the log of the store.")
 	descFree     = storeDesc("free_bytes", "Free space of the file system of the store.")
@@ -36,7 +39,7 @@ var ( //nolint:gochecknoglobals // constants
 // Describe implements [prometheus.Collector].
 func (storeMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSync, descWrites, descRevision, descRecords, descHistory, descWatchers, descUnsaved, descFull, descBytes, descSegments, descFree,
+		descSync, descWrites, descRevision, descRecords, descHistory, descWatchers, descUnsaved, descFull, descMemory, descOld, descQuota, descBytes, descSegments, descFree,
 	} {
 		to <- d
 	}
@@ -64,6 +67,9 @@ func (m storeMetrics) Collect(to chan<- prometheus.Metric) {
 		full = 1
 	}
 	gauge(descFull, full)
+	gauge(descMemory, float64(s.Memory))
+	gauge(descOld, float64(s.HistoryMemory))
+	gauge(descQuota, float64(s.Quota))
 	if use, err := disk.UsageOf(m.dir); err == nil {
 		gauge(descBytes, float64(use.Bytes))
 		gauge(descSegments, float64(use.Segments))

@@ -76,6 +76,7 @@ type writes struct {
 	queue   []*batch           // accepted writes by revision; the last batch collects more
 	flying  bool               // a batch is being committed
 	unsaved unsaved
+	quota   quota
 	full    error // not nil: the backend has no space for writes that do not free any
 	refuse  error // not nil: no more writes, and why
 }
@@ -91,7 +92,8 @@ type pending struct {
 type queued struct {
 	pending
 	data     []byte
-	replaces int // size of the record before, see Entry.Replaces
+	replaces int   // size of the record before, see Entry.Replaces
+	growth   int64 // bytes of memory that the record takes more than the one before
 }
 
 // A batch is a run of writes, in the order of their revisions, that share a sync.
@@ -199,8 +201,12 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 		}
 		q.rec.size = q.entry().Size()
 	}
+	q.rec.memory = memoryOf(q.rec, q.data)
 	for {
 		o, taken, err := s.take(w, q)
+		if over, ok := errors.AsType[*QuotaError](err); ok {
+			s.refused(over)
+		}
 		if err != nil {
 			return Record{}, err
 		}
@@ -217,6 +223,7 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 		case o != nil && o.err != nil:
 			return Record{}, o.err
 		default:
+			s.relieved()
 			return q.rec.Record, nil
 		}
 	}
@@ -254,7 +261,12 @@ func (s *Store) take(w Write, q queued) (o *outcome, taken bool, err error) {
 	case w.Delete && !exists:
 		return nil, false, fmt.Errorf("%s: %w", w.Key, ErrNotFound)
 	}
+	q.growth = growth(w, q.rec, now, exists)
+	if err := a.quota.admit(q.growth, w); err != nil {
+		return nil, false, err
+	}
 	a.last++
+	a.quota.used += q.growth
 	q.rec.Revision, q.rec.Created = a.last, a.last
 	if exists {
 		// The key of the first write stays, so that one key is one string.
@@ -285,6 +297,17 @@ func (s *Store) take(w Write, q queued) (o *outcome, taken bool, err error) {
 	b.size += q.rec.size + len(q.rec.Key)
 	s.wake()
 	return o, true, nil
+}
+
+// growth returns how many more bytes of memory the records take after a write.
+func growth(w Write, rec, now *record, exists bool) (bytes int64) {
+	if !w.Delete {
+		bytes = int64(rec.memory)
+	}
+	if exists {
+		bytes -= int64(now.memory)
+	}
+	return bytes
 }
 
 // batchFor returns the batch that takes the next write. The caller holds mu.
@@ -341,7 +364,10 @@ func (s *Store) publish(items ...queued) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range items {
-		prev := s.resource(resourceOf(q.rec.Key)).apply(q.rec, q.deleted, now)
+		r := s.resource(resourceOf(q.rec.Key))
+		kept := r.history.bytes
+		prev := r.apply(q.rec, q.deleted, now)
+		s.histories += r.history.bytes - kept
 		var before, after int64
 		if prev != nil {
 			before = prev.expires
@@ -352,6 +378,7 @@ func (s *Store) publish(items ...queued) {
 		s.deadlines.move(q.rec.Key, before, after)
 		s.last = q.rec.Revision
 	}
+	s.boundHistories()
 	s.wakeReaders()
 	s.setTimer()
 	s.opts.Written()
@@ -362,6 +389,7 @@ func (s *Store) publish(items ...queued) {
 		for _, r := range s.resources {
 			r.history.trim(now.Add(-s.opts.Keep))
 		}
+		s.histories = s.historyBytes()
 		s.ages = append(s.ages, age{s.last, now})
 		for now.Sub(s.ages[0].at) > s.opts.Keep {
 			s.oldest = s.ages[0].revision
@@ -710,6 +738,7 @@ func (s *Store) fail(b *batch, err, later, refuse error) {
 	}
 	for i := range items {
 		failed[items[i].rec.Key] = true
+		a.quota.used -= items[i].growth
 	}
 	a.forget(b)
 	var kept, dropped []*batch
@@ -722,6 +751,7 @@ func (s *Store) fail(b *batch, err, later, refuse error) {
 		a.forget(l)
 		for i := range l.items {
 			failed[l.items[i].rec.Key] = true
+			a.quota.used -= l.items[i].growth
 		}
 	}
 	a.queue = kept

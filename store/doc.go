@@ -28,6 +28,9 @@
 //	    store was stopped in between. Its deadline is never reached early.
 //	I10 A store whose medium is full takes deletions, and updates that make records smaller or
 //	    belong to deletions, for as long as the backend has space kept back.
+//	I11 A store with a quota refuses writes that would make its records take more
+//	    memory (store/quota.go has the exceptions) and changes nothing; reads and
+//	    deletions go on.
 //
 // The image of all live records is held in memory, ordered by key, and every read is answered from
 // it; a [Backend] below only makes batches durable and gives the records back at the start. Writes

@@ -15,6 +15,18 @@ type event struct {
 	at      int64 // when it was published, Unix nanoseconds
 }
 
+// memory returns how many bytes the event keeps in memory beside the live records: the value before the write.
+func (e *event) memory() int64 {
+	size := int64(0)
+	if e.prev != nil {
+		size += int64(e.prev.memory)
+	}
+	if e.deleted {
+		size += recordOverhead // the last state shares the value before it
+	}
+	return size
+}
+
 // A history keeps the newest events of one resource. Events are numbered in the
 // order in which they come; the number is what watchers remember, since the
 // revisions of one resource have gaps.
@@ -23,6 +35,7 @@ type history struct {
 	ring  []event // event n stands at n % len(ring); grows up to limit
 	first uint64  // number of the oldest event that is kept
 	next  uint64  // number of the event to come
+	bytes int64   // that the values take which only the history keeps
 	floor Revision
 	// floor is the revision of the newest event that is not kept (any more): a reader that has seen
 	// less cannot go on from here.
@@ -41,6 +54,7 @@ func (h *history) append(e event) uint64 {
 	n := h.next
 	*h.at(n) = e
 	h.next++
+	h.bytes += e.memory()
 	return n
 }
 
@@ -57,6 +71,7 @@ func (h *history) grow() {
 func (h *history) drop() {
 	oldest := h.at(h.first)
 	h.floor = oldest.rec.Revision
+	h.bytes -= oldest.memory()
 	*oldest = event{} // release the values
 	h.first++
 }

@@ -14,6 +14,7 @@ type record struct {
 	Record
 	terms   []string
 	size    int   // as Entry.Size counts; 0 without a backend
+	memory  int   // bytes that it takes in memory, see memoryOf
 	expires int64 // Unix seconds; 0 means never
 }
 

@@ -14,6 +14,10 @@ type Stats struct {
 	Unsaved  int // volatile writes that are not durable yet
 	Full     bool
 
+	Memory        int64 // bytes that the live records take
+	HistoryMemory int64 // bytes of old values that are kept for watchers
+	Quota         int64 // as Options.Quota
+
 	Syncs   uint64        // calls of the backend that made writes durable, also failed ones
 	Writes  uint64        // records in these
 	Took    time.Duration // all of them together
@@ -60,9 +64,11 @@ func (s *Store) Stats() Stats {
 			}
 		}
 	}
+	out.HistoryMemory = s.histories
 	s.mu.RUnlock()
 	s.accept.mu.Lock()
 	out.Unsaved = len(s.accept.unsaved.place)
+	out.Memory, out.Quota = s.accept.quota.used, s.accept.quota.limit
 	s.accept.mu.Unlock()
 	s.syncs.mu.Lock()
 	defer s.syncs.mu.Unlock()

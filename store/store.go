@@ -60,6 +60,10 @@ type Write struct {
 	// being deleted: it may use the space that the backend keeps back. Deletions, and updates
 	// that make the record no larger, need not say so.
 	Frees bool
+
+	// Reserve says how far beyond the quota of memory the write may go. Deletions, and updates
+	// that make the record take no more memory, need no reserve.
+	Reserve Reserve
 }
 
 // A Query selects records of one resource.
@@ -146,6 +150,14 @@ type Options struct {
 	// for longer than that, and a sixteenth more, is given: clients rely on the end of such lists.
 	Keep time.Duration
 
+	// Quota is how many bytes of memory the records may take; 0 means any number. Writes beyond it
+	// are refused with a [*QuotaError]. Histories may take a quarter as much on top.
+	Quota int64
+
+	// LoadLimit is how many bytes of memory the records may take for Open to succeed, which otherwise
+	// returns a [*MemoryError]; 0 means any number.
+	LoadLimit int64
+
 	// Progress is how long after a write a waiting watch with Query.Progress yields the newest
 	// revision at the latest, if it had no event for it; 0 means one minute, as often as upstream sends
 	// bookmarks.
@@ -195,6 +207,7 @@ type Store struct {
 	base      Revision             // guarded by mu; history floor of resources not met yet
 	ages      []age                // guarded by mu; of revisions, oldest first
 	oldest    Revision             // guarded by mu; that can be listed
+	histories int64                // guarded by mu; bytes of memory that only the histories keep
 	trimmed   time.Time            // guarded by mu; when the histories were last trimmed
 	deadlines deadlines            // guarded by mu, but for its channel
 	readers   []*reader            // guarded by mu; that wait for a revision
@@ -248,6 +261,7 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 		deadlines: deadlines{keys: map[int64]map[string]struct{}{}, set: make(chan struct{}, 1)},
 	}
 	s.accept.pending = map[string]pending{}
+	s.accept.quota.limit = opts.Quota
 	s.accept.unsaved.place = map[string]int{}
 	if backend == nil {
 		return s, nil
@@ -261,13 +275,22 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 func (s *Store) load(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	l := load{limit: s.opts.LoadLimit}
+	if err := l.measure(s.backend); err != nil {
+		return err
+	}
 	last, err := s.backend.Load(ctx, func(e Entry) error {
 		v, err := s.opts.Decode(e.Key, e.Data)
 		if err != nil {
 			return fmt.Errorf("decoding %s: %w", e.Key, err)
 		}
-		v.Place(e.Created, e.Revision)
 		rec := &record{Record: Record{e.Key, v, e.Created, e.Revision}, terms: s.opts.Terms(e.Key, v), size: e.Size(), expires: e.Expires}
+		rec.memory = memoryOf(rec, e.Data)
+		if l.used += int64(rec.memory); l.over() {
+			s.resources = map[string]*resource{} // the rest is only counted
+			return nil
+		}
+		v.Place(e.Created, e.Revision)
 		if ttl := s.opts.TTL(e.Key); ttl > 0 && e.Expires == 0 {
 			rec.expires = deadline(time.Now(), ttl)
 		}
@@ -279,9 +302,13 @@ func (s *Store) load(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case l.over():
+		return &MemoryError{Needs: l.used, Limit: l.limit}
 	}
+	s.accept.quota.used = l.used
 	s.last, s.base = last, last
 	for _, r := range s.resources {
 		r.history.floor = last

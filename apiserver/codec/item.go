@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/footprint"
 	"github.com/sampan-io/sampan/internal/typedjson"
 	"github.com/sampan-io/sampan/store"
 )
@@ -30,6 +31,7 @@ type Item struct {
 	untyped *untyped // of an object without a Go type, which has no kind; nil for others
 
 	before *Item // the item that this one restates, or nil
+	size   int   // bytes of memory that the object takes, see Footprint; 0 of an item that was not stored or loaded as itself
 	fault  error // why what is stored is not an object; the object is then a stand-in
 
 	mu    sync.Mutex // serialises the making of shared encodings
@@ -78,7 +80,7 @@ func NewItem(kind *catalog.Kind, obj catalog.Object) (*Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Item{kind: kind}
+	i := &Item{kind: kind, size: footprint.Of(obj)}
 	i.obj.Store(&obj)
 	i.proto.Store(e)
 	return i, nil
@@ -120,12 +122,28 @@ func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Item{kind: kind}
+	i := &Item{kind: kind, size: footprint.Of(obj)}
 	i.proto.Store(e)
 	if len(kind.Indexed) > 0 || kind.Sole != nil {
 		i.obj.Store(&obj)
 	}
 	return i, nil
+}
+
+// Footprint implements [store.Sized]: the memory of the object and of one encoding, as large as what is saved. An object
+// whose protobuf is kept instead has two encodings.
+func (i *Item) Footprint() int {
+	if r := i.root(); r.untyped != nil {
+		return len(r.untyped.text) + len(r.untyped.stored)
+	}
+	saved := 0
+	if e := i.proto.Load(); e != nil {
+		saved = len(e.data)
+	}
+	if i.keepsProto() {
+		return 2 * saved
+	}
+	return i.size + saved
 }
 
 // Restate returns an item with the same object that is not placed yet: the last state in a deletion

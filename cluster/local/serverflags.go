@@ -15,7 +15,8 @@ import (
 	"github.com/sampan-io/sampan/internal/sorting"
 )
 
-// ServerFlags are values of flags that the API server has in common with kube-apiserver, under the same names: lines of
+// ServerFlags are values of flags of the API server: those that it has in common with kube-apiserver, under the same
+// names, and those of its store. They are lines of
 // NAME=VALUE in the order of names. A flag that is not there has its default. In JSON they are an object.
 type ServerFlags string
 
@@ -43,11 +44,12 @@ const (
 	Fraction   FlagKind = "float"    //
 	Switch     FlagKind = "bool"     // the flag alone means true
 	Period     FlagKind = "duration" //
+	Size       FlagKind = "size"     // of memory, in bytes, as a quantity (512Mi)
 )
 
 // AllServerFlags returns the flags in the order of their names.
 func AllServerFlags() []ServerFlag {
-	all := slices.Concat(encryptionFlags(), auditFlags())
+	all := slices.Concat(encryptionFlags(), auditFlags(), storeFlags())
 	sorting.Slice(all, func(a, b ServerFlag) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
@@ -129,6 +131,8 @@ func (f ServerFlag) Parse(value string) (string, error) {
 		if d, err = time.ParseDuration(value); err == nil {
 			value = d.String()
 		}
+	case Size:
+		_, err = parseSize(value)
 	case Text:
 		if len(f.Allowed) > 0 && !slices.Contains(f.Allowed, value) {
 			err = fmt.Errorf("must be one of %s", strings.Join(f.Allowed, ", "))

@@ -70,6 +70,9 @@ func Start(ctx context.Context, p Profile, program string, args []string, step f
 	instance, err := follow(r, step)
 	if err != nil {
 		_ = cmd.Wait() // it has closed its end of the pipe because it ends
+		if errors.Is(err, errExited) {
+			err = fmt.Errorf("%w%s", err, causeOfEnd(cmd.ProcessState))
+		}
 		return Instance{}, err
 	}
 	return instance, cmd.Process.Release()
@@ -92,7 +95,21 @@ func follow(r io.Reader, step func(string)) (Instance, error) {
 			step(rep.Step)
 		}
 	}
-	return Instance{}, errors.New("the cluster exited before it was ready")
+	return Instance{}, errExited
+}
+
+var errExited = errors.New("the cluster exited before it was ready")
+
+// causeOfEnd says what is known of the end of a process that did not report an error.
+func causeOfEnd(state *os.ProcessState) string {
+	status, ok := state.Sys().(syscall.WaitStatus)
+	switch {
+	case !ok || !status.Signaled():
+		return ""
+	case status.Signal() == syscall.SIGKILL:
+		return ": it was killed, by another process or by the kernel because there was too little memory (dmesg has a line then)"
+	}
+	return ": " + state.String()
 }
 
 // A Reporter reports the progress of a start to the process that started this one.

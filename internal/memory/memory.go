@@ -86,10 +86,7 @@ func Run(ctx context.Context, o Options) error {
 	if os.Getenv("GOGC") != "" {
 		o.Headroom = 0
 	}
-	if o.Limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		before := debug.SetMemoryLimit(int64(min(o.Limit, math.MaxInt64)))
-		defer debug.SetMemoryLimit(before)
-	}
+	defer Bound(o.Limit)()
 	collected := make(chan struct{}, 1)
 	arm(ctx, collected)
 	quiet := time.NewTimer(o.Quiet)
@@ -156,6 +153,15 @@ func Run(ctx context.Context, o Options) error {
 			}
 		}
 	}
+}
+
+// Bound sets the Limit of [Options] until the result is called. A program calls it before it loads much, and then calls Run.
+func Bound(limit uint64) (restore func()) {
+	if limit == 0 || os.Getenv("GOMEMLIMIT") != "" {
+		return func() {}
+	}
+	before := debug.SetMemoryLimit(int64(min(limit, math.MaxInt64)))
+	return func() { debug.SetMemoryLimit(before) }
 }
 
 // An idleDetector decides when memory is given back. Its owner calls look after each interval

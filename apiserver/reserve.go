@@ -1,0 +1,50 @@
+package apiserver
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/store"
+)
+
+// reserveOf returns how far beyond the quota of the store a write of a user may go.
+//
+// A cluster that is over its quota has to go on to renew Leases and the status of nodes, or its pods are evicted, and has
+// to write the end of pods and namespaces, or nothing becomes free. The administrator needs a few writes, too, to scale
+// a workload down or to set a ResourceQuota. Everything else is refused: in particular controllers may not create objects
+// beyond the quota, because a user makes them create as many as a Deployment has replicas.
+func reserveOf(t *target) store.Reserve {
+	u := t.user
+	if u == nil {
+		return store.NoReserve
+	}
+	_, node := u.Node()
+	switch own := node || controlsCluster(u); {
+	case u.In(auth.GroupMasters):
+		return store.ForRecovery
+	case !own:
+		return store.NoReserve
+	}
+	switch t.kind.GR() {
+	case schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, schema.GroupResource{Resource: "nodes"}:
+		return store.ForRecovery
+	case schema.GroupResource{Resource: "pods"}:
+		// A status has bounds of its own: there are so many containers, each with a message of a few KiB.
+		if node && t.subName() == "status" {
+			return store.ForRecovery
+		}
+	case schema.GroupResource{Resource: "namespaces"}:
+		if !node {
+			return store.ForRecovery
+		}
+	}
+	return store.NoReserve
+}
+
+// controlsCluster reports whether the user is a controller, the scheduler or another part of the control plane. Users
+// with rights in a namespace of their own cannot become one.
+func controlsCluster(u *auth.User) bool {
+	return strings.HasPrefix(u.Name, "system:kube-") || strings.HasPrefix(u.Name, auth.ServiceAccountUser("kube-system", ""))
+}

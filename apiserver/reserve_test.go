@@ -1,0 +1,56 @@
+package apiserver
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/catalog/kinds"
+	"github.com/sampan-io/sampan/store"
+)
+
+func TestReserveOfWrites(t *testing.T) {
+	c, err := catalog.New(kinds.All())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func(path string, u *auth.User) *target {
+		resource, sub, _ := strings.Cut(path, "/")
+		gvr := schema.GroupVersionResource{Version: "v1", Resource: resource}
+		if resource == "leases" {
+			gvr.Group = "coordination.k8s.io"
+		}
+		out := &target{user: u, kind: c.Snapshot().Resource(gvr)}
+		for i := range out.kind.Subresources {
+			if out.kind.Subresources[i].Name == sub {
+				out.sub = &out.kind.Subresources[i]
+			}
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		name, user, groups string
+		may                string
+	}{
+		{"administrator", "admin", auth.GroupMasters, "leases nodes/status pods/status pods namespaces"},
+		{"node", "system:node:n", auth.GroupNodes, "leases nodes/status pods/status"},
+		{"controller", auth.ServiceAccountUser("kube-system", "namespace-controller"), auth.GroupServiceAccounts, "leases nodes/status namespaces"},
+		{"scheduler", "system:kube-scheduler", "", "leases nodes/status namespaces"},
+		{"user", "eve", "edit", ""},
+		{"account of a user", auth.ServiceAccountUser("default", "kube-system"), auth.GroupServiceAccounts, ""},
+		{"a user with the name of a node", "system:node:n", "", ""},
+	} {
+		var may []string
+		for _, resource := range []string{"leases", "nodes/status", "pods/status", "pods", "namespaces"} {
+			if reserveOf(request(resource, &auth.User{Name: tt.user, Groups: []string{tt.groups}})) == store.ForRecovery {
+				may = append(may, resource)
+			}
+		}
+		if got := strings.Join(may, " "); got != tt.may {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.may)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package store
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// # How much memory records may take
+//
+// Every record is held in memory, so a store without a bound ends its process, and again at each start. The quota
+// (Options.Quota) bounds what the live records take, as [Sized] and a fixed sum for the store's own structures count
+// it. The history of each resource, which watchers read, holds old values as well; all histories together may take a
+// quarter of the quota on top, and the resource with the largest history loses its oldest events first, so its watchers
+// have to list again and others do not.
+//
+// A write that makes the records take more than the quota is refused with a [*QuotaError] and changes nothing (store-I11),
+// except that
+//
+//   - a deletion, and a write that makes its record no larger, always succeeds;
+//   - an update of an object that is being deleted (ForDeletion, or Frees) may go a sixteenth beyond the quota;
+//   - a write that the cluster needs to recover (ForRecovery) may go an eighth beyond;
+//   - the mark with which a deletion begins (ForMark) always succeeds. It happens once to a record and makes it larger by
+//     about a hundred bytes, so all of them together are bounded by the number of records.
+//
+// The parts are nested, so updates of objects that are being deleted, which any of their owners can make larger and
+// larger, cannot take what the cluster needs.
+
+// A Reserve is a part of the memory beyond the quota that a write may use.
+type Reserve int
+
+// The reserves, each with those before it.
+const (
+	NoReserve   Reserve = iota
+	ForDeletion         // for updates of what is being deleted
+	ForRecovery         // for writes without which the cluster cannot recover, such as Leases and the status of nodes
+	ForMark             // for the begin of a deletion; without a bound
+)
+
+// Shares of the quota, as its divisors.
+const (
+	deletionShare = 16
+	recoveryShare = 8
+	historyShare  = 4
+	// A store that has refused writes reports that it has space again when so much of the quota is free.
+	freeShare = 16
+)
+
+// recordOverhead is about what a record takes in memory beside its value: the record, its places in the tree and in the
+// history, and the parts of the value that are not the object. termOverhead is the same for an index term.
+const (
+	recordOverhead = 512
+	termOverhead   = 128
+)
+
+// A Sized is a [Value] that takes more memory than its bytes.
+type Sized interface {
+	// Footprint returns about how many bytes of memory the value takes while it is stored, with the encodings that are
+	// kept for readers. It is called before Place, and must be pure.
+	Footprint() int
+}
+
+// A QuotaError says that a write needs more memory than the quota leaves. It matches ErrFull.
+type QuotaError struct {
+	Quota int64 // bytes, as Options.Quota
+	Used  int64 // bytes that the records take without the write
+	Needs int64 // bytes that the write adds
+}
+
+func (e *QuotaError) Error() string {
+	return fmt.Sprintf("the objects in memory take %s of the quota of %s, and this write needs %s more", Bytes(e.Used), Bytes(e.Quota), Bytes(e.Needs))
+}
+
+// Is makes errors.Is(err, ErrFull) true.
+func (e *QuotaError) Is(target error) bool { return target == ErrFull }
+
+// A MemoryError says that the records of a backend need more memory than Options.LoadLimit, so that [Open] failed.
+type MemoryError struct {
+	Needs int64 // bytes; at least
+	Limit int64 // bytes, as Options.LoadLimit
+}
+
+func (e *MemoryError) Error() string {
+	return fmt.Sprintf("the objects need about %s of memory, and at most %s are available for them", Bytes(e.Needs), Bytes(e.Limit))
+}
+
+// A Measurer is a backend that can tell how large its live records are before it loads them.
+type Measurer interface {
+	// Measure returns the size of the live records, as [Entry.Size] counts, or an upper bound if that is not more than
+	// enough. It is called before Load, which reports damage that Measure finds again.
+	Measure(enough int64) (int64, error)
+}
+
+// quota is the account of the memory of records, guarded by the mu of its writes, except for over.
+type quota struct {
+	limit int64       // 0: none
+	used  int64       // by the accepted writes
+	over  atomic.Bool // a write was refused since used was well below the limit
+}
+
+// admit reports whether a write may make the records take so many more bytes.
+func (q *quota) admit(growth int64, w Write) error {
+	if q.limit == 0 || growth <= 0 || w.Delete || w.Reserve == ForMark {
+		return nil
+	}
+	limit := q.limit
+	switch {
+	case w.Reserve == ForRecovery:
+		limit += q.limit / recoveryShare
+	case w.Reserve == ForDeletion, w.Frees:
+		limit += q.limit / deletionShare
+	}
+	if q.used+growth <= limit {
+		return nil
+	}
+	return &QuotaError{Quota: q.limit, Used: q.used, Needs: growth}
+}
+
+// memoryOf returns what a record takes in memory. data is what is saved of it.
+func memoryOf(rec *record, data []byte) int {
+	size := recordOverhead + 2*len(rec.Key)
+	if v, ok := rec.Value.(Sized); ok {
+		size += v.Footprint()
+	} else {
+		size += len(data)
+	}
+	for _, t := range rec.terms {
+		size += termOverhead + len(t)
+	}
+	return size
+}
+
+// refused records that a write was refused for the quota, and notifies of the first one.
+func (s *Store) refused(err *QuotaError) {
+	if s.accept.quota.over.Swap(true) {
+		return
+	}
+	s.opts.Log.Error("the quota of the store is used up: only deletions and updates that free memory succeed", "err", err)
+	s.opts.Notify(Notice{Warning: true, Reason: "StoreQuotaExceeded", Message: fmt.Sprintf("Only deletions and updates that free memory succeed: %v", err)})
+}
+
+// relieved notifies when a store that refused writes has memory again.
+func (s *Store) relieved() {
+	q := &s.accept.quota
+	if !q.over.Load() {
+		return
+	}
+	s.accept.mu.Lock()
+	used := q.used
+	s.accept.mu.Unlock()
+	if used > q.limit-q.limit/freeShare || !q.over.Swap(false) {
+		return
+	}
+	s.opts.Log.Info("the store is well below its quota again", "used", used, "quota", q.limit)
+	s.opts.Notify(Notice{Reason: "StoreQuotaRecovered", Message: fmt.Sprintf("The objects take %s of the quota of %s: all writes succeed", Bytes(used), Bytes(q.limit))})
+}
+
+// boundHistories drops the oldest events of the largest histories until all together take no more than their share. The
+// caller holds mu for writing.
+func (s *Store) boundHistories() {
+	limit := s.accept.quota.limit / historyShare
+	if limit == 0 {
+		return
+	}
+	for s.histories > limit {
+		var largest *history
+		for _, r := range s.resources {
+			if largest == nil || r.history.bytes > largest.bytes {
+				largest = &r.history
+			}
+		}
+		// An eighth more than necessary, so that not every write looks at all resources.
+		before := largest.bytes
+		for goal := before - (s.histories - limit) - limit/8; largest.bytes > max(goal, 0) && largest.first < largest.next; {
+			largest.drop()
+		}
+		s.histories -= before - largest.bytes
+	}
+}
+
+// historyBytes returns what the old values in all histories take. The caller holds mu.
+func (s *Store) historyBytes() (total int64) {
+	for _, r := range s.resources {
+		total += r.history.bytes
+	}
+	return total
+}
+
+// A load counts the memory of the records that a backend gives back.
+type load struct {
+	limit int64
+	used  int64
+}
+
+// over reports whether there are more records than memory. They are then only counted.
+func (l *load) over() bool { return l.limit > 0 && l.used > l.limit }
+
+// measure returns a [*MemoryError] if the backend says before loading that there is too much.
+func (l *load) measure(b Backend) error {
+	m, ok := b.(Measurer)
+	if !ok || l.limit == 0 {
+		return nil
+	}
+	if size, err := m.Measure(l.limit / 4); err == nil && size > l.limit {
+		return &MemoryError{Needs: size, Limit: l.limit}
+	}
+	return nil
+}
+
+// Bytes returns a number of bytes for people.
+func Bytes(n int64) string {
+	switch {
+	case n < 10<<10:
+		return fmt.Sprintf("%d bytes", n)
+	case n < 10<<20:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
