@@ -399,7 +399,7 @@ func (c *cluster) writeKubeconfig(url string, now time.Time) error {
 // not keep the cluster from starting: without them the next start may have another port, and
 // clients have to use the credentials that they have.
 func (c *cluster) saveFiles(ctx context.Context, url string) error {
-	for _, err := range []error{c.writeKubeconfig(url, c.started), c.Profile.Keep(c.Settings)} {
+	for _, err := range []error{c.writeKubeconfig(url, c.started), c.Profile.Keep(c.Settings), c.Profile.KeepOrigin()} {
 		switch {
 		case local.NoSpace(err):
 			c.Log.WarnContext(ctx, "no disk space for a state file of the cluster", "err", err)

@@ -51,6 +51,7 @@ func serveCommand(o Options) *cobra.Command {
 		},
 	}
 	settingsFlags(cmd, &s)
+	copyFlag(cmd)
 	log.AddFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&report, "report", false, "report readiness on file descriptor 3")
 	cmd.Flags().BoolVar(&brief, "ephemeral", false, "stop when standard input is closed, and remove all containers and data")
@@ -68,7 +69,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	}
 	if brief { // the directory must be empty, and is removed at the end: there is nothing to record
 		p.Default = ""
-	} else if err := errors.Join(checkDataDir(cmd, p), checkNoMember(p)); err != nil {
+	} else if err := errors.Join(checkDataDir(cmd, p), checkNoMember(p), checkCopy(cmd, p)); err != nil {
 		return err
 	}
 	var networks local.Claims

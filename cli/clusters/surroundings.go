@@ -55,6 +55,26 @@ func checkDataDir(cmd *cobra.Command, p local.Profile) error {
 		"To start a new cluster there, pass --data-dir=%[2]s; to forget the directory, run `sampan down --purge --name=%[1]s`", p.Name, p.DataDir)
 }
 
+// acceptCopy is the flag that starts a copy of the data of a cluster.
+const acceptCopy = "accept-copy"
+
+func copyFlag(cmd *cobra.Command) {
+	cmd.Flags().Bool(acceptCopy, false, "start a data directory that was copied, or brought from another machine: it has the keys of the original")
+}
+
+func acceptsCopy(cmd *cobra.Command) bool {
+	yes, err := cmd.Flags().GetBool(acceptCopy)
+	return yes && err == nil
+}
+
+// checkCopy says that the data directory is a copy, unless the administrator knows that.
+func checkCopy(cmd *cobra.Command, p local.Profile) error {
+	if acceptsCopy(cmd) {
+		return nil
+	}
+	return p.CheckCopy()
+}
+
 // warnOfOtherData prints that another directory has the data of a cluster of that name, which the name alone does not find any
 // more after a start with --data-dir.
 func warnOfOtherData(cmd *cobra.Command, p local.Profile) error {

@@ -75,6 +75,7 @@ func upCommand(o Options) *cobra.Command {
 		},
 	}
 	settingsFlags(cmd, &s)
+	copyFlag(cmd)
 	return cmd
 }
 
@@ -110,7 +111,7 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	if err := checkKubeletConfig(cmd, s); err != nil {
 		return local.Instance{}, err
 	}
-	if err := errors.Join(checkDataDir(cmd, p), warnOfOtherData(cmd, p)); err != nil {
+	if err := errors.Join(checkDataDir(cmd, p), checkCopy(cmd, p), warnOfOtherData(cmd, p)); err != nil {
 		return local.Instance{}, err
 	}
 	program, err := os.Executable()
@@ -122,6 +123,9 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 		return local.Instance{}, err
 	}
 	args := append([]string{"serve", "--report", "--name=" + p.Name, "--data-dir=" + p.DataDir}, settingsArgs(asked)...)
+	if acceptsCopy(cmd) {
+		args = append(args, "--"+acceptCopy)
+	}
 	i, err := local.Start(cmd.Context(), p, program, args, func(step string) {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", step)
 	})
