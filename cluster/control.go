@@ -180,7 +180,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 	}
 	p.credentials = credentials
 	tokens := credentials.tokens
-	addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: c.Settings.Services.All()})
+	addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: c.Settings.Services.All(), Own: c.ownPorts(int32(p.port))})
 	if err != nil {
 		return nil, err
 	}

@@ -160,11 +160,12 @@ func (m *member) run(ctx context.Context) error {
 		defer unpacking.Wait() // it is short
 	}
 	caches := cache.NewShared(m.asNode, c.Log)
-	proxy, err := c.proxy(m.access(), caches)
-	if err != nil {
+	var err error
+	if c.names, err = c.listenDNS(ctx); err != nil { // before the node, whose pods get the address
 		return err
 	}
-	if c.names, err = c.listenDNS(ctx); err != nil { // before the node, whose pods get the address
+	proxy, err := c.proxy(m.access(), caches)
+	if err != nil {
 		return err
 	}
 	agent, err := c.realNode(m.access(), append(m.measured, m.certificates.Metrics()...)...)

@@ -16,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/dns"
 	"github.com/sampan-io/sampan/dns/zone"
+	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -29,6 +30,20 @@ const (
 type nameSockets struct {
 	*dns.Sockets
 	web []net.Listener // one for each address
+}
+
+// namePorts returns the ports of the name server. They include the usual ones even if other programs have these now: the
+// addresses in the pods' resolv.conf lead there.
+func (c *cluster) namePorts() reserved.Ports {
+	if c.names == nil {
+		return nil
+	}
+	own := slices.Concat(reserved.TCP(dnsPort, dnsMetricsPort), reserved.UDP(dnsPort))
+	for i, at := range c.names.Addrs() {
+		port := int32(at.Port())
+		own = slices.Concat(own, reserved.UDP(port), reserved.TCP(port, int32(c.names.web[i].Addr().(*net.TCPAddr).Port)))
+	}
+	return own
 }
 
 // domain returns the cluster domain.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/internal/hostaddresses"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/proxy"
 	"github.com/sampan-io/sampan/proxy/announce"
@@ -70,6 +71,11 @@ func (c *cluster) proxy(api access, caches *cache.Shared) ([]run.Stage, error) {
 		Userspace: relayed,
 		Loopback:  true,
 		Services:  c.Settings.Services.All(),
+		Pods:      c.Settings.Pods.All(),
+		Own:       c.ownPorts(api.ports...),
+		HostAddresses: func(ctx context.Context, set func([]netip.Addr)) error {
+			return hostaddresses.Follow(ctx, c.Profile.BalancerLink(), set)
+		},
 		Networks:  kernel.SetServiceCIDRs,
 		Health:    checks,
 		Keep:      true, // the pods go on as well; what is left goes with them (Clean)

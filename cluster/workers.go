@@ -302,7 +302,7 @@ func (c *cluster) realNode(api access, metrics ...prometheus.Collector) (*node.N
 	}
 	o := c.nodeOptions(api, c.Settings.NodeName, listeners, at...)
 	o.Runtime, o.Metrics = cri, metrics
-	o.OwnPorts = append([]int32{kubeletPort}, api.ports...)
+	o.OwnPorts = c.ownPorts(api.ports...)
 	o.PodCIDRs = texts(c.networks)
 	o.RootDir = c.Profile.AgentRoot()
 	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")

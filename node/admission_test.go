@@ -13,6 +13,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
+	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/node/simulated"
 )
 
@@ -46,7 +47,7 @@ func (r *rig) delete(name string) {
 func TestPodWithPortOfTheClusterIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.opts.OwnPorts = []int32{8080}
+		r.opts.OwnPorts = reserved.TCP(8080)
 		stop := r.start()
 		<-r.node.Ready()
 		r.create(webPod("web", withHostPort))

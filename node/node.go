@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/inprocess"
 	"github.com/sampan-io/sampan/internal/nodefeature"
+	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/cpumanager"
@@ -102,9 +103,9 @@ type Options struct {
 	ClusterDomain string   // "" means "cluster.local"
 	ResolvConf    string   // "" means the host's
 
-	// OwnPorts are TCP ports on which the cluster's own servers listen on this host. A pod with such a hostPort is rejected:
-	// it would get the connections of the cluster's clients.
-	OwnPorts []int32
+	// OwnPorts are the ports on which the cluster's own servers listen on this host. A pod with such a hostPort is rejected,
+	// whatever its hostIP: it would get the connections of the cluster's clients.
+	OwnPorts reserved.Ports
 
 	Images ImageOptions
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/sorting"
 )
@@ -59,6 +60,9 @@ func (p *Proxy) follows() {
 		if at := causeOf(now); !at.Before(started) && !at.Equal(causeOf(old)) {
 			p.caused(at)
 		}
+		if old != nil && serviceOf(old) == apiServer || now != nil && serviceOf(now) == apiServer {
+			p.moveTo(func(h *Here) { h.Reserved.Servers = p.servers() })
+		}
 		if old != nil {
 			p.touch(serviceOf(old), 0)
 		}
@@ -73,22 +77,63 @@ func (p *Proxy) follows() {
 			p.moveTo(func(h *Here) { h.Services = networksOf(p.networks.List("")) })
 		})
 	}
-	if p.opts.Node == "" {
-		return
-	}
-	which := "metadata.name=" + p.opts.Node
 	if p.opts.Announcer != nil {
-		which = "" // the choice of a node for an address needs all nodes
 		p.followAnnouncers()
 	}
-	p.nodes = cacheOf(p, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: which, Keep: keepNode})
+	p.nodes = cacheOf(p, client.Nodes, cache.Options[*corev1.Node]{Keep: keepNode})
 	p.nodes.Subscribe(func(was, now *corev1.Node) {
+		p.reserve(was, now)
+		if p.opts.Node == "" {
+			return
+		}
 		p.maybeAnother(was, now)
 		if now != nil && now.Name == p.opts.Node {
 			p.leaving.Store(isLeaving(now))
 			p.moveTo(func(h *Here) { h.Zone, h.Addresses = now.Labels[corev1.LabelTopologyZone], addressesOf(now) })
 		}
 	})
+}
+
+// reserve keeps the addresses and pod networks of Nodes from Services. Either Node may be nil.
+func (p *Proxy) reserve(was, now *corev1.Node) {
+	var before, after []netip.Addr
+	if was != nil {
+		before = addressesOf(was)
+	}
+	var networks []netip.Prefix
+	if now != nil {
+		after = addressesOf(now)
+		for _, text := range now.Spec.PodCIDRs {
+			if n, err := netip.ParsePrefix(text); err == nil && !n.Addr().Is4In6() {
+				networks = append(networks, n)
+			}
+		}
+	}
+	p.moveTo(func(h *Here) {
+		if !slices.Equal(before, after) {
+			h.Reserved.Nodes = reserved.Replace(h.Reserved.Nodes, before, after)
+		}
+		// The networks of a Node that goes stay: another Node may get them.
+		h.Reserved.Pods = reserved.AddNetworks(h.Reserved.Pods, networks...)
+	})
+}
+
+// apiServer is the Service of the API server.
+var apiServer = types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
+
+// servers returns the addresses of the API server, ascending, without duplicates.
+func (p *Proxy) servers() (all []netip.Addr) {
+	for _, s := range p.slices.ByIndex(byService, apiServer.String()) {
+		for i := range s.Endpoints {
+			for _, text := range s.Endpoints[i].Addresses {
+				if a, err := netip.ParseAddr(text); err == nil {
+					all = append(all, a)
+				}
+			}
+		}
+	}
+	sorting.Slice(all, netip.Addr.Compare)
+	return slices.Compact(all)
 }
 
 // isLeaving reports whether a node is about to be removed.
@@ -172,7 +217,7 @@ func keepService(s *corev1.Service) *corev1.Service {
 
 func keepNode(n *corev1.Node) *corev1.Node {
 	kept := &corev1.Node{
-		ObjectMeta: meta(&n.ObjectMeta, corev1.LabelTopologyZone, corev1.LabelNodeExcludeBalancers), Spec: corev1.NodeSpec{Taints: n.Spec.Taints},
+		ObjectMeta: meta(&n.ObjectMeta, corev1.LabelTopologyZone, corev1.LabelNodeExcludeBalancers), Spec: corev1.NodeSpec{Taints: n.Spec.Taints, PodCIDRs: n.Spec.PodCIDRs},
 		Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
 	}
 	for _, c := range n.Status.Conditions {

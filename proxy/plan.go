@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/internal/names"
+	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/internal/sorting"
 )
 
@@ -28,6 +30,13 @@ type Here struct {
 	// must not be in them.
 	Services []netip.Prefix
 
+	// Reserved are addresses that belong to parts of the cluster. External addresses of Services
+	// must not be among them.
+	Reserved reserved.Addresses
+
+	// Own are the ports of the cluster's own servers. They must not be node ports.
+	Own reserved.Ports
+
 	// Userspace is true if Services without the mode annotation are relayed.
 	Userspace bool
 
@@ -36,9 +45,10 @@ type Here struct {
 	Loopback bool
 }
 
+// equal reports whether two plans are the same but for external addresses, which depend on Reserved, too.
 func (h Here) equal(o Here) bool {
 	return h.Node == o.Node && h.Zone == o.Zone && slices.Equal(h.Addresses, o.Addresses) &&
-		slices.Equal(h.Services, o.Services) && h.Userspace == o.Userspace && h.Loopback == o.Loopback
+		slices.Equal(h.Services, o.Services) && h.Userspace == o.Userspace && h.Loopback == o.Loopback && slices.Equal(h.Own, o.Own)
 }
 
 // inServices reports whether an address is in the service network.
@@ -143,6 +153,7 @@ func NextPlan(spent []netip.Addr, svc *corev1.Service, endpoints []*discoveryv1.
 			p.health(len(local))
 		}
 	}
+	p.reportClaimed()
 	p.announce()
 	p.spend()
 	slices.Sort(p.plan.Refused)
@@ -183,6 +194,9 @@ type planner struct {
 	plan      Plan
 
 	leaving []netip.Addr // terminating endpoints
+
+	claimed []string // addresses and ports of the cluster itself that the Service asks for
+	claims  map[string]bool
 
 	// Nodes with ready endpoints, and with endpoints that serve while they terminate, for IPv4 and
 	// IPv6.
@@ -233,7 +247,8 @@ func (p *planner) address(s string) (netip.Addr, bool) {
 }
 
 // outside is address for external addresses. One in the service network would be, now or later, the
-// cluster IP of another Service, whose clients would reach this one.
+// cluster IP of another Service, whose clients would reach this one. The caller checks the addresses
+// in Here.Reserved.
 func (p *planner) outside(s string) (netip.Addr, bool) {
 	a, ok := p.address(s)
 	if ok && p.here.inServices(a) && !slices.Contains(p.svc.Spec.ClusterIPs, s) && s != p.svc.Spec.ClusterIP {
@@ -241,6 +256,31 @@ func (p *planner) outside(s string) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	return a, ok
+}
+
+// refuse records an address or port that belongs to the cluster itself.
+func (p *planner) refuse(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if p.claims == nil {
+		p.claims = map[string]bool{}
+	}
+	if !p.claims[text] {
+		p.claims[text] = true
+		p.claimed = append(p.claimed, text)
+	}
+}
+
+// reportClaimed makes one fault of the addresses and ports that belong to the cluster itself.
+func (p *planner) reportClaimed() {
+	const most = 10 // a Service may have thousands
+	if len(p.claimed) == 0 {
+		return
+	}
+	text := strings.Join(p.claimed[:min(len(p.claimed), most)], "; ")
+	if n := len(p.claimed) - most; n > 0 {
+		text += fmt.Sprintf("; and %d more", n)
+	}
+	p.fault("AddressRefused", "Nothing is sent from there, because a Service must not take the connections of others: %s", text)
 }
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
@@ -257,9 +297,15 @@ func usable(a netip.Addr) bool {
 func (p *planner) addresses(f family) {
 	p.external, p.balanced, p.sources = nil, nil, nil
 	for _, s := range p.svc.Spec.ExternalIPs {
-		if a, ok := p.outside(s); ok && a.Is6() == f.ipv6 {
-			p.external = append(p.external, a)
+		a, ok := p.outside(s)
+		if !ok || a.Is6() != f.ipv6 {
+			continue
 		}
+		if of := p.here.Reserved.External(a); of != "" {
+			p.refuse("%s in spec.externalIPs is an address of %s", a, of)
+			continue
+		}
+		p.external = append(p.external, a)
 	}
 	if p.svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return
@@ -381,12 +427,20 @@ func (p *planner) port(f family, port *corev1.ServicePort, local map[netip.Addr]
 	}
 	sources := len(p.plan.Rules)
 	for _, a := range p.balanced {
+		if of := p.here.Reserved.Balanced(a, p.here.Own, protocol, port.Port); of != "" {
+			p.refuse("%s in status.loadBalancer.ingress is an address of %s", a, of)
+			continue
+		}
 		r.frontend(a, port.Port, outLocal, true, outside)
 	}
 	for i := range p.plan.Rules[sources:] {
 		p.plan.Rules[sources+i].Sources = p.sources
 	}
-	if port.NodePort != 0 {
+	switch {
+	case port.NodePort == 0:
+	case p.here.Own.Has(protocol, port.NodePort):
+		p.refuse("node port %d/%s is a port of the cluster's own servers", port.NodePort, protocol)
+	default:
 		all, loopback := netip.IPv4Unspecified(), netip.AddrFrom4([4]byte{127, 0, 0, 1})
 		if f.ipv6 {
 			all, loopback = netip.IPv6Unspecified(), netip.IPv6Loopback()
@@ -456,6 +510,10 @@ func (p *planner) health(local int) {
 	s := &p.svc.Spec
 	if s.Type == corev1.ServiceTypeLoadBalancer && s.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal &&
 		s.HealthCheckNodePort > 0 && s.HealthCheckNodePort <= 65535 {
+		if p.here.Own.Has(corev1.ProtocolTCP, s.HealthCheckNodePort) {
+			p.refuse("health-check node port %d/TCP is a port of the cluster's own servers", s.HealthCheckNodePort)
+			return
+		}
 		p.plan.Health = &Health{
 			Service: types.NamespacedName{Namespace: p.svc.Namespace, Name: p.svc.Name}, Port: uint16(s.HealthCheckNodePort), Local: local,
 		}

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/internal/storytest"
 	"github.com/sampan-io/sampan/proxy"
 )
@@ -69,6 +70,21 @@ func (s *planStory) node(words []string) {
 		case "services":
 			for _, n := range list(value) {
 				s.here.Services = append(s.here.Services, netip.MustParsePrefix(n))
+			}
+		case "nodes":
+			s.here.Reserved.Nodes = addressesOf(value)
+		case "servers":
+			s.here.Reserved.Servers = addressesOf(value)
+		case "host":
+			s.here.Reserved.Host = addressesOf(value)
+		case "pods":
+			for _, n := range list(value) {
+				s.here.Reserved.Pods = append(s.here.Reserved.Pods, netip.MustParsePrefix(n))
+			}
+		case "own":
+			for _, port := range list(value) {
+				_, number, protocol := s.port(port)
+				s.here.Own = append(s.here.Own, reserved.Port{Protocol: protocol, Number: number})
 			}
 		case "userspace":
 			s.here.Userspace = true

@@ -21,6 +21,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -38,6 +39,16 @@ type Options struct {
 	Userspace bool           // relay Services that do not select a mode
 	Loopback  bool           // serve node ports at 127.0.0.1 and ::1 as well
 	Services  []netip.Prefix // known networks of cluster IPs; see Here
+
+	// Pods are the known networks of pods, and Own the ports of the cluster's own servers on this
+	// host; see Here.
+	Pods []netip.Prefix
+	Own  reserved.Ports
+
+	// HostAddresses calls set with the addresses of this host, ascending, first at once and then
+	// whenever they have changed, until ctx is cancelled. External IPs must not be among them. It
+	// may be nil.
+	HostAddresses func(ctx context.Context, set func([]netip.Addr)) error
 
 	// Networks, if not nil, makes the proxy watch the cluster's ServiceCIDRs, if the API server
 	// serves them, in place of Services. It is called with all networks, ascending, without
@@ -109,6 +120,7 @@ type Proxy struct {
 	awaited uint64                        // guarded by mu; the revision to report when dirty is done
 	here    Here                          // guarded by mu
 	moved   bool                          // guarded by mu; here has changed since the rules were made
+	taken   bool                          // guarded by mu; here.Reserved has
 	lost    bool                          // guarded by mu; another program has removed the rules
 	causes  []time.Time                   // guarded by mu; times of the events behind endpoint changes not yet applied
 
@@ -162,7 +174,7 @@ func New(o Options) (*Proxy, error) {
 		ready:   make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		dirty:   map[types.NamespacedName]bool{},
-		here:    Here{Node: o.Node, Services: o.Services, Userspace: o.Userspace, Loopback: o.Loopback},
+		here:    Here{Node: o.Node, Services: o.Services, Userspace: o.Userspace, Loopback: o.Loopback, Own: o.Own, Reserved: reserved.Addresses{Pods: reserved.AddNetworks(nil, o.Pods...)}},
 		states:  map[types.NamespacedName]*state{},
 		sockets: map[PoolID]netip.AddrPort{},
 		table:   newRuleTable(),
@@ -195,6 +207,9 @@ func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 // an error if it can't make the rules at the start; it logs and retries later failures.
 func (p *Proxy) Run(ctx context.Context) error {
 	first := append(slices.Clone(p.caches), run.Task{Name: "events", Run: p.events.Run}, run.Task{Name: "kernel", Run: p.runKernel})
+	if p.opts.HostAddresses != nil {
+		first = append(first, p.hostAddresses())
+	}
 	if p.reports != nil {
 		first = append(first, run.Task{Name: "reports", Run: p.reports.run})
 	}
@@ -253,12 +268,24 @@ func (p *Proxy) moveTo(change func(*Here)) {
 	p.mu.Lock()
 	next := p.here
 	change(&next)
-	moved := !next.equal(p.here)
-	p.here, p.moved = next, p.moved || moved
+	moved, taken := !next.equal(p.here), !next.Reserved.Equal(p.here.Reserved)
+	p.here, p.moved, p.taken = next, p.moved || moved, p.taken || taken
 	p.mu.Unlock()
-	if moved {
+	if moved || taken {
 		p.nudge()
 	}
+}
+
+// hostAddresses returns the task that follows the addresses of this host.
+func (p *Proxy) hostAddresses() run.Task {
+	ready := make(chan struct{})
+	known := sync.OnceFunc(func() { close(ready) })
+	return run.Task{Name: "addresses of this host", Ready: ready, Run: func(ctx context.Context) error {
+		return p.opts.HostAddresses(ctx, func(all []netip.Addr) {
+			p.moveTo(func(h *Here) { h.Reserved.Host = all })
+			known()
+		})
+	}}
 }
 
 // caused records when an event that changed endpoints happened. It never blocks.
@@ -432,12 +459,14 @@ func (p *Proxy) changes(ctx context.Context) (dirty map[types.NamespacedName]boo
 		// Changes up to a revision are complete only once the cache has that revision: after a new
 		// list they come in any order.
 		complete, _ := strconv.ParseUint(p.slices.Revision(), 10, 64)
-		more, now, moved, revision := p.takeDirty()
+		more, now, affected, revision := p.takeDirty()
 		here = now
 		maps.Copy(dirty, more)
-		if moved {
+		if affected != nil {
 			for _, svc := range p.services.List("") {
-				dirty[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}] = true
+				if affected(svc) {
+					dirty[types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}] = true
+				}
 			}
 		}
 		if awaited = max(awaited, revision); awaited <= complete {
@@ -449,18 +478,23 @@ func (p *Proxy) changes(ctx context.Context) (dirty map[types.NamespacedName]boo
 	}
 }
 
-// takeDirty returns the Services that changed since the last call, the node, whether that changed,
-// and the revision of EndpointSlices that an agent may wait for, or 0.
-func (p *Proxy) takeDirty() (dirty map[types.NamespacedName]bool, here Here, moved bool, awaited uint64) {
+// takeDirty returns the Services that changed since the last call, the node, which others a change
+// of that affects (nil means none), and the revision of EndpointSlices that an agent may wait for, or 0.
+func (p *Proxy) takeDirty() (dirty map[types.NamespacedName]bool, here Here, affected func(*corev1.Service) bool, awaited uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	dirty, moved, awaited = p.dirty, p.moved, p.awaited
+	if moved := p.moved; moved || p.taken {
+		affected = func(svc *corev1.Service) bool {
+			return moved || len(svc.Spec.ExternalIPs)+len(svc.Status.LoadBalancer.Ingress) > 0
+		}
+	}
+	dirty, awaited = p.dirty, p.awaited
 	if len(p.waiting) < maxCauses {
 		p.waiting = append(p.waiting, p.causes...)
 	}
 	p.causes = p.causes[:0]
-	p.dirty, p.moved, p.awaited = map[types.NamespacedName]bool{}, false, 0
-	return dirty, p.here, moved, awaited
+	p.dirty, p.moved, p.taken, p.awaited = map[types.NamespacedName]bool{}, false, false, 0
+	return dirty, p.here, affected, awaited
 }
 
 // converge brings sockets and the ruleTable to what a Service wants now.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sampan-io/sampan/catalog"
 	corekinds "github.com/sampan-io/sampan/catalog/core"
+	"github.com/sampan-io/sampan/internal/reserved"
 )
 
 // AddressesOptions configures [ServiceAddresses]. Reader and Networks are required.
@@ -29,6 +30,9 @@ type AddressesOptions struct {
 
 	// NodePorts is where node ports come from; zero means 30000 to 32767.
 	NodePorts PortRange
+
+	// Own are ports of the cluster's own servers, which no service gets: for its clients they count as allocated.
+	Own reserved.Ports
 }
 
 // ServiceAddresses gives services their addresses and node ports, and keeps IPAddress objects in accordance with them.
@@ -42,6 +46,7 @@ type ServiceAddresses struct {
 	order  []corev1.IPFamily
 	pools  map[corev1.IPFamily]pool
 	ports  PortRange
+	own    map[int32]bool
 	writer Writer // nil: others create the IPAddresses
 
 	mu            sync.Mutex
@@ -64,8 +69,12 @@ func NewServiceAddresses(o AddressesOptions) (*ServiceAddresses, error) {
 		reader:        o.Reader,
 		pools:         map[corev1.IPFamily]pool{},
 		ports:         o.NodePorts,
+		own:           map[int32]bool{},
 		heldAddresses: map[netip.Addr]bool{},
 		heldPorts:     map[int32]bool{},
+	}
+	for _, port := range o.Own {
+		p.own[port.Number] = true
 	}
 	for _, network := range o.Networks {
 		pool, err := newPool(network)
@@ -287,7 +296,7 @@ func apiServer(svc *corev1.Service) bool {
 }
 
 func (t *taken) port(port int32) bool {
-	return t.p.heldPorts[port] || slices.Contains(t.r.ports, port) || t.held(corekinds.ServiceNodePort(port))
+	return t.p.own[port] || t.p.heldPorts[port] || slices.Contains(t.r.ports, port) || t.held(corekinds.ServiceNodePort(port))
 }
 
 // findAddresses fills in and checks the service's addresses, one for each of its

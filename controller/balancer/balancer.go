@@ -34,13 +34,14 @@ type Options struct {
 	Patience time.Duration
 }
 
-// byAddress is the index of services by the addresses of their load balancers.
+// byAddress is the index of services by the addresses of their load balancers, and of nodes by theirs.
 const byAddress = "load balancer address"
 
 // balancer gives and takes back addresses.
 type balancer struct {
 	client   client.Interface
 	services *cache.Cache[*corev1.Service]
+	nodes    *cache.Cache[*corev1.Node]
 	events   *client.Recorder
 	loop     *controller.Loop
 	patience time.Duration
@@ -73,17 +74,25 @@ func Tasks(opts Options) []run.Task {
 			}
 			return all
 		}}),
+		nodes: cache.Of(opts.Caches, client.Nodes, cache.Indexes[*corev1.Node]{byAddress: func(n *corev1.Node) (all []string) {
+			for _, at := range n.Status.Addresses {
+				if a, err := netip.ParseAddr(at.Address); err == nil {
+					all = append(all, a.Unmap().String())
+				}
+			}
+			return all
+		}}),
 		events:   client.NewRecorder(opts.Client, name, "", opts.Log),
 		patience: opts.Patience,
 		warned:   map[controller.Key]warned{},
 		pending:  map[controller.Key]bool{},
 	}
-	b.book = book{pool: opts.Pool, holder: b.holder, full: map[corev1.IPFamily]netip.Addr{}}
+	b.book = book{pool: opts.Pool, holder: b.holder, node: b.node, full: map[corev1.IPFamily]netip.Addr{}}
 	b.loop = controller.New(controller.Options{
 		// One at a time: who has which address is read from the cache, which shows each
 		// write before the next service is looked at.
 		Name: name, Reconcile: b.reconcile, Workers: 1, Log: opts.Log,
-		Needs: []<-chan struct{}{b.services.Ready()},
+		Needs: []<-chan struct{}{b.services.Ready(), b.nodes.Ready()},
 	})
 	b.services.Subscribe(b.changed)
 	return []run.Task{
@@ -135,6 +144,9 @@ func (b *balancer) holder(a netip.Addr) (controller.Key, bool) {
 		return slices.Compare([]string{x.Namespace, x.Name}, []string{y.Namespace, y.Name})
 	})), true
 }
+
+// node reports whether an address is that of a node.
+func (b *balancer) node(a netip.Addr) bool { return len(b.nodes.ByIndex(byAddress, a.String())) > 0 }
 
 func (b *balancer) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
 	svc, ok := b.services.Get(key.Namespace, key.Name)

@@ -58,7 +58,10 @@ type book struct {
 	// holder returns the service that an address belongs to, if it is one's.
 	holder func(netip.Addr) (controller.Key, bool)
 
-	// full is where the search for a free address begins: those before it are taken.
+	// node reports whether an address is that of a node; nil is none. Service proxies refuse it.
+	node func(netip.Addr) bool
+
+	// full is where the search for a free address begins: those before it are taken, or are of nodes.
 	full map[corev1.IPFamily]netip.Addr
 }
 
@@ -117,7 +120,7 @@ func (b *book) plan(svc *corev1.Service) (addresses []netip.Addr, trouble string
 // kept returns the address of a family that a service has already.
 func (b *book) kept(key controller.Key, had []netip.Addr, family corev1.IPFamily) (netip.Addr, bool) {
 	for _, a := range had {
-		if familyOf(a) != family || !b.pool.holds(a) {
+		if familyOf(a) != family || !b.pool.holds(a) || b.ofNode(a) {
 			continue
 		}
 		if by, _ := b.holder(a); by == key {
@@ -132,17 +135,22 @@ func (b *book) refusal(key controller.Key, a netip.Addr) string {
 	if !b.pool.holds(a) {
 		return "is not in the pool of load balancer addresses (" + b.pool.String() + ")"
 	}
+	if b.ofNode(a) {
+		return "is that of a node"
+	}
 	if by, taken := b.holder(a); taken && by != key {
 		return "is that of service " + by.String()
 	}
 	return ""
 }
 
+func (b *book) ofNode(a netip.Addr) bool { return b.node != nil && b.node(a) }
+
 // next returns a free address, or why there is none.
 func (b *book) next(family corev1.IPFamily) (netip.Addr, string) {
 	for a := range b.pool.from(family, b.full[family]) {
 		b.full[family] = a
-		if _, taken := b.holder(a); !taken {
+		if _, taken := b.holder(a); !taken && !b.ofNode(a) {
 			return a, ""
 		}
 	}

@@ -69,6 +69,9 @@ func (s *story) do(words []string) []string {
 			s.set(svc, w)
 		}
 		return s.plan(svc)
+	case words[0] == "nodes":
+		s.book.node = func(a netip.Addr) bool { return slices.Contains(words[1:], a.String()) }
+		clear(s.book.full)
 	case words[0] == "plan":
 		return s.plan(s.services[words[1]])
 	case words[0] == "delete":

@@ -10,6 +10,7 @@ import (
 	"github.com/sampan-io/sampan/internal/nodefeature"
 	"github.com/sampan-io/sampan/internal/podfeature"
 	"github.com/sampan-io/sampan/internal/podstate"
+	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -42,11 +43,11 @@ func Supported(pod *corev1.Pod) *Rejection {
 	return &Rejection{f.Reason, f.Message()}
 }
 
-// Allowed returns why a pod may not have the host ports that it asks for: they are TCP ports of the cluster's own servers,
-// such as the API server. It returns nil if it may have them.
-func Allowed(pod *plugin.Pod, own []int32) *Rejection {
+// Allowed returns why a pod may not have the host ports that it asks for, at whatever address of the host: they are ports
+// of the cluster's own servers, such as the API server. It returns nil if it may have them.
+func Allowed(pod *plugin.Pod, own reserved.Ports) *Rejection {
 	for _, p := range pod.Ports {
-		if p.Protocol == corev1.ProtocolTCP && slices.Contains(own, p.Port) {
+		if own.Has(p.Protocol, p.Port) {
 			return predicate("NodePorts", fmt.Sprintf("host port %s is a port of the cluster itself", p))
 		}
 	}

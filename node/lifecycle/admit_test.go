@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -27,6 +29,50 @@ func asking(name string, requests map[corev1.ResourceName]string, edit ...func(*
 		f(&p.Spec)
 	}
 	return p
+}
+
+// A port of the cluster's own servers is refused with its protocol, at every address, for containers that run beside
+// others, and for pods in the host's network.
+func TestAllowed(t *testing.T) {
+	own := slices.Concat(reserved.TCP(53, 6443), reserved.UDP(53))
+	always := corev1.ContainerRestartPolicyAlways
+	for _, c := range []struct {
+		port corev1.ContainerPort
+		want string
+	}{
+		{corev1.ContainerPort{HostPort: 53, Protocol: corev1.ProtocolUDP}, "53/UDP"},
+		{corev1.ContainerPort{HostPort: 53, Protocol: corev1.ProtocolTCP}, "53/TCP"},
+		{corev1.ContainerPort{HostPort: 53, Protocol: corev1.ProtocolSCTP}, ""},
+		{corev1.ContainerPort{HostPort: 6443}, "6443/TCP"},
+		{corev1.ContainerPort{HostPort: 6443, Protocol: corev1.ProtocolUDP}, ""},
+		{corev1.ContainerPort{HostPort: 6443, HostIP: "127.0.0.1"}, "127.0.0.1:6443/TCP"},
+		{corev1.ContainerPort{HostPort: 6443, HostIP: "0.0.0.0"}, "6443/TCP"},
+		{corev1.ContainerPort{HostPort: 53, HostIP: "::", Protocol: corev1.ProtocolUDP}, ":::53/UDP"},
+		{corev1.ContainerPort{HostPort: 53, HostIP: "192.0.2.1", Protocol: corev1.ProtocolUDP}, "192.0.2.1:53/UDP"},
+		{corev1.ContainerPort{HostPort: 8080, ContainerPort: 6443}, ""},
+		{corev1.ContainerPort{ContainerPort: 53, Protocol: corev1.ProtocolUDP}, ""},
+	} {
+		ports := []corev1.ContainerPort{c.port}
+		for name, place := range map[string]func(*corev1.PodSpec){
+			"a container": func(s *corev1.PodSpec) { s.Containers[0].Ports = ports },
+			"a sidecar": func(s *corev1.PodSpec) {
+				s.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always, Ports: ports}}
+			},
+			"the host's network": func(s *corev1.PodSpec) { s.HostNetwork, s.Containers[0].Ports = true, ports },
+		} {
+			got := ""
+			if r := lifecycle.Allowed(plugin.NewPod(asking("p", nil, place)), own); r != nil {
+				got = r.Message
+			}
+			want := ""
+			if c.want != "" {
+				want = "Predicate NodePorts failed: host port " + c.want + " is a port of the cluster itself"
+			}
+			if got != want {
+				t.Errorf("%+v of %s: %q, want %q", c.port, name, got, want)
+			}
+		}
+	}
 }
 
 // classResource is the resource by which pods ask for the devices of the class "card".

@@ -18,7 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/hostaddresses"
 	"github.com/sampan-io/sampan/internal/memory"
+	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/proxy"
 	"github.com/sampan-io/sampan/proxy/announce"
@@ -123,6 +125,20 @@ func (o Options) check() (s settings, err error) {
 		}
 	}
 	return s, errors.Join(errs...)
+}
+
+// kubeletPort is the port of kubelets, whichever program serves it on this node.
+const kubeletPort = 10250
+
+// ownPorts returns the ports of this host that are no node ports: those of the kubelet and of this program.
+func (o Options) ownPorts() reserved.Ports {
+	own := reserved.TCP(kubeletPort)
+	for _, page := range o.pages() {
+		if at, err := netip.ParseAddrPort(page.at); err == nil {
+			own = append(own, reserved.TCP(int32(at.Port()))...)
+		}
+	}
+	return own
 }
 
 // ownAddresses returns the addresses of this host that others may reach.
@@ -244,7 +260,8 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 	}
 	p, err := proxy.New(proxy.Options{
 		Client: api, Networks: networks, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Loopback: loopback, Services: s.nets, Keep: o.Keep, Health: checks, Watch: kernel.Watch, Foreign: nft.Foreign, Log: o.Log,
-		Announcer: announcer,
+		Announcer: announcer, Pods: s.pods, Own: o.ownPorts(),
+		HostAddresses: func(ctx context.Context, set func([]netip.Addr)) error { return hostaddresses.Follow(ctx, link, set) },
 	})
 	if err != nil {
 		return nil, err
