@@ -352,35 +352,34 @@ func (p Profile) Keep(s Settings) error {
 	return nil
 }
 
-// replace makes a file that a reader sees whole or not at all. If that fails, the file is as it
-// was before.
+// replace makes a file that a reader sees whole or not at all, with mode 0600. If that fails, the file is as it was before.
+// Several processes may replace one file: the last one wins.
 func replace(file string, data []byte) error {
-	tmp := file + ".new"
-	err := writeDurably(tmp, data)
+	tmp, err := writeDurably(file, data)
 	if err == nil {
 		if info, statErr := os.Lstat(file); statErr == nil && info.IsDir() {
 			_ = os.Remove(file) // if it is not empty, the next line fails
 		}
 		err = os.Rename(tmp, file)
 	}
-	if err != nil {
+	if err != nil && tmp != "" {
 		_ = os.Remove(tmp) // it may be half written
 	}
 	return err
 }
 
-// writeDurably writes a file and waits until its contents are on disk: without that, some file systems show an empty file after a
-// power failure that follows the rename.
-func writeDurably(file string, data []byte) error {
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+// writeDurably writes a new file beside another one, and returns its name when its contents are on disk: without that, some
+// file systems show an empty file after a power failure that follows the rename. If it fails, the file may be there.
+func writeDurably(beside string, data []byte) (name string, err error) {
+	f, err := os.CreateTemp(filepath.Dir(beside), filepath.Base(beside)+".*.new")
 	if err != nil {
-		return err
+		return "", err
 	}
 	_, err = f.Write(data)
 	if err == nil {
 		err = f.Sync()
 	}
-	return errors.Join(err, f.Close())
+	return f.Name(), errors.Join(err, f.Close())
 }
 
 // NoSpace reports whether an error says that there is no space on a file system.

@@ -1,15 +1,17 @@
 package local
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 )
 
-// TestUnchangedFilesAreNotWritten makes every file read-only in a sense that holds for root, too:
-// a directory stands where its new contents would be written.
+// TestUnchangedFilesAreNotWritten finds out by their identity which files were replaced. A directory that is away makes
+// writing fail for root, too.
 func TestUnchangedFilesAreNotWritten(t *testing.T) {
 	p := profile(t)
 	if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
@@ -34,15 +36,25 @@ func TestUnchangedFilesAreNotWritten(t *testing.T) {
 	if err := os.Chtimes(config, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(p.settingsFile()+".new", 0o700); err != nil {
+	was, err := os.Stat(p.settingsFile())
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Keep(settings); err != nil {
 		t.Errorf("Keep of what is saved already: %v", err)
 	}
+	if now, err := os.Stat(p.settingsFile()); err != nil || !os.SameFile(was, now) {
+		t.Errorf("Keep of what is saved already wrote the file: %v", err)
+	}
 	settings.LastPort = 1
+	if err := os.Rename(p.DataDir, p.DataDir+"-away"); err != nil {
+		t.Fatal(err)
+	}
 	if err := p.Keep(settings); err == nil {
 		t.Error("Keep of other settings wrote nothing")
+	}
+	if err := os.Rename(p.DataDir+"-away", p.DataDir); err != nil {
+		t.Fatal(err)
 	}
 	if saved, found, err := p.savedSettings(); err != nil || !found || saved.APIPort != 7000 || saved.LastPort != 0 || saved.EventTTL != Duration(90*time.Minute) {
 		t.Errorf("after a Keep that failed the settings are %+v, %v", saved, err)
@@ -78,5 +90,29 @@ func TestEventTTL(t *testing.T) {
 	}
 	if err != nil || s.EventTTL != DefaultEventTTL {
 		t.Errorf("%s is read as %v, %v", data, s.EventTTL, err)
+	}
+}
+
+// Several processes may write the state of one cluster at once, such as two `sampan kubeconfig --merge`.
+func TestReplaceByManyWriters(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	var writers sync.WaitGroup
+	for i := range 16 {
+		writers.Go(func() {
+			data := bytes.Repeat([]byte{'a' + byte(i)}, 4096)
+			for range 8 {
+				if err := replace(file, data); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	data, err := os.ReadFile(file)
+	if err != nil || len(data) != 4096 || bytes.Count(data, data[:1]) != 4096 {
+		t.Errorf("the file has %d bytes of several writers, %v", len(data), err)
+	}
+	if all, err := os.ReadDir(filepath.Dir(file)); err != nil || len(all) != 1 {
+		t.Errorf("left %v, %v", all, err)
 	}
 }

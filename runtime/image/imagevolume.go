@@ -74,7 +74,7 @@ func (s *Store) useAlso(container string, img *Image) error {
 	if err != nil {
 		return err
 	}
-	return writeDurably(s.path("containers", container, "use.json"), data)
+	return s.writeDurably(s.path("containers", container, "use.json"), data)
 }
 
 // mountReadOnly mounts layers, the top one first, with nothing over them. Programs in them can't be executed from there, as

@@ -259,7 +259,7 @@ func (p *pull) prepare(m *ocispec.Manifest, img *Image, data []byte) error {
 	if p.room, err = s.room(); err != nil {
 		return err
 	}
-	return writeDurably(s.path("blobs", hexOf(img.Manifest)), data)
+	return s.writeDurably(s.path("blobs", hexOf(img.Manifest)), data)
 }
 
 // config fetches the configuration and names the layers.

@@ -424,3 +424,48 @@ func TestImageIsMountedReadOnly(t *testing.T) {
 		}
 	}
 }
+
+// Pods with different tags of one image, which start together, pull it at once. All write the same manifest, while other
+// images are removed and unused files are swept.
+func TestPullsOfTagsOfOneImage(t *testing.T) {
+	const tags, rounds = 16, 8
+	s, m := openStore(t), &memory{}
+	for round := range rounds {
+		var names []string
+		l := layer(t, file("x", fmt.Sprint(round)))
+		for i := range tags {
+			tag := fmt.Sprintf("r%d-%d", round, i)
+			m.add(t, tag, dockerManifest, [][]byte{l})
+			names = append(names, "registry.test/team/web:"+tag)
+		}
+		var pulls sync.WaitGroup
+		for _, name := range names {
+			pulls.Go(func() {
+				if _, err := pullInto(t, s, name, m); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				s.sweepLayers()
+			})
+		}
+		pulls.Wait()
+		for _, name := range names {
+			img, err := s.Get(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(s.path("blobs", hexOf(img.Manifest))); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if name != names[0] {
+				if err := s.Remove(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	for _, name := range files(t, s) {
+		if strings.HasPrefix(name, "tmp/") || strings.HasSuffix(name, ".new") {
+			t.Errorf("%s is left", name)
+		}
+	}
+}

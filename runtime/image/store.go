@@ -287,25 +287,24 @@ func (s *Store) saveImage(img *Image) error {
 	if err != nil {
 		return err
 	}
-	return writeDurably(s.imageFile(img.ID), data)
+	return s.writeDurably(s.imageFile(img.ID), data)
 }
 
-func writeDurably(path string, data []byte) error {
-	tmp := path + ".new"
-	err := func() error {
-		f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if _, err := f.Write(data); err != nil {
-			return err
-		}
-		if err := f.Sync(); err != nil {
-			return err
-		}
-		return os.Rename(tmp, path)
-	}()
+// writeDurably replaces a file in one step, so that it survives a power cut. Several goroutines may write one path: pulls of
+// two tags of an image write the same manifest. The new file is made in tmp, where nothing is swept.
+func (s *Store) writeDurably(path string, data []byte) error {
+	f, err := os.CreateTemp(s.path("tmp"), "file")
+	if err != nil {
+		return err
+	}
+	tmp := f.Name()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, path)
+	}
 	if err != nil {
 		_ = os.Remove(tmp)
 		return err
