@@ -246,27 +246,47 @@ func countIndexes(list string, limit int) (int, error) {
 	}
 	n, last := 0, -1
 	for part := range strings.SplitSeq(list, ",") {
-		lo, hi, ranged := strings.Cut(part, "-")
-		first, err := strconv.Atoi(lo)
+		i, err := parseInterval(part, limit)
 		if err != nil {
-			return 0, fmt.Errorf("cannot convert string to integer for index: %q", lo)
+			return 0, err
 		}
-		end := first
-		if ranged {
-			if end, err = strconv.Atoi(hi); err != nil {
-				return 0, fmt.Errorf("cannot convert string to integer for index: %q", hi)
-			}
+		if n > 0 && last >= i.first {
+			return 0, fmt.Errorf("non-increasing order, previous: %d, current: %d", last, i.first)
 		}
-		switch {
-		case first <= last || end < first:
-			return 0, fmt.Errorf("non-increasing order in %q", part)
-		case end >= limit:
-			return 0, fmt.Errorf("too large index: %q", part)
-		}
-		n += end - first + 1
-		last = end
+		n += i.last - i.first + 1
+		last = i.last
 	}
 	return n, nil
+}
+
+// An interval is a part of a list of indexes: "3" or "3-5".
+type interval struct{ first, last int }
+
+func parseInterval(part string, limit int) (interval, error) {
+	lo, hi, ranged := strings.Cut(part, "-")
+	if strings.Contains(hi, "-") {
+		return interval{}, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", part)
+	}
+	first, err := parseIndex(lo, limit)
+	if err != nil || !ranged {
+		return interval{first, first}, err
+	}
+	last, err := parseIndex(hi, limit)
+	if err == nil && first >= last {
+		err = fmt.Errorf("non-increasing order, previous: %d, current: %d", first, last)
+	}
+	return interval{first, last}, err
+}
+
+func parseIndex(text string, limit int) (int, error) {
+	i, err := strconv.Atoi(text)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("cannot convert string to integer for index: %q", text)
+	case i >= limit:
+		return 0, fmt.Errorf("too large index: %q", text)
+	}
+	return i, nil
 }
 
 func validateFailurePolicy(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
@@ -385,7 +405,7 @@ func validateJobUpdate(j, old *batchv1.Job, spec *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(spec.Child("completions"), s.Completions, "can only be modified in tandem with spec.parallelism"))
 	}
 	fixed("selector", s.Selector, was.Selector)
-	fixed("template", withPlacement(s.Template, was.Template, old), was.Template)
+	errs = append(errs, validateTemplateUpdate(&s.Template, old, spec.Child("template"))...)
 	fixed("completionMode", s.CompletionMode, was.CompletionMode)
 	fixed("podFailurePolicy", s.PodFailurePolicy, was.PodFailurePolicy)
 	fixed("backoffLimitPerIndex", s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)
@@ -394,28 +414,55 @@ func validateJobUpdate(j, old *batchv1.Job, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// withPlacement returns the template with the fields of the old one that may
-// change while the job is suspended and none of its pods has started.
-func withPlacement(t, was corev1.PodTemplateSpec, old *batchv1.Job) corev1.PodTemplateSpec {
-	if old.Spec.Suspend == nil || !*old.Spec.Suspend || old.Status.StartTime != nil {
-		return t
+// validateTemplateUpdate keeps the pods of a job the same. A queueing controller changes a suspended job without active pods,
+// which has not begun or has the condition Suspended: where its pods run, their labels, annotations and scheduling gates, and
+// the resources of their containers.
+func validateTemplateUpdate(t *corev1.PodTemplateSpec, old *batchv1.Job, at *field.Path) field.ErrorList {
+	was := &old.Spec.Template
+	if !idle(old) {
+		return apivalidation.ValidateImmutableField(t, was, at)
 	}
-	t = *t.DeepCopy()
-	t.Annotations, t.Labels = was.Annotations, was.Labels
-	t.Spec.NodeSelector = was.Spec.NodeSelector
-	t.Spec.Tolerations = was.Spec.Tolerations
-	t.Spec.SchedulingGates = was.Spec.SchedulingGates
-	if t.Spec.Affinity == nil {
-		t.Spec.Affinity = &corev1.Affinity{}
+	want := was.Spec.DeepCopy()
+	want.NodeSelector = t.Spec.NodeSelector
+	want.Tolerations = t.Spec.Tolerations
+	want.SchedulingGates = t.Spec.SchedulingGates
+	want.Affinity = withNodeAffinity(was.Spec.Affinity, t.Spec.Affinity)
+	takeResources(want.Containers, t.Spec.Containers)
+	takeResources(want.InitContainers, t.Spec.InitContainers)
+	return apivalidation.ValidateImmutableField(&t.Spec, want, at.Child("spec"))
+}
+
+// idle reports whether a job is suspended, and none of its pods runs.
+func idle(j *batchv1.Job) bool {
+	suspended := j.Spec.Suspend != nil && *j.Spec.Suspend
+	return suspended && (j.Status.StartTime == nil || condition(j, batchv1.JobSuspended) != nil) && j.Status.Active == 0
+}
+
+// withNodeAffinity returns was with the node affinity of now. One may be nil if the other has no other affinity.
+func withNodeAffinity(was, now *corev1.Affinity) *corev1.Affinity {
+	var a corev1.Affinity
+	if was != nil {
+		a = *was
 	}
-	t.Spec.Affinity.NodeAffinity = nil
-	if was.Spec.Affinity != nil {
-		t.Spec.Affinity.NodeAffinity = was.Spec.Affinity.NodeAffinity
+	a.NodeAffinity = nil
+	if now != nil {
+		a.NodeAffinity = now.NodeAffinity
+	} else if a == (corev1.Affinity{}) {
+		return nil
 	}
-	if equality.Semantic.DeepEqual(t.Spec.Affinity, &corev1.Affinity{}) && was.Spec.Affinity == nil {
-		t.Spec.Affinity = nil
+	return &a
+}
+
+// takeResources gives each container the resources that now has at the same place under the same name.
+func takeResources(containers, now []corev1.Container) {
+	if len(containers) != len(now) {
+		return
 	}
-	return t
+	for i := range containers {
+		if containers[i].Name == now[i].Name {
+			containers[i].Resources = now[i].Resources
+		}
+	}
 }
 
 // Of indexed jobs with more completions and pods at once than these a part of the result can get lost.
