@@ -287,6 +287,7 @@ func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 			var refresh time.Time
 			refresh, err = f.certificate(ctx, pod, v, i, m, p)
 			next = earliest(next, refresh)
+		case s == (corev1.VolumeProjection{}): // valid, and has no files
 		default:
 			err = errors.New("unsupported source of a projected volume")
 		}

@@ -40,7 +40,10 @@ func daemonSets() *catalog.Kind {
 			}),
 		},
 		Selector: selector, Validate: validateDaemonSet, ValidateStatus: validateDaemonSetStatus,
-		KeepSpec: func(d, old *appsv1.DaemonSet) { d.Spec = old.Spec },
+		KeepSpec: func(d, old *appsv1.DaemonSet) {
+			d.Spec = old.Spec
+			setTemplateGeneration(d, templateGeneration(old))
+		},
 		FreeName: true,
 	}.In(&catalog.Kind{
 		New:     func() catalog.Object { return &appsv1.DaemonSet{} },
@@ -74,16 +77,27 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 // countTemplates counts the changes of the template in an annotation, where it went
 // when it ceased to be a field.
 func countTemplates(d, old *appsv1.DaemonSet) {
-	generation := int64(1)
-	if old != nil {
-		n, err := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
-		if err != nil {
-			n = 1
-		}
-		if generation = n; !equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
-			generation++
-		}
+	if old == nil {
+		setTemplateGeneration(d, max(1, templateGeneration(d)))
+		return
 	}
+	generation := templateGeneration(old)
+	if !equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
+		generation++
+	}
+	setTemplateGeneration(d, generation)
+}
+
+// templateGeneration returns the number in the annotation, or 1 if there is none.
+func templateGeneration(d *appsv1.DaemonSet) int64 {
+	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+func setTemplateGeneration(d *appsv1.DaemonSet, generation int64) {
 	d.Annotations = maps.Clone(d.Annotations)
 	if d.Annotations == nil {
 		d.Annotations = map[string]string{}
@@ -93,11 +107,15 @@ func countTemplates(d, old *appsv1.DaemonSet) {
 
 func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
 	at, s := field.NewPath("spec"), &d.Spec
+	var was *corev1.PodTemplateSpec
+	if old != nil {
+		was = &old.Spec.Template
+	}
 	c := workload.Counts{At: at}
 	c.Number("minReadySeconds", int64(s.MinReadySeconds))
 	c.Maybe("revisionHistoryLimit", s.RevisionHistoryLimit)
 	errs := append(c.Errs, validateSelector(s.Selector, &s.Template, "daemonset", at)...)
-	errs = append(errs, workload.ValidateTemplate(&s.Template, "DaemonSet", at.Child("template"))...)
+	errs = append(errs, workload.ValidateTemplate(&s.Template, was, "DaemonSet", at.Child("template"))...)
 	errs = append(errs, validateAnnotations(d, progressDeadline)...)
 	errs = append(errs, validateDaemonStrategy(&s.UpdateStrategy, at.Child("updateStrategy"))...)
 	if old != nil {

@@ -69,6 +69,10 @@ func defaultDeployment(d *appsv1.Deployment) {
 
 func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
 	at, s := field.NewPath("spec"), &d.Spec
+	var was *corev1.PodTemplateSpec
+	if old != nil {
+		was = &old.Spec.Template
+	}
 	c := workload.Counts{At: at}
 	c.Maybe("replicas", s.Replicas)
 	c.Number("minReadySeconds", int64(s.MinReadySeconds))
@@ -79,7 +83,7 @@ func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("progressDeadlineSeconds"), *p, "must be greater than minReadySeconds"))
 	}
 	errs = append(errs, validateSelector(s.Selector, &s.Template, "deployment", at)...)
-	errs = append(errs, workload.ValidateTemplate(&s.Template, "ReplicaSet", at.Child("template"))...)
+	errs = append(errs, workload.ValidateTemplate(&s.Template, was, "ReplicaSet", at.Child("template"))...)
 	errs = append(errs, validateStrategy(&s.Strategy, at.Child("strategy"))...)
 	errs = append(errs, validateDeploymentWishes(d)...)
 	if old != nil {

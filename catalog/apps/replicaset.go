@@ -48,11 +48,15 @@ func replicaSets() *catalog.Kind {
 
 func validateReplicaSet(rs, old *appsv1.ReplicaSet) field.ErrorList {
 	at, s := field.NewPath("spec"), &rs.Spec
+	var was *corev1.PodTemplateSpec
+	if old != nil {
+		was = &old.Spec.Template
+	}
 	c := workload.Counts{At: at}
 	c.Maybe("replicas", s.Replicas)
 	c.Number("minReadySeconds", int64(s.MinReadySeconds))
 	errs := append(c.Errs, validateSelector(s.Selector, &s.Template, "deployment", at)...)
-	errs = append(errs, workload.ValidateTemplate(&s.Template, "ReplicaSet", at.Child("template"))...)
+	errs = append(errs, workload.ValidateTemplate(&s.Template, was, "ReplicaSet", at.Child("template"))...)
 	if old != nil {
 		errs = append(errs, apivalidation.ValidateImmutableField(s.Selector, old.Spec.Selector, at.Child("selector"))...)
 	}

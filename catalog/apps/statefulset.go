@@ -7,9 +7,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -38,7 +40,9 @@ func statefulSets() *catalog.Kind {
 		New:     func() catalog.Object { return &appsv1.StatefulSet{} },
 		NewList: func() runtime.Object { return &appsv1.StatefulSetList{} },
 		Default: catalog.Default(defaultStatefulSet),
-		Warn:    catalog.Warn(warnOfStatefulSet),
+		// Its pods have the name in a label.
+		ValidateName: apivalidation.NameIsDNSLabel,
+		Warn:         catalog.Warn(warnOfStatefulSet),
 	})
 }
 
@@ -65,8 +69,11 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 			s.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{}
 		}
 	}
-	if r := s.UpdateStrategy.RollingUpdate; s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && r != nil && r.Partition == nil {
-		s.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(0)), MaxUnavailable: r.MaxUnavailable}
+	if r := s.UpdateStrategy.RollingUpdate; s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && r != nil && (r.Partition == nil || r.MaxUnavailable == nil) {
+		rolling := *r
+		orDefault(&rolling.Partition, 0)
+		orDefault(&rolling.MaxUnavailable, intstr.FromInt32(1))
+		s.UpdateStrategy.RollingUpdate = &rolling
 	}
 	retain := appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{}
 	if s.PersistentVolumeClaimRetentionPolicy != nil {
@@ -114,14 +121,19 @@ func validateStatefulSet(set, old *appsv1.StatefulSet) field.ErrorList {
 	}
 	errs = append(errs, validateSetStrategy(&s.UpdateStrategy, at.Child("updateStrategy"))...)
 	errs = append(errs, validateRetention(s.PersistentVolumeClaimRetentionPolicy, at.Child("persistentVolumeClaimRetentionPolicy"))...)
-	if s.ServiceName != "" {
+	if s.ServiceName != "" && old == nil { // it does not change
 		for _, fault := range validation.IsDNS1123Label(s.ServiceName) {
 			errs = append(errs, field.Invalid(at.Child("serviceName"), s.ServiceName, fault))
 		}
 	}
 	errs = append(errs, validateSelector(s.Selector, &s.Template, "statefulset", at)...)
-	errs = append(errs, validateClaims(s.VolumeClaimTemplates, at.Child("volumeClaimTemplates"))...)
-	errs = append(errs, workload.ValidateTemplate(withClaims(s), "StatefulSet", at.Child("template"))...)
+	var was *corev1.PodTemplateSpec
+	if old != nil {
+		was = withClaims(&old.Spec)
+	} else { // they do not change
+		errs = append(errs, validateClaims(s.VolumeClaimTemplates, at.Child("volumeClaimTemplates"))...)
+	}
+	errs = append(errs, workload.ValidateTemplate(withClaims(s), was, "StatefulSet", at.Child("template"))...)
 	errs = append(errs, validateAnnotations(set, progressDeadline)...)
 	if old != nil && fixed(s, &old.Spec) {
 		errs = append(errs, field.Forbidden(at, "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))

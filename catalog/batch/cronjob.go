@@ -10,6 +10,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -155,7 +156,11 @@ func validateCronJob(c, old *batchv1.CronJob) field.ErrorList {
 	errs = append(errs, counts.Errs...)
 
 	job, at := &s.JobTemplate.Spec, at.Child("jobTemplate", "spec")
-	errs = append(errs, validateSpec(job, at)...)
+	var was *corev1.PodTemplateSpec
+	if old != nil {
+		was = &old.Spec.JobTemplate.Spec.Template
+	}
+	errs = append(errs, validateSpec(job, was, at)...)
 	if job.Selector != nil {
 		errs = append(errs, field.Invalid(at.Child("selector"), job.Selector, "`selector` will be auto-generated"))
 	}

@@ -36,7 +36,11 @@ const (
 
 func validateJob(j, old *batchv1.Job) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := append(validateSelector(j, spec), validateSpec(&j.Spec, spec)...)
+	var was *corev1.PodTemplateSpec
+	if old != nil {
+		was = &old.Spec.Template
+	}
+	errs := append(validateSelector(j, spec), validateSpec(&j.Spec, was, spec)...)
 	// The names of the pods are host names, which are short.
 	if s := &j.Spec; indexed(s) && s.Completions != nil && *s.Completions > 0 {
 		longest := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1)
@@ -50,13 +54,14 @@ func validateJob(j, old *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-// validateSpec checks the spec of a job, of a template as well, except its selector.
-func validateSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
+// validateSpec checks the spec of a job, of a template as well, except its selector. On an update old is the template of pods
+// that is replaced, else nil.
+func validateSpec(s *batchv1.JobSpec, old *corev1.PodTemplateSpec, spec *field.Path) field.ErrorList {
 	errs := validateNumbers(s, spec)
 	errs = append(errs, validateCompletionMode(s, spec)...)
 	errs = append(errs, validateFailurePolicy(s, spec)...)
 	errs = append(errs, validateReplacement(s, spec)...)
-	errs = append(errs, podspec.ValidateTemplate(&s.Template, spec.Child("template"))...)
+	errs = append(errs, podspec.ValidateTemplate(&s.Template, old, spec.Child("template"))...)
 
 	restart, at := s.Template.Spec.RestartPolicy, spec.Child("template", "spec", "restartPolicy")
 	switch restart {

@@ -23,7 +23,7 @@ func namespaces() *catalog.Kind {
 		Verbs:        []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 		New:          func() catalog.Object { return &corev1.Namespace{} },
 		NewList:      func() runtime.Object { return &corev1.NamespaceList{} },
-		Default:      catalog.Default(labelNamespace),
+		Default:      catalog.Default(defaultNamespace),
 		Prepare:      catalog.Prepare(prepareNamespace),
 		Validate:     catalog.Validate(validateNamespace),
 		ValidateName: apivalidation.NameIsDNSLabel,
@@ -58,6 +58,13 @@ func namespaces() *catalog.Kind {
 				},
 			},
 		},
+	}
+}
+
+func defaultNamespace(ns *corev1.Namespace) {
+	labelNamespace(ns)
+	if ns.Status.Phase == "" {
+		ns.Status.Phase = corev1.NamespaceActive
 	}
 }
 

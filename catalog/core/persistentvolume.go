@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +28,10 @@ func persistentVolumes() *catalog.Kind {
 		ShortNames:       []string{"pv"},
 		New:              func() catalog.Object { return &corev1.PersistentVolume{} },
 		NewList:          func() runtime.Object { return &corev1.PersistentVolumeList{} },
-		Default:          catalog.Default(func(v *corev1.PersistentVolume) { podspec.DefaultVolume(&v.Spec) }),
+		Default: catalog.Default(func(v *corev1.PersistentVolume) {
+			podspec.DefaultVolume(&v.Spec)
+			v.Status.Phase = cmp.Or(v.Status.Phase, corev1.VolumePending)
+		}),
 		Prepare: catalog.Prepare(func(v, old *corev1.PersistentVolume) {
 			if old != nil {
 				v.Status = old.Status
@@ -83,10 +87,13 @@ func persistentVolumes() *catalog.Kind {
 
 func validateVolume(v, old *corev1.PersistentVolume) field.ErrorList {
 	at := field.NewPath("spec")
-	errs := podspec.ValidateVolume(&v.Spec, at)
 	if old == nil {
-		return errs
+		return podspec.ValidateVolume(v.Name, &v.Spec, at)
 	}
+	if equality.Semantic.DeepEqual(v.Spec, old.Spec) {
+		return nil // a volume that was stored before a rule existed can change elsewhere
+	}
+	errs := podspec.ValidateVolume(v.Name, &v.Spec, at)
 	if !equality.Semantic.DeepEqual(v.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource) {
 		errs = append(errs, field.Forbidden(at.Child("persistentvolumesource"), "spec.persistentvolumesource is immutable after creation"))
 	}

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -8,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog"
@@ -28,7 +31,10 @@ func persistentVolumeClaims() *catalog.Kind {
 		Namespaced:       true,
 		New:              func() catalog.Object { return &corev1.PersistentVolumeClaim{} },
 		NewList:          func() runtime.Object { return &corev1.PersistentVolumeClaimList{} },
-		Default:          catalog.Default(func(c *corev1.PersistentVolumeClaim) { podspec.DefaultClaim(&c.Spec) }),
+		Default: catalog.Default(func(c *corev1.PersistentVolumeClaim) {
+			podspec.DefaultClaim(&c.Spec)
+			c.Status.Phase = cmp.Or(c.Status.Phase, corev1.ClaimPending)
+		}),
 		Prepare: catalog.Prepare(func(c, old *corev1.PersistentVolumeClaim) {
 			c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
 			var was *corev1.PersistentVolumeClaimSpec
@@ -154,10 +160,13 @@ func orUnset[T ~string](v *T) string {
 
 func validateClaim(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	at := field.NewPath("spec")
-	errs := podspec.ValidateClaim(&c.Spec, at)
 	if old == nil {
-		return errs
+		return podspec.ValidateClaim(&c.Spec, at)
 	}
+	if equality.Semantic.DeepEqual(c.Spec, old.Spec) {
+		return nil // a claim that was stored before a rule existed can change elsewhere
+	}
+	errs := podspec.ValidateClaim(&c.Spec, at)
 	bound := old.Status.Phase == corev1.ClaimBound
 	allowed := old.Spec.DeepCopy()
 	matchSources(allowed)
@@ -200,8 +209,38 @@ func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) (errs field.ErrorLi
 	for name, q := range c.Status.Capacity {
 		errs = append(errs, podspec.ValidateQuantity(name, q, at.Child("capacity").Key(string(name)))...)
 	}
-	for name, q := range c.Status.AllocatedResources {
-		errs = append(errs, podspec.ValidateQuantity(name, q, at.Child("allocatedResources").Key(string(name)))...)
+	statuses := at.Child("allocatedResourceStatuses")
+	for _, name := range slices.Sorted(maps.Keys(c.Status.AllocatedResourceStatuses)) {
+		errs = append(errs, validateClaimResource(name, statuses)...)
+		if !slices.Contains(resizeStatuses, c.Status.AllocatedResourceStatuses[name]) {
+			errs = append(errs, field.NotSupported(statuses, name, resizeStatuses))
+		}
+	}
+	allocated := at.Child("allocatedResources")
+	for _, name := range slices.Sorted(maps.Keys(c.Status.AllocatedResources)) {
+		faults := validateClaimResource(name, allocated)
+		if len(faults) == 0 {
+			faults = podspec.ValidateQuantity(corev1.ResourceStorage, c.Status.AllocatedResources[name], allocated.Key(string(name)))
+		}
+		errs = append(errs, faults...)
 	}
 	return errs
+}
+
+// resizeStatuses are how far the resize of a claim can be, sorted.
+var resizeStatuses = []corev1.ClaimResourceStatus{
+	corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
+}
+
+// validateClaimResource checks the name of something that a claim has got. Of Kubernetes' own resources that is storage.
+func validateClaimResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
+	if bad := validation.IsQualifiedName(string(name)); len(bad) > 0 {
+		return faults(bad, at, string(name))
+	}
+	native := !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+	if native && name != corev1.ResourceStorage {
+		return field.ErrorList{field.NotSupported(at, string(name), []corev1.ResourceName{corev1.ResourceStorage})}
+	}
+	return nil
 }

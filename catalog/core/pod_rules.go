@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -15,8 +16,12 @@ import (
 
 func validatePod(p, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := podspec.Validate(&p.Spec, spec)
-	errs = append(errs, validateMirror(p, old)...)
+	errs := validateMirror(p, old)
+	if old != nil && equality.Semantic.DeepEqual(p.Spec, old.Spec) {
+		return errs
+	}
+	errs = append(errs, podspec.Validate(&p.Spec, spec)...)
+	errs = append(errs, podspec.ValidateClaimNames(p.Name, p.Spec.Volumes, spec.Child("volumes"))...)
 	if old != nil {
 		return append(errs, podspec.ValidateUpdate(&p.Spec, &old.Spec, spec)...)
 	}
@@ -92,9 +97,14 @@ func validateMirror(p, old *corev1.Pod) field.ErrorList {
 func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	var errs field.ErrorList
 	at, s := field.NewPath("status"), &p.Status
-	if s.NominatedNodeName != "" {
-		errs = append(errs, faults(validation.IsDNS1123Subdomain(s.NominatedNodeName), at.Child("nominatedNodeName"), s.NominatedNodeName)...)
+	if s.NominatedNodeName != "" && (old == nil || s.NominatedNodeName != old.Status.NominatedNodeName) {
+		nominated := at.Child("nominatedNodeName")
+		errs = append(errs, faults(validation.IsDNS1123Subdomain(s.NominatedNodeName), nominated, s.NominatedNodeName)...)
+		if old != nil && old.Spec.NodeName != "" {
+			errs = append(errs, field.Forbidden(nominated, "may not be set on pods that are already bound to a node"))
+		}
 	}
+	errs = append(errs, validateStatusDetails(p, at)...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, at.Child("observedGeneration"))...)
 	var was corev1.PodStatus
 	if old != nil {
@@ -107,8 +117,7 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	}
 	for i, c := range s.Conditions {
 		at := at.Child("conditions").Index(i)
-		// Types without a domain are Kubernetes' own.
-		if strings.Contains(string(c.Type), "/") {
+		if !knownCondition(c.Type) {
 			errs = append(errs, faults(validation.IsQualifiedName(string(c.Type)), at.Child("type"), string(c.Type))...)
 		}
 		errs = append(errs, apivalidation.ValidateNonnegativeField(c.ObservedGeneration, at.Child("observedGeneration"))...)
@@ -117,6 +126,7 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 		return errs
 	}
 	errs = append(errs, apivalidation.ValidateImmutableField(s.QOSClass, old.Status.QOSClass, at.Child("qosClass"))...)
+	errs = append(errs, validateStayEnded(s.EphemeralContainerStatuses, old.Status.EphemeralContainerStatuses, at.Child("ephemeralContainerStatuses"))...)
 	policy := p.Spec.RestartPolicy
 	if restartsAll(&p.Spec) {
 		return errs // one container can restart all the others
@@ -125,6 +135,16 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	// An init container that has ended well stays so under each policy but Always.
 	errs = append(errs, validateEnded(s.InitContainerStatuses, old.Status.InitContainerStatuses, policy, p.Spec.InitContainers, at.Child("initContainerStatuses"))...)
 	return errs
+}
+
+// knownCondition reports whether a condition is one of Kubernetes' own.
+func knownCondition(t corev1.PodConditionType) bool {
+	switch t {
+	case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReadyToStartContainers, corev1.DisruptionTarget:
+		return true
+	default:
+		return false
+	}
 }
 
 // restartsAll reports whether a rule of one container restarts all containers of the pod.

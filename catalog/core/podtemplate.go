@@ -21,8 +21,11 @@ func podTemplates() *catalog.Kind {
 		NewList:          func() runtime.Object { return &corev1.PodTemplateList{} },
 		Default:          catalog.Default(func(t *corev1.PodTemplate) { podspec.Default(&t.Template.Spec) }),
 		Prepare:          catalog.Prepare(func(t, _ *corev1.PodTemplate) { podspec.DropClosed(&t.Template.Spec) }),
-		Validate: catalog.Validate(func(t, _ *corev1.PodTemplate) field.ErrorList {
-			return podspec.ValidateTemplate(&t.Template, at)
+		Validate: catalog.Validate(func(t, old *corev1.PodTemplate) field.ErrorList {
+			if old != nil {
+				return podspec.ValidateTemplate(&t.Template, &old.Template, at)
+			}
+			return podspec.ValidateTemplate(&t.Template, nil, at)
 		}),
 		Warn: catalog.Warn(func(t *corev1.PodTemplate) []string {
 			return podspec.Warnings(&t.Template.ObjectMeta, &t.Template.Spec, at)

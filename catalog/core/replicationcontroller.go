@@ -72,7 +72,7 @@ func defaultRC(rc *corev1.ReplicationController) {
 	}
 }
 
-func validateRC(rc, _ *corev1.ReplicationController) field.ErrorList {
+func validateRC(rc, old *corev1.ReplicationController) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
 	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(rc.Spec.MinReadySeconds), spec.Child("minReadySeconds"))...)
@@ -91,7 +91,11 @@ func validateRC(rc, _ *corev1.ReplicationController) field.ErrorList {
 	if len(rc.Spec.Selector) > 0 && !labels.SelectorFromSet(rc.Spec.Selector).Matches(labels.Set(t.Labels)) {
 		errs = append(errs, field.Invalid(at.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`"))
 	}
-	return append(errs, workload.ValidateTemplate(t, "ReplicationController", at)...)
+	var was *corev1.PodTemplateSpec
+	if old != nil {
+		was = old.Spec.Template
+	}
+	return append(errs, workload.ValidateTemplate(t, was, "ReplicationController", at)...)
 }
 
 func validateRCStatus(rc, _ *corev1.ReplicationController) field.ErrorList {

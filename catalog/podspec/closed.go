@@ -8,9 +8,11 @@ func DropClosed(spec *corev1.PodSpec) {
 	DropClosedShared(spec)
 	for i := range spec.EphemeralContainers {
 		dropClosedMounts(spec.EphemeralContainers[i].VolumeMounts)
+		dropStopSignal(spec, &spec.EphemeralContainers[i].Lifecycle)
 	}
 	for c := range containers(spec) {
 		dropClosedMounts(c.VolumeMounts)
+		dropStopSignal(spec, &c.Lifecycle)
 		for _, h := range handlers(c) {
 			if h.http != nil {
 				h.http.Protocol = nil
@@ -30,6 +32,19 @@ func DropClosed(spec *corev1.PodSpec) {
 func DropClosedShared(spec *corev1.PodSpec) {
 	spec.SchedulingGroup = nil
 	spec.EvictionResponders = nil
+}
+
+// dropStopSignal drops the signal by which a container of spec is stopped, if the spec does not name its operating system.
+// Upstream's gate ContainerStopSignals is closed in v1.37, so that upstream drops all of them. Here the signals work; but
+// where they are kept, the API requires spec.os.
+func dropStopSignal(spec *corev1.PodSpec, l **corev1.Lifecycle) {
+	if spec.OS != nil || *l == nil || (*l).StopSignal == nil {
+		return
+	}
+	(*l).StopSignal = nil
+	if **l == (corev1.Lifecycle{}) {
+		*l = nil
+	}
 }
 
 func dropClosedMounts(mounts []corev1.VolumeMount) {

@@ -113,7 +113,7 @@ func (c *checker) checkPorts(ports []corev1.ContainerPort, at where) {
 		if p.HostPort != 0 {
 			c.each(at.child("hostPort"), p.HostPort, validation.IsValidPortNum(int(p.HostPort)))
 		}
-		if p.HostIP != "" {
+		if p.HostPort != 0 && p.HostIP != "" && !c.spec.HostNetwork { // else it has no effect, and there is a warning
 			c.add(validation.IsValidIP(at.child("hostIP").path, p.HostIP)...)
 		}
 		requiredOf(&c.report, at.child("protocol"), p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)

@@ -187,16 +187,21 @@ func defaultForeignVolume(s *corev1.VolumeSource) {
 		orDefault(&s.RBD.RadosUser, defaultRBDUser)
 		orDefault(&s.RBD.Keyring, defaultRBDKeyring)
 	}
-	if d := s.AzureDisk; d != nil {
-		setDefault(&d.CachingMode, corev1.AzureDataDiskCachingReadWrite)
-		setDefault(&d.Kind, corev1.AzureSharedBlobDisk)
-		setDefault(&d.FSType, defaultAzureDiskFSType)
-		setDefault(&d.ReadOnly, false)
-	}
+	defaultAzureDisk(s.AzureDisk)
 	if s.ScaleIO != nil {
 		orDefault(&s.ScaleIO.StorageMode, defaultScaleIOStorage)
 		orDefault(&s.ScaleIO.FSType, defaultScaleIOFS)
 	}
+}
+
+func defaultAzureDisk(d *corev1.AzureDiskVolumeSource) {
+	if d == nil {
+		return
+	}
+	setDefault(&d.CachingMode, corev1.AzureDataDiskCachingReadWrite)
+	setDefault(&d.Kind, corev1.AzureSharedBlobDisk)
+	setDefault(&d.FSType, defaultAzureDiskFSType)
+	setDefault(&d.ReadOnly, false)
 }
 
 // requestLimits makes each limit a request where no request was made.

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -23,11 +24,11 @@ func (c *checker) checkEnv(ctr *corev1.Container, at where) {
 		case from.ConfigMapRef != nil && from.SecretRef != nil:
 			c.invalid(at, "", "may not have more than one field specified at a time")
 		}
-		if from.ConfigMapRef != nil && from.ConfigMapRef.Name == "" {
-			c.required(at.child("configMapRef", "name"))
+		if from.ConfigMapRef != nil {
+			c.name(at.child("configMapRef", "name"), from.ConfigMapRef.Name, nameOrPrefix)
 		}
-		if from.SecretRef != nil && from.SecretRef.Name == "" {
-			c.required(at.child("secretRef", "name"))
+		if from.SecretRef != nil {
+			c.name(at.child("secretRef", "name"), from.SecretRef.Name, nameOrPrefix)
 		}
 	}
 	for i, e := range ctr.Env {
@@ -78,9 +79,12 @@ func (c *checker) checkEnvSource(value string, from *corev1.EnvVarSource, at whe
 	}
 }
 
+// nameOrPrefix is the rule for names that may end in a dash, as upstream allows in envFrom.
+func nameOrPrefix(name string) []string { return apivalidation.NameIsDNSSubdomain(name, true) }
+
 func (c *checker) checkKeyRef(name, key string, at where) {
-	if name == "" {
-		c.required(at.child("name"))
+	if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
+		c.each(at.child("name"), name, faults)
 	}
 	c.name(at.child("key"), key, validation.IsConfigMapKey)
 }

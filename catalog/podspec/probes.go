@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -66,10 +67,28 @@ func (c *checker) checkLifecycle(l *corev1.Lifecycle, at where) {
 	if l.StopSignal != nil {
 		if c.spec.OS == nil {
 			c.forbidden(at.child("stopSignal"), "may not be set for containers with empty `spec.os.name`")
-		} else if c.spec.OS.Name == corev1.Windows && *l.StopSignal != corev1.SIGTERM && *l.StopSignal != corev1.SIGKILL {
-			c.add(field.NotSupported(at.child("stopSignal").path, *l.StopSignal, []corev1.Signal{corev1.SIGKILL, corev1.SIGTERM}))
+		} else if known := stopSignals[c.spec.OS.Name]; known != nil && !slices.Contains(known, *l.StopSignal) {
+			c.add(field.NotSupported(at.child("stopSignal").path, *l.StopSignal, known))
 		}
 	}
+}
+
+// stopSignals has the signals that stop a container, sorted, for each operating system.
+var stopSignals = map[corev1.OSName][]corev1.Signal{ //nolint:gochecknoglobals // a constant table
+	corev1.Windows: {corev1.SIGKILL, corev1.SIGTERM},
+	corev1.Linux: {
+		corev1.SIGABRT, corev1.SIGALRM, corev1.SIGBUS, corev1.SIGCHLD, corev1.SIGCLD, corev1.SIGCONT, corev1.SIGFPE, corev1.SIGHUP,
+		corev1.SIGILL, corev1.SIGINT, corev1.SIGIO, corev1.SIGIOT, corev1.SIGKILL, corev1.SIGPIPE, corev1.SIGPOLL, corev1.SIGPROF,
+		corev1.SIGPWR, corev1.SIGQUIT, corev1.SIGRTMAX, corev1.SIGRTMAXMINUS1, corev1.SIGRTMAXMINUS10, corev1.SIGRTMAXMINUS11,
+		corev1.SIGRTMAXMINUS12, corev1.SIGRTMAXMINUS13, corev1.SIGRTMAXMINUS14, corev1.SIGRTMAXMINUS2, corev1.SIGRTMAXMINUS3,
+		corev1.SIGRTMAXMINUS4, corev1.SIGRTMAXMINUS5, corev1.SIGRTMAXMINUS6, corev1.SIGRTMAXMINUS7, corev1.SIGRTMAXMINUS8,
+		corev1.SIGRTMAXMINUS9, corev1.SIGRTMIN, corev1.SIGRTMINPLUS1, corev1.SIGRTMINPLUS10, corev1.SIGRTMINPLUS11,
+		corev1.SIGRTMINPLUS12, corev1.SIGRTMINPLUS13, corev1.SIGRTMINPLUS14, corev1.SIGRTMINPLUS15, corev1.SIGRTMINPLUS2,
+		corev1.SIGRTMINPLUS3, corev1.SIGRTMINPLUS4, corev1.SIGRTMINPLUS5, corev1.SIGRTMINPLUS6, corev1.SIGRTMINPLUS7,
+		corev1.SIGRTMINPLUS8, corev1.SIGRTMINPLUS9, corev1.SIGSEGV, corev1.SIGSTKFLT, corev1.SIGSTOP, corev1.SIGSYS, corev1.SIGTERM,
+		corev1.SIGTRAP, corev1.SIGTSTP, corev1.SIGTTIN, corev1.SIGTTOU, corev1.SIGURG, corev1.SIGUSR1, corev1.SIGUSR2,
+		corev1.SIGVTALRM, corev1.SIGWINCH, corev1.SIGXCPU, corev1.SIGXFSZ,
+	},
 }
 
 // checkHandler checks that exactly one thing is to be done, and that thing.

@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"path"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,19 @@ func DefaultVolume(s *corev1.PersistentVolumeSpec) {
 	}
 	if s.HostPath != nil {
 		setDefault(&s.HostPath.Type, corev1.HostPathUnset)
+	}
+	if s.ISCSI != nil {
+		orDefault(&s.ISCSI.ISCSIInterface, defaultISCSIInterface)
+	}
+	if s.RBD != nil {
+		orDefault(&s.RBD.RBDPool, defaultRBDPool)
+		orDefault(&s.RBD.RadosUser, defaultRBDUser)
+		orDefault(&s.RBD.Keyring, defaultRBDKeyring)
+	}
+	defaultAzureDisk(s.AzureDisk)
+	if s.ScaleIO != nil {
+		orDefault(&s.ScaleIO.StorageMode, defaultScaleIOStorage)
+		orDefault(&s.ScaleIO.FSType, defaultScaleIOFS)
 	}
 	RoundUp(s.Capacity)
 }
@@ -77,18 +91,26 @@ func (r *report) checkClaim(s *corev1.PersistentVolumeClaimSpec, at where) {
 }
 
 func (r *report) checkAccessModes(modes []corev1.PersistentVolumeAccessMode, at where) {
+	known := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod}
+	alone, others := false, false
 	for _, mode := range modes {
-		supported(r, at.child("accessModes"), mode,
-			corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)
+		switch {
+		case mode == corev1.ReadWriteOncePod:
+			alone = true
+		case slices.Contains(known, mode):
+			others = true
+		default:
+			r.add(field.NotSupported(at.child("accessModes").path, mode, known))
+		}
 	}
-	if slices.Contains(modes, corev1.ReadWriteOncePod) && slices.ContainsFunc(modes, func(m corev1.PersistentVolumeAccessMode) bool { return m != corev1.ReadWriteOncePod }) {
+	if alone && others {
 		r.forbidden(at.child("accessModes"), "may not use ReadWriteOncePod with other access modes")
 	}
 }
 
 func (r *report) checkVolumeMode(mode *corev1.PersistentVolumeMode, at where) {
-	if mode != nil {
-		supported(r, at.child("volumeMode"), *mode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	if mode != nil && *mode != corev1.PersistentVolumeBlock && *mode != corev1.PersistentVolumeFilesystem {
+		r.add(field.NotSupported(at.child("volumeMode").path, *mode, []corev1.PersistentVolumeMode{corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem}))
 	}
 }
 
@@ -107,17 +129,69 @@ func (r *report) checkDataSource(group *string, kind, name string, at where) {
 	}
 }
 
-// ValidateVolume returns the faults of a persistent volume. It does not check the names of storage
-// outside the cluster.
-func ValidateVolume(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+// ValidateVolume returns the faults of a persistent volume with a name.
+func ValidateVolume(name string, s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	return faults(at, func(at where) field.ErrorList {
 		c := checker{}
-		c.checkPersistentVolume(s, at)
+		c.checkPersistentVolume(name, s, at)
 		return c.errs
 	})
 }
 
-func (c *checker) checkPersistentVolume(s *corev1.PersistentVolumeSpec, at where) {
+// ValidateInlineVolume returns the faults of a volume that is part of another object. It must have a source of a CSI driver,
+// and may have nothing that only a claim would ask for.
+func ValidateInlineVolume(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	return faults(at, func(at where) field.ErrorList {
+		c := checker{}
+		c.checkInlineVolume(s, at)
+		return c.errs
+	})
+}
+
+func (c *checker) checkInlineVolume(s *corev1.PersistentVolumeSpec, at where) {
+	const inline = " in the context of inline volumes"
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"claimRef", s.ClaimRef != nil}, {"capacity", len(s.Capacity) > 0}, {"nodeAffinity", s.NodeAffinity != nil}, {"storageClassName", s.StorageClassName != ""},
+	} {
+		if f.given {
+			c.forbidden(at.child(f.name), "may not be specified"+inline)
+		}
+	}
+	if p := s.PersistentVolumeReclaimPolicy; p != "" && p != corev1.PersistentVolumeReclaimRetain {
+		c.forbidden(at.child("persistentVolumeReclaimPolicy"), "may only be Retain"+inline)
+	}
+	if m := s.VolumeMode; m != nil && *m != corev1.PersistentVolumeFilesystem {
+		c.forbidden(at.child("volumeMode"), "may not specify volumeMode other than Filesystem"+inline)
+	}
+	if s.CSI == nil {
+		c.add(field.Required(at.child("csi").path, "has to be specified"+inline))
+	}
+	c.list(at.child("accessModes"), len(s.AccessModes))
+	c.checkAccessModes(s.AccessModes, at)
+	c.checkAttributesClass(s, at)
+	c.checkVolumeType("", s, at)
+}
+
+// checkAttributesClass checks the class of the attributes of a volume, which only CSI drivers know.
+func (c *checker) checkAttributesClass(s *corev1.PersistentVolumeSpec, at where) {
+	class := s.VolumeAttributesClassName
+	if class == nil {
+		return
+	}
+	if *class == "" {
+		c.add(field.Required(at.child("volumeAttributesClassName").path, "an empty string is disallowed"))
+	} else {
+		c.name(at.child("volumeAttributesClassName"), *class, validation.IsDNS1123Subdomain)
+	}
+	if s.CSI == nil {
+		c.add(field.Required(at.child("csi").path, "has to be specified when using volumeAttributesClassName"))
+	}
+}
+
+func (c *checker) checkPersistentVolume(name string, s *corev1.PersistentVolumeSpec, at where) {
 	if len(s.AccessModes) == 0 {
 		c.required(at.child("accessModes"))
 	}
@@ -147,18 +221,24 @@ func (c *checker) checkPersistentVolume(s *corev1.PersistentVolumeSpec, at where
 			c.checkNodeSelector(a.Required, terms)
 		}
 	}
+	c.checkAttributesClass(s, at)
+	c.checkVolumeType(name, s, at)
+}
+
+// checkVolumeType checks that a volume is of exactly one type, and that type.
+func (c *checker) checkVolumeType(name string, s *corev1.PersistentVolumeSpec, at where) {
 	if c.types(&s.PersistentVolumeSource, at, "may not specify more than 1 volume type") == 0 {
 		c.add(field.Required(at.path, "must specify a volume type"))
 		return
 	}
-	c.checkVolumeSource(s, at)
+	c.checkVolumeSource(name, s, at)
 }
 
-func (c *checker) checkVolumeSource(s *corev1.PersistentVolumeSpec, at where) {
+func (c *checker) checkVolumeSource(name string, s *corev1.PersistentVolumeSpec, at where) {
 	switch {
 	case s.HostPath != nil:
 		c.checkHostPath(s.HostPath, at.child("hostPath"))
-		if s.HostPath.Path == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		if path.Clean(s.HostPath.Path) == "/" && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 			c.forbidden(at.child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'")
 		}
 	case s.Local != nil:
@@ -171,21 +251,7 @@ func (c *checker) checkVolumeSource(s *corev1.PersistentVolumeSpec, at where) {
 		if s.NodeAffinity == nil {
 			c.add(field.Required(at.child("nodeAffinity").path, "Local volume requires node affinity"))
 		}
-	case s.CSI != nil:
-		if c.name(at.child("csi", "driver"), s.CSI.Driver, validation.IsDNS1123Subdomain); s.CSI.VolumeHandle == "" {
-			c.required(at.child("csi", "volumeHandle"))
-		}
-	case s.ISCSI != nil:
-		for name, value := range map[string]string{"targetPortal": s.ISCSI.TargetPortal, "iqn": s.ISCSI.IQN} {
-			if value == "" {
-				c.required(at.child("iscsi", name))
-			}
-		}
-	default: // the types that look the same in a pod
-		c.checkForeignVolume(&corev1.VolumeSource{
-			NFS: s.NFS, FC: s.FC, GCEPersistentDisk: s.GCEPersistentDisk, AWSElasticBlockStore: s.AWSElasticBlockStore,
-			AzureDisk: s.AzureDisk, VsphereVolume: s.VsphereVolume, Quobyte: s.Quobyte, PhotonPersistentDisk: s.PhotonPersistentDisk,
-			PortworxVolume: s.PortworxVolume, Flocker: s.Flocker,
-		}, at)
+	default:
+		c.checkForeignSource(name, &s.PersistentVolumeSource, at)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -13,7 +14,8 @@ import (
 )
 
 // Validate returns everything that is wrong with the spec of a pod. The spec
-// must have been through [DefaultPod].
+// must have been through [DefaultPod]. Specs that do not change are not checked again: a pod that
+// was stored before a rule existed can still change elsewhere, so that it can be deleted.
 func Validate(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	return faults(at, func(at where) field.ErrorList {
 		c := checker{spec: spec, isPod: true}
@@ -23,8 +25,12 @@ func Validate(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 }
 
 // ValidateTemplate returns everything that is wrong with a template of pods. Its
-// spec must have been through [Default].
-func ValidateTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
+// spec must have been through [Default]. On an update old is the template that t replaces, else it is nil:
+// a template that was stored before a rule existed stays valid.
+func ValidateTemplate(t, old *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
+	if old != nil && equality.Semantic.DeepEqual(t, old) {
+		return nil
+	}
 	return faults(at, func(at where) field.ErrorList {
 		c := checker{spec: &t.Spec}
 		c.errs = append(c.errs, metav1validation.ValidateLabels(t.Labels, at.child("labels").path)...)

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -64,18 +66,20 @@ func (c *checker) checkVolume(name string, s *corev1.VolumeSource, at where) {
 	case s.Projected != nil:
 		c.checkProjected(s.Projected, at.child("projected"))
 	case s.PersistentVolumeClaim != nil:
-		c.name(at.child("persistentVolumeClaim", "claimName"), s.PersistentVolumeClaim.ClaimName, validation.IsDNS1123Subdomain)
+		if s.PersistentVolumeClaim.ClaimName == "" { // its form is not checked, as upstream
+			c.required(at.child("persistentVolumeClaim", "claimName"))
+		}
 	case s.Ephemeral != nil:
 		c.checkEphemeral(s.Ephemeral, at.child("ephemeral"))
 	case s.Image != nil:
 		c.checkImageVolume(s.Image, at.child("image"))
 	case s.CSI != nil:
-		c.name(at.child("csi", "driver"), s.CSI.Driver, func(d string) []string { return validation.IsDNS1123Subdomain(strings.ToLower(d)) })
-		if ref := s.CSI.NodePublishSecretRef; ref != nil && ref.Name == "" {
-			c.required(at.child("csi", "nodePublishSecretRef", "name"))
+		c.checkDriver(s.CSI.Driver, at.child("csi", "driver"))
+		if ref := s.CSI.NodePublishSecretRef; ref != nil {
+			c.name(at.child("csi", "nodePublishSecretRef", "name"), ref.Name, validation.IsDNS1123Subdomain)
 		}
 	default:
-		c.checkForeignVolume(s, at)
+		c.checkForeignVolume(name, s, at)
 	}
 }
 
@@ -165,10 +169,7 @@ func (c *checker) checkProjected(p *corev1.ProjectedVolumeSource, at where) {
 	}
 	for i := range p.Sources {
 		s, at := &p.Sources[i], at.child("sources").index(i)
-		if c.types(s, at, "may not specify more than 1 volume type per source") == 0 {
-			c.add(field.Required(at.path, "must specify one of: `secret`, `configMap`, `downwardAPI`, `serviceAccountToken`, `clusterTrustBundle` or `podCertificate`"))
-			continue
-		}
+		c.types(s, at, "may not specify more than 1 volume type per source") // none is valid, and gives no file
 		c.checkSource(s, claim, at)
 	}
 }
@@ -293,8 +294,64 @@ func (c *checker) checkEphemeral(e *corev1.EphemeralVolumeSource, at where) {
 		return
 	}
 	at = at.child("volumeClaimTemplate")
-	c.add(metav1validation.ValidateLabels(t.Labels, at.child("metadata", "labels").path)...)
+	if at.path == nil { // see faults
+		c.add(ValidateTemplateMeta(&t.ObjectMeta, field.NewPath("metadata"))...)
+	} else {
+		c.add(ValidateTemplateMeta(&t.ObjectMeta, at.path.Child("metadata"))...)
+	}
 	c.checkClaim(&t.Spec, at.child("spec"))
+}
+
+// ValidateTemplateMeta checks the metadata in a template of claims, whose names come from elsewhere: only labels and
+// annotations may be set. The message for another one names the field of the Go type, as upstream's.
+func ValidateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList {
+	errs := apivalidation.ValidateAnnotations(m.Annotations, at.Child("annotations"))
+	errs = append(errs, metav1validation.ValidateLabels(m.Labels, at.Child("labels"))...)
+	v := reflect.ValueOf(m).Elem()
+	for i := range v.NumField() {
+		if f := v.Type().Field(i); f.Name != "Labels" && f.Name != "Annotations" && !v.Field(i).IsZero() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			errs = append(errs, field.Forbidden(at.Child(name), "cannot be set"))
+		}
+	}
+	return errs
+}
+
+// maxDriverName is how long the name of a CSI driver may be.
+const maxDriverName = 63
+
+// checkDriver checks the name of a CSI driver.
+func (r *report) checkDriver(name string, at where) {
+	r.name(at, name, func(d string) []string { return validation.IsDNS1123Subdomain(strings.ToLower(d)) })
+	if len(name) > maxDriverName {
+		r.add(field.TooLong(at.path, "", maxDriverName))
+	}
+}
+
+// ValidateClaimNames checks the names of the claims that are made for the ephemeral volumes of a pod: volumes must not use
+// these claims in another way.
+func ValidateClaimNames(pod string, volumes []corev1.Volume, at *field.Path) (errs field.ErrorList) {
+	if pod == "" {
+		return nil
+	}
+	made := map[string]bool{}
+	for i := range volumes {
+		v := &volumes[i]
+		if v.Ephemeral == nil || v.Name == "" {
+			continue
+		}
+		claim := pod + "-" + v.Name
+		made[claim] = true
+		for _, fault := range validation.IsDNS1123Subdomain(claim) {
+			errs = append(errs, field.Invalid(at.Index(i).Child("name"), v.Name, fmt.Sprintf("PVC name %q: %v", claim, fault)))
+		}
+	}
+	for i := range volumes {
+		if c := volumes[i].PersistentVolumeClaim; c != nil && made[c.ClaimName] {
+			errs = append(errs, field.Invalid(at.Index(i).Child("persistentVolumeClaim", "claimName"), c.ClaimName, "must not reference a PVC that gets created for an ephemeral volume"))
+		}
+	}
+	return errs
 }
 
 func (c *checker) checkImageVolume(s *corev1.ImageVolumeSource, at where) {
@@ -306,74 +363,4 @@ func (c *checker) checkImageVolume(s *corev1.ImageVolumeSource, at where) {
 		c.invalid(at.child("reference"), s.Reference, "must not have leading or trailing whitespace")
 	}
 	supported(&c.report, at.child("pullPolicy"), s.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
-}
-
-// checkForeignVolume checks that what names storage outside the cluster is
-// there. Whether it is right only that storage knows.
-func (c *checker) checkForeignVolume(s *corev1.VolumeSource, at where) {
-	need := func(typ string, fields ...string) {
-		for i := 0; i+1 < len(fields); i += 2 {
-			if fields[i+1] == "" {
-				c.required(at.child(typ, fields[i]))
-			}
-		}
-	}
-	list := func(typ, name string, n int) {
-		if n == 0 {
-			c.required(at.child(typ, name))
-		}
-	}
-	switch {
-	case s.NFS != nil:
-		need("nfs", "server", s.NFS.Server, "path", s.NFS.Path)
-		if !path.IsAbs(s.NFS.Path) {
-			c.invalid(at.child("nfs", "path"), s.NFS.Path, "must be an absolute path")
-		}
-	case s.GCEPersistentDisk != nil:
-		need("gcePersistentDisk", "pdName", s.GCEPersistentDisk.PDName)
-	case s.AWSElasticBlockStore != nil:
-		need("awsElasticBlockStore", "volumeID", s.AWSElasticBlockStore.VolumeID)
-	case s.GitRepo != nil:
-		need("gitRepo", "repository", s.GitRepo.Repository)
-		if s.GitRepo.Directory != "" {
-			c.checkDescending(s.GitRepo.Directory, at.child("gitRepo", "directory"))
-		}
-	case s.ISCSI != nil:
-		need("iscsi", "targetPortal", s.ISCSI.TargetPortal, "iqn", s.ISCSI.IQN)
-	case s.Glusterfs != nil:
-		need("glusterfs", "endpoints", s.Glusterfs.EndpointsName, "path", s.Glusterfs.Path)
-	case s.RBD != nil:
-		list("rbd", "monitors", len(s.RBD.CephMonitors))
-		need("rbd", "image", s.RBD.RBDImage)
-	case s.FlexVolume != nil:
-		need("flexVolume", "driver", s.FlexVolume.Driver)
-	case s.Cinder != nil:
-		need("cinder", "volumeID", s.Cinder.VolumeID)
-	case s.CephFS != nil:
-		list("cephfs", "monitors", len(s.CephFS.Monitors))
-	case s.Flocker != nil:
-		if s.Flocker.DatasetName == "" && s.Flocker.DatasetUUID == "" {
-			c.add(field.Required(at.child("flocker").path, "one of datasetName and datasetUUID is required"))
-		}
-	case s.FC != nil:
-		if len(s.FC.TargetWWNs) == 0 && len(s.FC.WWIDs) == 0 {
-			c.add(field.Required(at.child("fc", "targetWWNs").path, "must specify either targetWWNs or wwids, but not both"))
-		}
-	case s.AzureFile != nil:
-		need("azureFile", "secretName", s.AzureFile.SecretName, "shareName", s.AzureFile.ShareName)
-	case s.AzureDisk != nil:
-		need("azureDisk", "diskName", s.AzureDisk.DiskName, "diskURI", s.AzureDisk.DataDiskURI)
-	case s.VsphereVolume != nil:
-		need("vsphereVolume", "volumePath", s.VsphereVolume.VolumePath)
-	case s.Quobyte != nil:
-		need("quobyte", "registry", s.Quobyte.Registry, "volume", s.Quobyte.Volume)
-	case s.PhotonPersistentDisk != nil:
-		need("photonPersistentDisk", "pdID", s.PhotonPersistentDisk.PdID)
-	case s.PortworxVolume != nil:
-		need("portworxVolume", "volumeID", s.PortworxVolume.VolumeID)
-	case s.ScaleIO != nil:
-		need("scaleIO", "gateway", s.ScaleIO.Gateway, "system", s.ScaleIO.System, "volumeName", s.ScaleIO.VolumeName)
-	case s.StorageOS != nil:
-		need("storageos", "volumeName", s.StorageOS.VolumeName)
-	}
 }

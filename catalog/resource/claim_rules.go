@@ -6,7 +6,6 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -22,14 +21,11 @@ func validateClaim(c, old *resourcev1.ResourceClaim) field.ErrorList {
 
 func validateTemplate(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 	at := field.NewPath("spec")
-	meta := at.Child("metadata")
-	errs := apivalidation.ValidateAnnotations(t.Spec.Annotations, meta.Child("annotations"))
-	errs = append(errs, metav1validation.ValidateLabels(t.Spec.Labels, meta.Child("labels"))...)
-	errs = append(errs, validateDevices(&t.Spec.Spec.Devices, at.Child("spec", "devices"))...)
 	if old != nil {
-		errs = append(errs, apivalidation.ValidateImmutableField(t.Spec, old.Spec, at)...)
+		return apivalidation.ValidateImmutableField(t.Spec, old.Spec, at)
 	}
-	return errs
+	errs := podspec.ValidateTemplateMeta(&t.Spec.ObjectMeta, at.Child("metadata"))
+	return append(errs, validateDevices(&t.Spec.Spec.Devices, at.Child("spec", "devices"))...)
 }
 
 func validateDevices(c *resourcev1.DeviceClaim, at *field.Path) field.ErrorList {

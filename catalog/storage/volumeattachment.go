@@ -1,14 +1,15 @@
 package storage
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/declared"
+	"github.com/sampan-io/sampan/catalog/podspec"
 )
 
 // Bounds of what an attacher reports, in bytes.
@@ -46,7 +47,11 @@ func volumeAttachments() *catalog.Kind {
 			Name:  "status",
 			Verbs: []string{"get", "patch", "update"},
 			Shape: catalog.Part{
-				Prepare:  catalog.Prepare(func(a, old *storagev1.VolumeAttachment) { a.Spec = old.Spec }),
+				Prepare: catalog.Prepare(func(a, old *storagev1.VolumeAttachment) {
+					a.Spec = old.Spec
+					metav1.ResetObjectMetaForStatus(&a.ObjectMeta, &old.ObjectMeta)
+				}),
+				Keeps:    []string{"metadata"},
 				Validate: declared.With(catalog.Validate(validateAttachment), "status"),
 			},
 		}},
@@ -81,37 +86,12 @@ func validateAttached(s *storagev1.VolumeAttachmentSource, at *field.Path) (errs
 	case s.InlineVolumeSpec != nil && s.PersistentVolumeName != nil:
 		return field.ErrorList{field.Forbidden(at, one)}
 	case s.InlineVolumeSpec != nil:
-		return validateInline(s.InlineVolumeSpec, at.Child("inlineVolumeSpec"))
+		return podspec.ValidateInlineVolume(s.InlineVolumeSpec, at.Child("inlineVolumeSpec"))
 	case *s.PersistentVolumeName == "":
 		errs = append(errs, field.Required(name, "must specify non empty persistentVolumeName"))
 	}
 	for _, fault := range validation.IsDNS1123Subdomain(*s.PersistentVolumeName) {
 		errs = append(errs, field.Invalid(name, *s.PersistentVolumeName, fault))
-	}
-	return errs
-}
-
-// validateInline checks a volume that is part of another object. It must have a source, and may
-// have nothing that only a claim would ask for.
-func validateInline(s *corev1.PersistentVolumeSpec, at *field.Path) (errs field.ErrorList) {
-	const inline = "may not be specified in the context of inline volumes"
-	for name, given := range map[string]bool{
-		"claimRef": s.ClaimRef != nil, "capacity": len(s.Capacity) > 0,
-		"persistentVolumeReclaimPolicy": s.PersistentVolumeReclaimPolicy != "", "storageClassName": s.StorageClassName != "",
-	} {
-		if given {
-			errs = append(errs, field.Forbidden(at.Child(name), inline))
-		}
-	}
-	if len(s.AccessModes) == 0 {
-		errs = append(errs, field.Required(at.Child("accessModes"), ""))
-	}
-	if s.CSI == nil {
-		return append(errs, field.Required(at.Child("csi"), "has to be specified in the context of inline volumes"))
-	}
-	errs = append(errs, validateDriverName(s.CSI.Driver, at.Child("csi", "driver"))...)
-	if s.CSI.VolumeHandle == "" {
-		errs = append(errs, field.Required(at.Child("csi", "volumeHandle"), ""))
 	}
 	return errs
 }

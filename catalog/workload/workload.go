@@ -131,9 +131,10 @@ func (c *Counts) NotLess(name string, n, before *int32) {
 	}
 }
 
-// ValidateTemplate checks a template of pods that run for ever. Kind is the kind in the message.
-func ValidateTemplate(t *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
-	errs := podspec.ValidateTemplate(t, at)
+// ValidateTemplate checks a template of pods that run for ever. On an update old is the template that t replaces; else it is
+// nil. Kind is the kind in the message.
+func ValidateTemplate(t, old *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
+	errs := podspec.ValidateTemplate(t, old, at)
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		errs = append(errs, field.NotSupported(at.Child("spec", "restartPolicy"), t.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
