@@ -18,7 +18,7 @@ const nameFormat = "name"
 
 // Definitions returns the columns of a table of the kind: a name column first unless
 // the kind has one of its own, then the kind's. A kind without columns gets its
-// age.
+// age. Custom resources always have the name column, whatever their own are.
 func Definitions(kind *catalog.Kind) []metav1.TableColumnDefinition {
 	defs := make([]metav1.TableColumnDefinition, 0, len(kind.Columns)+2)
 	if !namesItself(kind) {
@@ -37,9 +37,14 @@ func Definitions(kind *catalog.Kind) []metav1.TableColumnDefinition {
 	return defs
 }
 
+// namesItself reports whether a kind with a Go type has its name among its columns. Other columns may have the format too,
+// for the name of another object.
 func namesItself(kind *catalog.Kind) bool {
+	if kind.Untyped() {
+		return false
+	}
 	for _, c := range kind.Columns {
-		if c.Format == nameFormat {
+		if c.Format == nameFormat && c.Name == "Name" {
 			return true
 		}
 	}

@@ -34,6 +34,10 @@ func TestRow(t *testing.T) {
 		{"no columns of its own", nil, metav1.IncludeNone, []string{"Name", "Age"}, []any{"a", "90m"}, ""},
 		{"columns", []catalog.Column{column("Data", "")}, metav1.IncludeNone, []string{"Name", "Data"}, []any{"a", "Data"}, ""},
 		{"a name column of its own", []catalog.Column{column("Message", ""), column("Name", "name")}, metav1.IncludeNone, []string{"Message", "Name"}, []any{"Message", "Name"}, ""},
+		{
+			"a column with the name of something else", []catalog.Column{column("Attacher", "name"), column("Node", "")}, metav1.IncludeNone,
+			[]string{"Name", "Attacher", "Node"}, []any{"a", "Attacher", "Node"}, "",
+		},
 		{"metadata", nil, "", []string{"Name", "Age"}, []any{"a", "90m"}, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a","creationTimestamp":"2026-01-01T00:00:00Z"}}`},
 		{"the object", nil, metav1.IncludeObject, []string{"Name", "Age"}, []any{"a", "90m"}, `{"whole":true}`},
 	}
