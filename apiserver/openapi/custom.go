@@ -59,20 +59,29 @@ func everyObject(s *spec.Schema) {
 	s.SetProperty("metadata", meta)
 }
 
-// embed adds these fields to the objects in objects.
+// embed adds these fields to the objects in objects: in fields, in lists and in maps. An embedded object must say its kind.
 func embed(s *spec.Schema) {
+	if s == nil {
+		return
+	}
 	for name, p := range s.Properties {
 		embed(&p)
-		if yes, _ := p.Extensions[extensionEmbedded].(bool); yes {
-			everyObject(&p)
-		}
 		s.Properties[name] = p
 	}
-	if s.Items != nil && s.Items.Schema != nil {
+	if s.Items != nil {
 		embed(s.Items.Schema)
 	}
-	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+	if s.AdditionalProperties != nil {
 		embed(s.AdditionalProperties.Schema)
+	}
+	if yes, _ := s.Extensions[extensionEmbedded].(bool); !yes {
+		return
+	}
+	everyObject(s)
+	for _, name := range []string{"kind", "apiVersion"} {
+		if !slices.Contains(s.Required, name) {
+			s.Required = append(s.Required, name)
+		}
 	}
 }
 
@@ -133,6 +142,10 @@ func olderSchema(s *spec.Schema) *spec.Schema {
 	if s.Nullable || keeps {
 		o.Items, o.Properties = nil, nil
 	}
+	required := s.Required
+	if embedded, _ := s.Extensions.GetBool(extensionEmbedded); embedded && keeps {
+		required = slices.DeleteFunc(slices.Clone(required), func(name string) bool { return name == "kind" || name == "apiVersion" })
+	}
 	switch {
 	case s.Nullable, keeps && s.Type.Contains("object"), o.Items == nil && s.Type.Contains("array"):
 		o.Type = nil
@@ -144,7 +157,7 @@ func olderSchema(s *spec.Schema) *spec.Schema {
 		}
 	}
 	// Older clients take null for a field that is absent.
-	o.Required = slices.DeleteFunc(slices.Clone(s.Required), func(name string) bool { return s.Properties[name].Nullable })
+	o.Required = slices.DeleteFunc(slices.Clone(required), func(name string) bool { return s.Properties[name].Nullable })
 	if o.Items != nil {
 		o.Items = &spec.SchemaOrArray{Schema: olderSchema(s.Items.Schema)}
 	}
