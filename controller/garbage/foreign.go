@@ -1,6 +1,9 @@
 package garbage
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,6 +37,19 @@ func (f *foreign) of(kind schema.GroupKind) []controller.Key {
 	keys := make([]controller.Key, 0, len(f.objects[kind]))
 	for key := range f.objects[kind] {
 		keys = append(keys, key)
+	}
+	return keys
+}
+
+// inGroup returns the keys of the objects that name an owner of any kind in the group of a definition, by the definition's name.
+func (f *foreign) inGroup(definition string) (keys []controller.Key) {
+	_, group, _ := strings.Cut(definition, ".")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for kind, objects := range f.objects {
+		if kind.Group == group {
+			keys = slices.AppendSeq(keys, maps.Keys(objects))
+		}
 	}
 	return keys
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,9 +19,6 @@ import (
 type objects struct {
 	kinds  []*kindCache
 	custom *cache.Dynamic // may be nil
-
-	mu   sync.Mutex
-	gone map[schema.GroupKind]bool // guarded by mu; kinds that were served before
 }
 
 type kindCache struct {
@@ -77,36 +73,13 @@ func (o *objects) all() []*kindCache {
 	return all
 }
 
-// moved records that a kind came or went. Objects at another server stay when their kind is not served any more: the server
-// may be away, or its APIService be replaced.
-func (o *objects) moved(r cache.Resource, served bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if gk := r.GVK().GroupKind(); served || r.Elsewhere {
-		delete(o.gone, gk)
-	} else {
-		o.gone[gk] = true
-	}
-}
-
-// wasServed reports whether there was a kind that a reference names: its objects are deleted.
-func (o *objects) wasServed(ref metav1.OwnerReference) bool {
-	gv, err := schema.ParseGroupVersion(ref.APIVersion)
-	if err != nil {
-		return false
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.gone[schema.GroupKind{Group: gv.Group, Kind: ref.Kind}]
-}
-
 const (
 	byOwner = "owner" // UID, of every owner
 	byUID   = "uid"
 )
 
 func newObjects(opts Options) *objects {
-	o := &objects{custom: opts.Custom, gone: map[schema.GroupKind]bool{}}
+	o := &objects{custom: opts.Custom}
 	for _, r := range opts.Resources {
 		k := &kindCache{res: r}
 		switch r.GroupResource() {
@@ -173,7 +146,7 @@ func (o *objects) dependents(uid string) (items []item) {
 	return items
 }
 
-// byUID returns the item of that UID.
+// byUID returns the item of that UID, of whatever kind and in whatever namespace.
 func (o *objects) byUID(uid string) (item, bool) {
 	for _, k := range o.all() {
 		if k.Cache == nil {

@@ -12,9 +12,10 @@ import (
 type ownerState int
 
 const (
-	solid   ownerState = iota // it exists, or that is not known
+	solid   ownerState = iota // it exists
 	absent                    // it does not exist
 	waiting                   // it is being deleted in the foreground and waits for its dependents
+	unknown                   // it cannot be looked for: its kind is not served, or has namespaces and the dependent has none
 )
 
 // An ownerVerdict is what becomes of an object because of its owners.
@@ -28,9 +29,13 @@ type ownerVerdict struct {
 }
 
 // judge decides about an object whose owners are in the given states, in the order of
-// its references. An object stays as long as one owner does.
+// its references. An object stays as long as one owner does. It stays as it is, with the references to absent owners, if the
+// state of an owner is unknown, as with upstream's collector.
 func judge(obj client.Object, states []ownerState, hasDependents bool) ownerVerdict {
 	refs := obj.GetOwnerReferences()
+	if slices.Contains(states, unknown) {
+		return ownerVerdict{keep: refs}
+	}
 	var v ownerVerdict
 	held := false
 	for i, ref := range refs {
@@ -39,7 +44,7 @@ func judge(obj client.Object, states []ownerState, hasDependents bool) ownerVerd
 			v.keep = append(v.keep, ref)
 		case waiting:
 			held = true
-		case absent:
+		case absent, unknown:
 		}
 	}
 	if len(v.keep) > 0 || len(refs) == 0 {

@@ -33,6 +33,8 @@ func TestJudge(t *testing.T) {
 		{"its owner waits for it", []ownerState{waiting}, false, 0, true, false},
 		{"its owner waits for it, and others depend on it", []ownerState{waiting}, true, 0, true, true},
 		{"one waits and one exists", []ownerState{waiting, solid}, true, 1, false, false},
+		{"one is gone and one unknown", []ownerState{absent, unknown}, false, 2, false, false},
+		{"one waits and one is unknown", []ownerState{waiting, unknown}, true, 2, false, false},
 		{"all are gone, and others depend on it", []ownerState{absent, absent}, true, 0, true, false},
 	}
 	for _, tt := range tests {
