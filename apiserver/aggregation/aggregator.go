@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
@@ -232,12 +233,26 @@ func (a *Aggregator) publish() {
 		all = append(all, v)
 	}
 	now := sorted(all)
-	if old := a.remote.Load(); old != nil && apiequality.Semantic.DeepEqual(old.versions, now.versions) {
+	now.local = a.changedPriorities()
+	if old := a.remote.Load(); old != nil && apiequality.Semantic.DeepEqual(old.versions, now.versions) && maps.Equal(old.local, now.local) {
 		return
 	}
 	a.remote.Store(now)
 	close(a.changed)
 	a.changed = make(chan struct{})
+}
+
+// changedPriorities returns the priorities of versions that are served here where they are not those that the APIService has by
+// itself. The caller holds mu, or is New.
+func (a *Aggregator) changedPriorities() map[schema.GroupVersion]priority {
+	changed := map[schema.GroupVersion]priority{}
+	for _, s := range a.stored {
+		gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+		if p := (priority{s.Spec.GroupPriorityMinimum, s.Spec.VersionPriority}); s.Spec.Service == nil && s.Name == nameOf(gv) && !a.base[gv] && p != custom {
+			changed[gv] = p
+		}
+	}
+	return changed
 }
 
 // Run keeps the APIServices of the versions that are served here, and follows those of other servers, until ctx is over. It may

@@ -37,6 +37,9 @@ type priority struct{ group, version int32 }
 // custom is the priority of custom resources, as upstream's.
 var custom = priority{1000, 100} //nolint:gochecknoglobals // a constant
 
+// computedMetrics is the priority of the metrics that are computed here: that of metrics-server in its manifest.
+var computedMetrics = priority{100, 100} //nolint:gochecknoglobals // a constant
+
 // groupPriorities are upstream's. Newer groups come behind all of these.
 var groupPriorities = map[string]int32{ //nolint:gochecknoglobals // a constant
 	registrationv1.GroupName: 20000,
@@ -61,6 +64,14 @@ var versionPriorities = map[schema.GroupVersion]int32{ //nolint:gochecknoglobals
 	{Group: "admissionregistration.k8s.io", Version: "v1beta1"}: 12,
 	{Group: "events.k8s.io", Version: "v1beta1"}:                5,
 	{Group: "scheduling.k8s.io", Version: "v1alpha3"}:           3,
+	{Group: "coordination.k8s.io", Version: "v1beta1"}:          13,
+	{Group: "coordination.k8s.io", Version: "v1alpha2"}:         12,
+	{Group: "authentication.k8s.io", Version: "v1alpha1"}:       1,
+	{Group: "certificates.k8s.io", Version: "v1alpha1"}:         1,
+	{Group: "storage.k8s.io", Version: "v1alpha1"}:              1,
+	{Group: "node.k8s.io", Version: "v1alpha1"}:                 1,
+	{Group: "resource.k8s.io", Version: "v1alpha3"}:             1,
+	{Group: "lifecycle.k8s.io", Version: "v1alpha1"}:            1,
 }
 
 const (

@@ -19,7 +19,10 @@ import (
 
 // A Remote is the set of versions that other servers serve, at one time. It is not changed; the same state has the same
 // pointer.
-type Remote struct{ versions []Version }
+type Remote struct {
+	versions []Version
+	local    map[schema.GroupVersion]priority // of versions served here whose APIService a user has changed
+}
 
 // Versions returns the versions of other servers: groups by priority, and in a group the versions by theirs. The slice must not
 // be changed.
@@ -62,21 +65,27 @@ type Version struct {
 	Swagger *Swagger
 }
 
-// GroupPriority returns the priority of a group that is served here. Groups that no cluster has by itself are those of custom
-// resources.
-func GroupPriority(group string) int32 {
-	if group == metricsGroup {
-		return 0 // the last one: see package catalog/metrics
+// Priority returns the priority of the group and that of the version of its APIService, or upstream's if it has none. Groups that
+// no cluster has by itself are those of custom resources. R may be nil.
+func (r *Remote) Priority(gv schema.GroupVersion) (group, version int32) {
+	for _, v := range r.Versions() {
+		if v.GroupVersion == gv {
+			return v.GroupPriority, v.VersionPriority
+		}
 	}
-	return cmp.Or(groupPriorities[group], custom.group)
-}
-
-// VersionPriority returns the priority, in its group, of a version that is served here.
-func VersionPriority(gv schema.GroupVersion) int32 {
-	if groupPriorities[gv.Group] == 0 {
-		return custom.version
+	if r != nil {
+		if p, ok := r.local[gv]; ok {
+			return p.group, p.version
+		}
 	}
-	return priorityOf(gv).version
+	switch {
+	case gv.Group == metricsGroup:
+		return computedMetrics.group, computedMetrics.version
+	case groupPriorities[gv.Group] == 0:
+		return custom.group, custom.version
+	}
+	p := priorityOf(gv)
+	return p.group, p.version
 }
 
 // sorted returns versions in upstream's order: that of the highest priority of their groups, then that of versions.
@@ -91,7 +100,7 @@ func sorted(all []Version) *Remote {
 			-cmp.Compare(a.VersionPriority, b.VersionPriority), -version.CompareKubeAwareVersionStrings(a.Version, b.Version),
 		)
 	})
-	return &Remote{all}
+	return &Remote{versions: all}
 }
 
 // decode reads JSON of another server, whose depth is bounded by the decoder.
