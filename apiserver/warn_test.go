@@ -31,7 +31,7 @@ func TestFieldsWithoutEffectWarn(t *testing.T) {
 	d.Spec.Template.Labels = d.Spec.Selector.MatchLabels
 	d.Spec.Template.Spec = pod("").Spec
 	d.Spec.Template.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0"}}
-	const deployments, label = "/apis/apps/v1/namespaces/default/deployments", "spec.template.spec.securityContext.seLinuxOptions"
+	const deployments, label = "/apis/apps/v1/namespaces/default/deployments", `Deployment \"d\": spec.template.spec.securityContext.seLinuxOptions`
 	said(f.do("POST", deployments+"?dryRun=All", d), label)
 	said(f.do("POST", deployments, d), label)
 	said(f.do("PATCH", deployments+"/d", `{"metadata":{"labels":{"a":"b"}}}`, merge))
@@ -47,7 +47,15 @@ func TestFieldsWithoutEffectWarn(t *testing.T) {
 	p.Name = "q"
 	p.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0"}}
 	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0"}}
-	said(f.do("POST", pods, p), "spec.securityContext.seLinuxOptions", "spec.containers[0].securityContext.seLinuxOptions")
+	p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0], p.Spec.Containers[0])
+	p.Spec.Containers[1].Name, p.Spec.Containers[2].Name = "second", "third"
+	said(f.do("POST", pods, p), `Pod \"q\": spec.securityContext.seLinuxOptions`, `Pod \"q\": spec.containers[0].securityContext.seLinuxOptions (and 2 more)`)
+	p.Name = "nothing"
+	p.Spec.SecurityContext.SELinuxOptions, p.Spec.Containers = &corev1.SELinuxOptions{}, p.Spec.Containers[:1]
+	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
+		SELinuxOptions: &corev1.SELinuxOptions{}, WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(bool)},
+	}
+	said(f.do("POST", pods, p)) // empty options ask for nothing
 	p = pod("hp")
 	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: 8081}}
 	said(f.do("POST", pods, p)) // which leads to the pod

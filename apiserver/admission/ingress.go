@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/podfeature"
 )
 
 // DefaultIngressClass gives new ingresses that name no class the default class: the newest, if
@@ -39,9 +40,9 @@ func (p DefaultIngressClass) Admit(ctx context.Context, a *Attributes) error {
 	named := ingress.Spec.IngressClassName
 	switch class := newestDefault(all, networkingv1.AnnotationIsDefaultIngressClass); {
 	case named != nil && !slices.ContainsFunc(all, func(o catalog.Object) bool { return o.GetName() == *named }):
-		a.warn("spec.ingressClassName: there is no IngressClass %q: the Ingress has no effect until the controller of that class is installed", *named)
+		a.warn("%sspec.ingressClassName: there is no IngressClass %q: the Ingress has no effect until the controller of that class is installed", podfeature.About("Ingress", ingress.Name), *named)
 	case named == nil && len(all) == 0:
-		a.warn("spec: the Ingress has no effect until an ingress controller is installed: Sampan has none, and there is no IngressClass")
+		a.warn("%sspec: the Ingress has no effect until an ingress controller is installed: Sampan has none, and there is no IngressClass", podfeature.About("Ingress", ingress.Name))
 	case named == nil && class != nil:
 		ingress.Spec.IngressClassName = new(class.GetName())
 	}

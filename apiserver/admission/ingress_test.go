@@ -29,13 +29,13 @@ func TestDefaultIngressClass(t *testing.T) {
 		want    string
 		warning string
 	}{
-		{name: "no class", warning: "spec: the Ingress has no effect until an ingress controller is installed: Sampan has none, and there is no IngressClass"},
+		{name: "no class", warning: "Ingress \"i\": spec: the Ingress has no effect until an ingress controller is installed: Sampan has none, and there is no IngressClass"},
 		{name: "no default", classes: []catalog.Object{class("a", 0, false)}},
 		{name: "the default", classes: []catalog.Object{class("a", 0, false), class("b", 1, true)}, want: "b"},
 		{name: "the newest default", classes: []catalog.Object{class("a", 2, true), class("b", 1, true)}, want: "b"},
 		{name: "the first by name", classes: []catalog.Object{class("b", 1, true), class("a", 1, true)}, want: "a"},
 		{name: "its own", classes: []catalog.Object{class("a", 0, true), class("own", 0, false)}, own: &own, want: "own"},
-		{name: "one that is not there", classes: []catalog.Object{class("a", 0, true)}, own: &own, want: "own", warning: `spec.ingressClassName: there is no IngressClass "own": the Ingress has no effect until the controller of that class is installed`},
+		{name: "one that is not there", classes: []catalog.Object{class("a", 0, true)}, own: &own, want: "own", warning: `Ingress "i": spec.ingressClassName: there is no IngressClass "own": the Ingress has no effect until the controller of that class is installed`},
 		{name: "its own by annotation", classes: []catalog.Object{class("a", 0, true)}, old: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -60,7 +60,7 @@ func cronJobs() *catalog.Kind {
 			if old == nil {
 				warnings = podspec.NameWarnings(c.Name, podspec.InHostnames)
 			}
-			warnings = append(warnings, specWarnings(&c.Spec.JobTemplate.Spec, template)...)
+			warnings = append(warnings, specWarnings("CronJob", c.Name, &c.Spec.JobTemplate.Spec, template)...)
 			if old != nil && strings.Contains(c.Spec.Schedule, "TZ") {
 				warnings = append(warnings, "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details")
 			}

@@ -481,13 +481,13 @@ func warnOfJob(j, old *batchv1.Job) []string {
 	if old == nil {
 		all = podspec.NameWarnings(j.Name, podspec.InHostnames)
 	}
-	return append(all, specWarnings(&j.Spec, field.NewPath("spec"))...)
+	return append(all, specWarnings("Job", j.Name, &j.Spec, field.NewPath("spec"))...)
 }
 
-func specWarnings(s *batchv1.JobSpec, spec *field.Path) []string {
+func specWarnings(kind, name string, s *batchv1.JobSpec, spec *field.Path) []string {
 	var sentences []string
 	if indexed(s) && s.Completions != nil && *s.Completions > trackedCompletions && s.Parallelism != nil && *s.Parallelism > trackedAtOnce {
 		sentences = append(sentences, spec.String()+": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail")
 	}
-	return append(sentences, podspec.Warnings(&s.Template.ObjectMeta, &s.Template.Spec, spec.Child("template"))...)
+	return append(sentences, podspec.Warnings(kind, name, &s.Template.ObjectMeta, &s.Template.Spec, spec.Child("template"))...)
 }

@@ -122,7 +122,7 @@ func warnOfPod(p, old *corev1.Pod) []string {
 	if old != nil {
 		return nil
 	}
-	return append(podspec.NameWarnings(p.Name, podspec.InHostname), podspec.Warnings(&p.ObjectMeta, &p.Spec, nil)...)
+	return append(podspec.NameWarnings(p.Name, podspec.InHostname), podspec.Warnings("Pod", p.Name, &p.ObjectMeta, &p.Spec, nil)...)
 }
 
 func warnOfPodStatus(p *corev1.Pod) (all []string) {

@@ -28,7 +28,7 @@ func podTemplates() *catalog.Kind {
 			return podspec.ValidateTemplate(&t.Template, nil, at)
 		}),
 		Warn: catalog.Warn(func(t *corev1.PodTemplate) []string {
-			return podspec.Warnings(&t.Template.ObjectMeta, &t.Template.Spec, at)
+			return podspec.Warnings("PodTemplate", t.Name, &t.Template.ObjectMeta, &t.Template.Spec, at)
 		}),
 		Generation: true,
 		Columns: []catalog.Column{

@@ -67,7 +67,7 @@ func blocks(p *networkingv1.NetworkPolicy) (all []string) {
 // policyWarnings warns that a new policy has no effect, and of address ranges that some readers misunderstand.
 func policyWarnings(p, old *networkingv1.NetworkPolicy) (warnings []string) {
 	if old == nil {
-		warnings = append(warnings, podfeature.NoEffect("spec", "no traffic is refused"))
+		warnings = append(warnings, podfeature.NoEffect("NetworkPolicy", p.Name, "spec", "no traffic is refused"))
 	}
 	for _, d := range directions(p) {
 		for i := range d.peers {

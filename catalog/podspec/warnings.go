@@ -16,8 +16,8 @@ import (
 
 // Warnings returns what a user should know about a pod or a template of pods that is valid: what is out of date or
 // ambiguous, in the words of Kubernetes, and what Sampan's own node agent does not do. The path at is that of the template;
-// nil is a pod.
-func Warnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec, at *field.Path) []string {
+// nil is a pod. The kind and name are those of the object that is written.
+func Warnings(kind, name string, meta *metav1.ObjectMeta, spec *corev1.PodSpec, at *field.Path) []string {
 	w := warner{meta: meta, spec: spec, at: at, inner: at.Child("spec")}
 	w.warnOfPlacement()
 	w.warnOfAnnotations()
@@ -26,10 +26,7 @@ func Warnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec, at *field.Path) []s
 	w.warnOfContainers()
 	w.warnOfPorts()
 	w.warnOfLife()
-	for _, f := range podfeature.Check(spec, w.inner) {
-		w.all = append(w.all, f.Warning())
-	}
-	return w.all
+	return append(w.all, podfeature.Warnings(kind, name, podfeature.Check(spec, w.inner))...)
 }
 
 // NameWarnings returns the warning that a name is no DNS label, which the names of pods and hosts should be.

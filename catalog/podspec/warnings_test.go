@@ -40,7 +40,7 @@ func TestManyPathsHaveFewWarnings(t *testing.T) {
 		"many ports":     {ports(mostCompared), mostWarnings},
 		"three ports":    {ports(3), 3},
 	} {
-		if got := Warnings(&metav1.ObjectMeta{}, c.spec, nil); len(got) != c.want {
+		if got := Warnings("Pod", "p", &metav1.ObjectMeta{}, c.spec, nil); len(got) != c.want {
 			t.Errorf("%s: got %d warnings, want %d", name, len(got), c.want)
 		}
 	}

@@ -63,7 +63,7 @@ func (w Common[T, S]) In(k *catalog.Kind) *catalog.Kind {
 		}
 		t := w.Template(obj.(T))
 		if t != nil {
-			all = append(all, podspec.Warnings(&t.ObjectMeta, &t.Spec, field.NewPath("spec", "template"))...)
+			all = append(all, podspec.Warnings(w.Kind.Kind, obj.GetName(), &t.ObjectMeta, &t.Spec, field.NewPath("spec", "template"))...)
 		}
 		if more != nil {
 			all = append(all, more(obj, old)...)

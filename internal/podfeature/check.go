@@ -32,12 +32,38 @@ type Finding struct {
 	Words   string // for the status of a rejected pod, where upstream's kubelet has words of its own
 }
 
-// Warning returns the sentence for the client that writes the pod.
-func (f Finding) Warning() string {
-	if f.Effect == Ignored {
-		return NoEffect(f.Field, f.Because)
+// Warnings returns the sentences for the client that writes an object with these findings. Each names the object: clients send
+// dozens at once. Findings about the same field of elements of one list are one sentence, with the path of the first.
+func Warnings(kind, name string, found []Finding) (all []string) {
+	more := map[string]int{}
+	for _, f := range found {
+		more[f.pattern()]++
 	}
-	return f.said("is rejected by Sampan's node agent")
+	for _, f := range found {
+		at, n := f.pattern(), more[f.pattern()]
+		if n == 0 {
+			continue // one sentence is enough
+		}
+		if delete(more, at); n > 1 {
+			f.Field = fmt.Sprintf("%s (and %d more)", f.Field, n-1)
+		}
+		if f.Effect == Ignored {
+			all = append(all, NoEffect(kind, name, f.Field, f.Because))
+		} else {
+			all = append(all, About(kind, name)+f.said("is rejected by Sampan's node agent"))
+		}
+	}
+	return all
+}
+
+// pattern is the path of the field without the indices of lists, and what is wrong there.
+func (f Finding) pattern() string {
+	var b strings.Builder
+	for _, part := range strings.Split(f.Field, ".") {
+		name, _, _ := strings.Cut(part, "[")
+		b.WriteString("." + name)
+	}
+	return fmt.Sprintf("%s %v %s", b.String(), f.Value, f.Because)
 }
 
 // Message returns the sentence for the status of a pod that the node agent rejects.
@@ -55,10 +81,13 @@ func (f Finding) said(what string) string {
 	return fmt.Sprintf("%s: %v %s: %s", f.Field, f.Value, what, f.Because)
 }
 
-// NoEffect says that the field at a path is stored and changes nothing, and what holds instead.
-func NoEffect(path, instead string) string {
-	return fmt.Sprintf("%s: has no effect in this version: %s", path, instead)
+// NoEffect says that the field at a path of an object is stored and changes nothing, and what holds instead.
+func NoEffect(kind, name, path, instead string) string {
+	return fmt.Sprintf("%s%s: has no effect in this version: %s", About(kind, name), path, instead)
 }
+
+// About returns the beginning of a warning about an object that is Sampan's own. Warnings of upstream have its words alone.
+func About(kind, name string) string { return fmt.Sprintf("%s %q: ", kind, name) }
 
 // Check returns what spec, which is at the path at, asks for and the node agent does not do, in the order of the fields.
 func Check(spec *corev1.PodSpec, at *field.Path) []Finding {

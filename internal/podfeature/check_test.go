@@ -117,6 +117,7 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 		{`{hostUsers: true, os: {name: linux}, securityContext: {seccompProfile: {type: RuntimeDefault}, appArmorProfile: {type: Unconfined}}}`, nil},
 		{`{securityContext: {sysctls: [{name: kernel.shm_rmid_forced}, {name: net/ipv4/tcp_syncookies}]}}`, nil},
 		{`{hostUsers: false, runtimeClassName: runc, securityContext: {sysctls: [{name: kernel/msgmax}]}}`, nil},
+		{`{securityContext: {seLinuxOptions: {}, windowsOptions: {}}, containers: [{securityContext: {seLinuxOptions: {}, windowsOptions: {hostProcess: false}}}]}`, nil},
 		{`{os: {name: windows}}`, []string{"rejected Failed to admit pod as the OS field doesn't match node OS"}},
 		{
 			`{initContainers: [{restartPolicy: Always, startupProbe: {exec: {command: [a]}}}], containers: [{restartPolicy: Never}]}`,
@@ -135,7 +136,7 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 		for _, f := range Check(read(t, one.spec), field.NewPath("spec")) {
 			text := f.Message()
 			if f.Effect == Ignored {
-				text = f.Warning()
+				text = Warnings("Pod", "p", []Finding{f})[0]
 			}
 			got = append(got, string(f.Effect)+" "+text)
 		}
@@ -150,8 +151,8 @@ func TestRejectionIsFirstRejectedField(t *testing.T) {
 	if f.Field != "spec.containers[0].env[0].valueFrom.fileKeyRef" || f.Reason != Unsupported {
 		t.Errorf("rejected for %+v, want the variable", f)
 	}
-	if f.Warning() != "spec.containers[0].env[0].valueFrom.fileKeyRef: is rejected by Sampan's node agent: variables are not read from files" {
-		t.Errorf("warning %q", f.Warning())
+	if w := Warnings("Pod", "p", []Finding{f})[0]; w != "Pod \"p\": spec.containers[0].env[0].valueFrom.fileKeyRef: is rejected by Sampan's node agent: variables are not read from files" {
+		t.Errorf("warning %q", w)
 	}
 	if f := Rejection(read(t, `{containers: [{livenessProbe: {}}]}`)); f.Effect != "" {
 		t.Errorf("rejected for %+v, want nothing", f)

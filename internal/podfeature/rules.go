@@ -14,7 +14,7 @@ var podRules = []rule[corev1.PodSpec]{ //nolint:gochecknoglobals // a constant
 	},
 	{
 		field: "securityContext.seLinuxOptions", effect: Ignored, because: noSELinux,
-		asked: func(s *corev1.PodSpec) (any, bool) { return nil, podSecurity(s).SELinuxOptions != nil },
+		asked: func(s *corev1.PodSpec) (any, bool) { return nil, labels(podSecurity(s).SELinuxOptions) },
 	},
 	{
 		field: "securityContext.seLinuxChangePolicy", effect: Ignored, because: noSELinux,
@@ -22,18 +22,18 @@ var podRules = []rule[corev1.PodSpec]{ //nolint:gochecknoglobals // a constant
 	},
 	{
 		field: "securityContext.windowsOptions", effect: Ignored, because: noWindows,
-		asked: func(s *corev1.PodSpec) (any, bool) { return nil, podSecurity(s).WindowsOptions != nil },
+		asked: func(s *corev1.PodSpec) (any, bool) { return nil, windows(podSecurity(s).WindowsOptions) },
 	},
 }
 
 var containerRules = []rule[container]{ //nolint:gochecknoglobals // a constant
 	{
 		field: "securityContext.seLinuxOptions", effect: Ignored, because: noSELinux,
-		asked: func(c *container) (any, bool) { return nil, c.security().SELinuxOptions != nil },
+		asked: func(c *container) (any, bool) { return nil, labels(c.security().SELinuxOptions) },
 	},
 	{
 		field: "securityContext.windowsOptions", effect: Ignored, because: noWindows,
-		asked: func(c *container) (any, bool) { return nil, c.security().WindowsOptions != nil },
+		asked: func(c *container) (any, bool) { return nil, windows(c.security().WindowsOptions) },
 	},
 }
 
@@ -108,4 +108,12 @@ func word(asked bool, value string) (any, bool) {
 		return nil, false
 	}
 	return value, true
+}
+
+// labels reports whether options ask for a label. Charts write empty ones as a default.
+func labels(o *corev1.SELinuxOptions) bool { return o != nil && *o != corev1.SELinuxOptions{} }
+
+// windows reports whether options ask for something, which hostProcess: false does not.
+func windows(o *corev1.WindowsSecurityContextOptions) bool {
+	return o != nil && (o.GMSACredentialSpecName != nil || o.GMSACredentialSpec != nil || o.RunAsUserName != nil || o.HostProcess != nil && *o.HostProcess)
 }
