@@ -96,7 +96,7 @@ func (s *Server) evictOnce(ctx context.Context, t *target, eviction *policyv1.Ev
 	if _, err := s.removeAllowed(ctx, &plain, opts); err != nil {
 		return result{}, err
 	}
-	return result{obj: success(nil)}, nil
+	return done(nil), nil
 }
 
 // markEvicted writes into the status of a pod why it ends. The pod must still be what

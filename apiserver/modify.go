@@ -121,7 +121,7 @@ func (s *Server) act(ctx context.Context, t *target, action catalog.Action, body
 	if err != nil {
 		return result{warnings: r.warnings}, err
 	}
-	return result{obj: success(nil), created: true, warnings: r.warnings}, nil
+	return done(r.warnings), nil
 }
 
 // apply puts the body of a subresource into a copy of its parent, by change.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 	"time"
 
@@ -152,6 +153,13 @@ func success(details *metav1.StatusDetails) *metav1.Status {
 		Status:   metav1.StatusSuccess,
 		Details:  details,
 	}
+}
+
+// done is the answer to a posted body of which nothing is stored, such as a binding. It has the code of a creation, as upstream's.
+func done(warnings []string) result {
+	status := success(nil)
+	status.Code = http.StatusCreated
+	return result{obj: status, created: true, warnings: warnings}
 }
 
 // allow asks the authorizer, once for each request.

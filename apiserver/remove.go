@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/codec"
@@ -17,7 +19,7 @@ import (
 )
 
 // remove asks for the deletion of an object. The answer is a Status if the object is
-// gone, and otherwise the object, which goes on existing until its grace is over and
+// gone (see deleted), and otherwise the object, which goes on existing until its grace is over and
 // its finalizers are gone.
 func (s *Server) remove(ctx context.Context, t target, opts metav1.DeleteOptions) (result, error) {
 	if err := s.allow(ctx, &t, verbDelete, nil, t.name); err != nil {
@@ -112,7 +114,7 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	}
 	switch {
 	case dryRun && w.Delete:
-		return result{obj: deleted(t, stored), warnings: a.Warnings}, nil
+		return result{obj: deleted(t, old, &opts, old.ResourceVersion()), warnings: a.Warnings}, nil
 	case dryRun:
 		obj.SetResourceVersion(old.ResourceVersion())
 		return result{obj: obj}, nil
@@ -129,14 +131,42 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	}
 	committed = true
 	if w.Delete {
-		return result{obj: deleted(t, stored), warnings: a.Warnings}, nil
+		return result{obj: deleted(t, old, &opts, item.ResourceVersion()), warnings: a.Warnings}, nil
 	}
 	return result{item: item, warnings: a.Warnings}, nil
 }
 
-// deleted is the answer when an object is gone.
-func deleted(t *target, obj catalog.Object) *metav1.Status {
+// deleted is the answer when an object is gone: a Status, or the last state for those resources for which upstream has that.
+func deleted(t *target, old *codec.Item, opts *metav1.DeleteOptions, version string) runtime.Object {
+	stored := old.Object()
+	if !answersDeleted[t.kind.GR()] || t.kind.GR() == deviceTaintRules && t.kind.Version == "v1" {
+		return deletedStatus(t, stored)
+	}
+	obj := stored.DeepCopyObject().(catalog.Object)
+	if t.kind.Grace != nil && obj.GetDeletionTimestamp() == nil {
+		mark(obj, now(), t.kind.Grace(obj, opts.GracePeriodSeconds)) // upstream stores that before it deletes the object
+	}
+	obj.SetResourceVersion(version)
+	return obj
+}
+
+func deletedStatus(t *target, obj catalog.Object) *metav1.Status {
 	return success(&metav1.StatusDetails{Name: t.name, Group: t.kind.Group, Kind: t.kind.Resource, UID: obj.GetUID()})
+}
+
+var deviceTaintRules = schema.GroupResource{Group: "resource.k8s.io", Resource: "devicetaintrules"} //nolint:gochecknoglobals // a constant
+
+// answersDeleted are the resources for which upstream answers a DELETE with the object. Of DeviceTaintRules these are the versions
+// before v1.
+var answersDeleted = map[schema.GroupResource]bool{ //nolint:gochecknoglobals // a constant
+	{Resource: "namespaces"}: true, {Resource: "persistentvolumeclaims"}: true, {Resource: "persistentvolumes"}: true, {Resource: "pods"}: true,
+	{Resource: "podtemplates"}: true, {Resource: "resourcequotas"}: true, {Resource: "serviceaccounts"}: true, {Resource: "services"}: true,
+	{Group: "storage.k8s.io", Resource: "csidrivers"}: true, {Group: "storage.k8s.io", Resource: "csinodes"}: true,
+	{Group: "storage.k8s.io", Resource: "storageclasses"}: true, {Group: "storage.k8s.io", Resource: "volumeattachments"}: true,
+	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: true, {Group: "resource.k8s.io", Resource: "deviceclasses"}: true,
+	{Group: "resource.k8s.io", Resource: "resourceclaims"}: true, {Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: true,
+	{Group: "resource.k8s.io", Resource: "resourceslices"}: true, {Group: "resource.k8s.io", Resource: "resourcepoolstatusrequests"}: true,
+	deviceTaintRules: true,
 }
 
 func checkPreconditions(t *target, p *metav1.Preconditions, old *codec.Item) error {

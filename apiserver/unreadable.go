@@ -63,7 +63,7 @@ func (s *Server) removeUnreadable(ctx context.Context, t *target, old *codec.Ite
 	if err := s.admitWhole(ctx, &a); err != nil {
 		return result{}, err
 	}
-	r := result{obj: deleted(t, standIn)}
+	r := result{obj: deletedStatus(t, standIn)}
 	if f := standIn.GetFinalizers(); len(f) > 0 {
 		r.warnings = []string{fmt.Sprintf("%s %q could not be read and was deleted without its finalizers: %s", t.kind.GR(), t.name, strings.Join(f, ", "))}
 	}
