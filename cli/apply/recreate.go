@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,14 +14,54 @@ import (
 
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/client"
 )
 
 // goneLimit is how long recreate waits for the deletion of an object.
 const goneLimit = 5 * time.Minute
 
-// recreate deletes an object that the server refuses to change, waits until it is gone, and
-// makes it as it is wanted. If that is refused as well, what was there is made again. The
-// reason is the refusal.
+// A Recreation deletes one object and creates it in another form.
+type Recreation struct {
+	Client  client.Interface
+	Object  resource.Info              // as it is wanted
+	Live    *unstructured.Unstructured // as it is
+	Delete  metav1.DeleteOptions       // a precondition on the UID is added
+	Limit   time.Duration              // how long the deletion may take; 0 means five minutes
+	Again   string                     // what to do once the deletion is complete after all; for an error
+	Manager string                     // of the fields of the old object, if it has to be restored
+	Deleted func()                     // is called when the object is deleted; may be nil
+}
+
+// Do deletes the object, waits until it is deleted, and calls create. If that fails, the old object is created again.
+func (r Recreation) Do(ctx context.Context, create func() error) error {
+	gvr, uid, limit := r.Object.Mapping.GroupVersionResource, r.Live.GetUID(), cmp.Or(r.Limit, goneLimit)
+	r.Delete.Preconditions = &metav1.Preconditions{UID: &uid}
+	err := r.Client.Delete(ctx, gvr, r.Object.Namespace, r.Object.Name, r.Delete)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting it to recreate it: %w", err)
+	}
+	out, err := await.Until(ctx, r.Client, await.Request{For: await.Deleted, Timeout: limit, Quiet: true, Targets: []await.Target{{
+		Resource: gvr, Kind: r.Object.Mapping.Kind, Namespace: r.Object.Namespace, Name: r.Object.Name, UID: uid,
+	}}}, nil)
+	switch {
+	case err != nil:
+		return fmt.Errorf("waiting for its deletion to recreate it: %w", err)
+	case out.Result != await.AllDone:
+		return fmt.Errorf("it is being deleted to be recreated, and still exists after %v: %s once it is deleted", limit, r.Again)
+	}
+	if r.Deleted != nil {
+		r.Deleted()
+	}
+	if err = create(); err == nil {
+		return nil
+	}
+	if again := r.restore(ctx); again != nil {
+		return fmt.Errorf("it was deleted, and neither the new nor the old object could be created (old: %s): %w", again.Error(), err)
+	}
+	return fmt.Errorf("the old object was restored, because the new one could not be created: %w", err)
+}
+
+// recreate deletes an object that the server refuses to change, and creates it as it is wanted. The reason is the refusal.
 func (a *Applier) recreate(ctx context.Context, info resource.Info, reason error) (Result, error) {
 	live, err := a.get(ctx, info)
 	if apierrors.IsNotFound(err) {
@@ -29,47 +70,33 @@ func (a *Applier) recreate(ctx context.Context, info resource.Info, reason error
 	if err != nil {
 		return Result{}, err
 	}
-	uid, background := live.GetUID(), metav1.DeletePropagationBackground
-	err = a.opts.Client.Delete(ctx, info.Mapping.GroupVersionResource, info.Namespace, info.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background,
+	background := metav1.DeletePropagationBackground
+	var made Result
+	err = Recreation{
+		Client: a.opts.Client, Object: info, Live: live, Delete: metav1.DeleteOptions{PropagationPolicy: &background},
+		Again: "apply it again", Manager: a.manager(),
+	}.Do(ctx, func() (err error) {
+		made, err = a.once(ctx, info)
+		return err
 	})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return Result{}, fmt.Errorf("deleting it to recreate it: %w", err)
-	}
-	out, err := await.Until(ctx, a.opts.Client, await.Request{For: await.Deleted, Timeout: goneLimit, Quiet: true, Targets: []await.Target{{
-		Resource: info.Mapping.GroupVersionResource, Kind: info.Mapping.Kind, Namespace: info.Namespace, Name: info.Name, UID: uid,
-	}}}, nil)
-	switch {
-	case err != nil:
-		return Result{}, fmt.Errorf("waiting for its deletion to recreate it: %w", err)
-	case out.Result != await.AllDone:
-		return Result{}, fmt.Errorf("it is being deleted to be recreated, and still exists after %v: apply it again once it is deleted", goneLimit)
-	}
-	r, err := a.once(ctx, info)
-	if err == nil {
-		r.Action = Configured
-		return r, nil
-	}
-	if again := a.restore(ctx, info, live); again != nil {
-		return Result{}, fmt.Errorf("it was deleted, and neither the new nor the old object could be created (old: %s): %w", again.Error(), err)
-	}
-	return Result{}, fmt.Errorf("the old object was restored, because the new one could not be created: %w", err)
+	made.Action = Configured
+	return made, err
 }
 
-// restore creates a deleted object again, with its managedFields.
-func (a *Applier) restore(ctx context.Context, info resource.Info, was *unstructured.Unstructured) error {
-	was, account := was.DeepCopy(), was.GetManagedFields()
+// restore creates the deleted object again, with its managedFields.
+func (r Recreation) restore(ctx context.Context) error {
+	was, account := r.Live.DeepCopy(), r.Live.GetManagedFields()
 	for _, field := range []string{"resourceVersion", "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"} {
 		unstructured.RemoveNestedField(was.Object, "metadata", field)
 	}
-	gvr := info.Mapping.GroupVersionResource
-	if _, err := a.opts.Client.Create(ctx, gvr, info.Namespace, "", was, metav1.CreateOptions{}, ""); err != nil || len(account) == 0 {
+	gvr := r.Object.Mapping.GroupVersionResource
+	if _, err := r.Client.Create(ctx, gvr, r.Object.Namespace, "", was, metav1.CreateOptions{}, ""); err != nil || len(account) == 0 {
 		return err
 	}
 	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/metadata/managedFields", "value": account}})
 	if err != nil {
 		return err
 	}
-	_, err = a.opts.Client.Patch(ctx, gvr, info.Namespace, info.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: a.manager()}, "")
+	_, err = r.Client.Patch(ctx, gvr, r.Object.Namespace, r.Object.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: r.Manager}, "")
 	return err
 }

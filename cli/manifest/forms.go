@@ -72,8 +72,8 @@ func (e *ServerError) Unwrap() error { return e.Err }
 // Forms returns all of them, new.
 func Forms() []Form {
 	return []Form{
-		namespaceForm(), configMapForm(),
-		{Use: "secret", Short: "Create a Secret", Below: []Form{secretForm(), tlsForm(), registryForm()}},
+		namespaceForm(), hashed(configMapForm()),
+		{Use: "secret", Short: "Create a Secret", Below: []Form{hashed(secretForm()), hashed(tlsForm()), hashed(registryForm())}},
 		accountForm(), deploymentForm(), jobForm(), cronJobForm(),
 		{Use: "service", Aliases: []string{"svc"}, Short: "Create a Service", Below: []Form{
 			serviceForm("clusterip", corev1.ServiceTypeClusterIP), serviceForm("nodeport", corev1.ServiceTypeNodePort),

@@ -62,6 +62,7 @@ func Apply(g *session.Globals) *cobra.Command {
 	}
 	f := cmd.Flags()
 	a.in.FileFlags(f)
+	a.PrintFlags(f)
 	a.serverSide.flag(f)
 	f.BoolVar(&a.force, "force-conflicts", false, "server-side apply: take ownership of conflicting fields instead of failing")
 	f.BoolVar(&a.recreate, "force", false, "delete and recreate objects that the server refuses to update, waiting for the deletion; not with --server-side")
@@ -96,7 +97,7 @@ func (a *applyVerb) wrongUse() error {
 }
 
 func (a *applyVerb) run(ctx context.Context) error {
-	f, err := show.Parse(a.Output)
+	f, err := a.Format()
 	if err != nil {
 		return err
 	}

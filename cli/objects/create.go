@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,7 @@ func Create(g *session.Globals) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("raw") {
-				return c.post(cmd, raw)
+				return c.raw(cmd, http.MethodPost, raw)
 			}
 			return c.fromFiles(cmd, args)
 		},
@@ -45,6 +46,7 @@ func Create(g *session.Globals) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&c.labels, "selector", "l", "", "create only the objects that match this label selector (a=b, a!=b, a in (b,c), a)")
 	f.BoolVar(&c.edit, "edit", false, "edit each object before it is created, with $KUBE_EDITOR, $EDITOR or vi")
+	f.BoolVar(&c.crlf, "windows-line-endings", runtime.GOOS == "windows", "with --edit: give the editor Windows line ends, the default on Windows")
 	f.StringVar(&raw, "raw", "", "POST the file given with -f unchanged to this path of the server, and print the response")
 	for _, form := range manifest.Forms() {
 		cmd.AddCommand(formCommand(g, form))
@@ -53,8 +55,8 @@ func Create(g *session.Globals) *cobra.Command {
 	return cmd
 }
 
-// post sends a file to a path on the server and prints the answer.
-func (p *put) post(cmd *cobra.Command, path string) error {
+// raw sends a file to a path on the server and prints the answer.
+func (p *put) raw(cmd *cobra.Command, method, path string) error {
 	file, err := p.in.File("--raw")
 	switch {
 	case !p.in.Given():
@@ -85,7 +87,7 @@ func (p *put) post(cmd *cobra.Command, path string) error {
 		return err
 	}
 	answer, err := s.Do(cmd.Context(), client.RawRequest{
-		Method: http.MethodPost, Path: u.Path, Query: u.Query(), Body: body, ContentType: "application/json", Accept: "application/json",
+		Method: method, Path: u.Path, Query: u.Query(), Body: body, ContentType: "application/json", Accept: "application/json",
 	})
 	if err != nil {
 		return err

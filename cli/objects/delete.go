@@ -93,7 +93,7 @@ func (d *deletion) options() (metav1.DeleteOptions, error) {
 }
 
 func (d *deletion) run(ctx context.Context, args []string) error {
-	f, err := show.Parse(d.Output)
+	f, err := d.Format()
 	if err != nil {
 		return err
 	}
@@ -167,6 +167,16 @@ func (d *deletion) run(ctx context.Context, args []string) error {
 	return errors.Join(errs...)
 }
 
+// deletedLine returns kubectl's line about a deleted object.
+func deletedLine(i resource.Info, verb string) string {
+	kind, _, _ := strings.Cut(i.Mapping.Called(i.Name), "/")
+	where := ""
+	if i.Mapping.Namespaced {
+		where = fmt.Sprintf(" from %s namespace", i.Namespace)
+	}
+	return fmt.Sprintf("%s %q %s%s", kind, i.Name, verb, where)
+}
+
 // one deletes exactly this object.
 func (d *deletion) one(ctx context.Context, s *session.Session, i resource.Info, o client.Object, opts metav1.DeleteOptions, f show.Format) error {
 	uid := o.GetUID()
@@ -182,15 +192,11 @@ func (d *deletion) one(ctx context.Context, s *session.Session, i resource.Info,
 	case "name":
 		_, _ = fmt.Fprintln(d.Out, i.Mapping.Called(i.Name))
 	default:
-		kind, _, _ := strings.Cut(i.Mapping.Called(i.Name), "/")
-		where, verb := "", "deleted"
-		if i.Mapping.Namespaced {
-			where = fmt.Sprintf(" from %s namespace", i.Namespace)
-		}
+		verb := "deleted"
 		if d.force {
 			verb = "force deleted"
 		}
-		_, _ = fmt.Fprintf(d.Out, "%s %q %s%s%s\n", kind, i.Name, verb, where, d.dryRun.Note())
+		_, _ = fmt.Fprintf(d.Out, "%s%s\n", deletedLine(i, verb), d.dryRun.Note())
 	}
 	if d.wrote != nil && d.dryRun == "none" {
 		w := i.Mapping.WrittenAs(o)

@@ -95,11 +95,14 @@ func (p *put) openEditor(ctx context.Context, text []byte, wrong error) (file st
 	if err != nil {
 		return "", nil, err
 	}
-	header := editHeader
+	all := editHeader
 	if wrong != nil {
-		header += "# " + strings.ReplaceAll(wrong.Error(), "\n", "\n# ") + "\n#\n"
+		all += "# " + strings.ReplaceAll(wrong.Error(), "\n", "\n# ") + "\n#\n"
 	}
-	_, err = io.WriteString(tmp, header+string(text))
+	if all += string(text); p.crlf {
+		all = strings.ReplaceAll(all, "\n", "\r\n")
+	}
+	_, err = io.WriteString(tmp, all)
 	if err = errors.Join(err, tmp.Close()); err != nil {
 		return "", nil, errors.Join(err, os.Remove(tmp.Name()))
 	}
@@ -114,7 +117,7 @@ func (p *put) openEditor(ctx context.Context, text []byte, wrong error) (file st
 		return tmp.Name(), nil, fmt.Errorf("there was a problem with the editor %q: %w", editor, err)
 	}
 	after, err = os.ReadFile(tmp.Name())
-	return tmp.Name(), after, err
+	return tmp.Name(), bytes.ReplaceAll(after, []byte("\r\n"), []byte("\n")), err
 }
 
 // withoutComments returns a text without the lines that begin with a #.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,9 +38,14 @@ type get struct {
 	showLabels     bool
 	labelColumns   []string
 	showKind       bool
-	managers       bool
 	raw            string
+	subresource    string
+	chunkSize      int64
+	events         bool
 }
+
+// chunkSize is kubectl's --chunk-size.
+const chunkSize = 500
 
 // Get returns the verb get.
 func Get(g *session.Globals) *cobra.Command {
@@ -67,17 +73,22 @@ func Get(g *session.Globals) *cobra.Command {
 	f.BoolVar(&c.showLabels, "show-labels", false, "show all labels in the last column")
 	f.StringSliceVarP(&c.labelColumns, "label-columns", "L", nil, "comma-separated labels to show as columns")
 	f.BoolVar(&c.showKind, "show-kind", false, "show the resource type with each name")
-	f.BoolVar(&c.managers, "show-managed-fields", false, "keep managedFields when printing objects in JSON or YAML")
+	c.PrintFlags(f)
+	f.BoolVar(&c.events, "output-watch-events", false, "print the type of each event with its object; with -w or --watch-only. The objects that exist are ADDED")
+	f.StringVar(&c.subresource, "subresource", "", "print this subresource of the named objects, such as status, scale or resize")
+	f.Int64Var(&c.chunkSize, "chunk-size", chunkSize, "read lists in chunks of this size; 0 reads each list with one request")
 	f.StringVar(&c.raw, "raw", "", "GET this path from the server and print the response unchanged")
 	return cmd
 }
 
 func (c *get) run(ctx context.Context, args []string) error {
-	f, err := show.Parse(c.Output)
+	f, err := c.Format()
+	if err == nil {
+		err = c.misuse()
+	}
 	if err != nil {
 		return err
 	}
-	f.Managers = c.managers
 	var order *jsonpath.JSONPath
 	if c.sortBy != "" {
 		if order, err = show.Path("{" + strings.Trim(c.sortBy, "{}") + "}"); err != nil {
@@ -97,6 +108,9 @@ func (c *get) run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
+	if c.subresource != "" && slices.ContainsFunc(infos, func(i resource.Info) bool { return i.Selection }) {
+		return errors.New("subresource cannot be used when bulk resources are specified")
+	}
 	if c.watch || c.watchOnly {
 		if len(infos) > 1 {
 			return errors.New("watch is only supported on individual resources and resource collections: specify one type or one object")
@@ -107,6 +121,38 @@ func (c *get) run(ctx context.Context, args []string) error {
 		return errors.Join(err, c.tables(ctx, s, f, order, infos))
 	}
 	return errors.Join(err, c.objects(ctx, s, f, order, infos))
+}
+
+// misuse returns an error for flags that do not go together.
+func (c *get) misuse() error {
+	switch {
+	case c.events && !c.watch && !c.watchOnly:
+		return errors.New("--output-watch-events option can only be used with --watch or --watch-only")
+	case c.chunkSize < 0:
+		return fmt.Errorf("--chunk-size=%d: want 0 or more", c.chunkSize)
+	case c.subresource != "" && (c.watch || c.watchOnly):
+		return errors.New("--subresource cannot be used with --watch or --watch-only")
+	case strings.Contains(c.subresource, "/"):
+		return fmt.Errorf("--subresource=%s: must be the name of a subresource, such as status", c.subresource)
+	}
+	return nil
+}
+
+// chunks reads a list in parts: page reads at most limit objects from a place in the list, "" being its begin, and returns
+// where the next part begins, "" after the last one. If the list expires meanwhile, page is called again for all of it.
+func chunks(limit int64, page func(limit int64, from string) (next string, err error)) error {
+	for from := ""; ; {
+		next, err := page(limit, from)
+		switch {
+		case err != nil && from != "" && apierrors.IsResourceExpired(err):
+			limit, next = 0, ""
+			_, err = page(0, "")
+			return err
+		case err != nil || next == "":
+			return err
+		}
+		from = next
+	}
 }
 
 // path prints what the server answers at the path of --raw.
@@ -141,11 +187,10 @@ func (c *get) objects(ctx context.Context, s *session.Session, f show.Format, or
 		var got []runtime.Object
 		var err error
 		if i.Selection {
-			got, _, err = s.List(ctx, i.Mapping.GroupVersionResource, i.Namespace,
-				metav1.ListOptions{LabelSelector: i.Labels, FieldSelector: i.Fields})
+			got, err = c.list(ctx, s, i)
 		} else {
 			var one runtime.Object
-			one, err = s.Get(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, "")
+			one, err = s.Get(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, c.subresource)
 			got = []runtime.Object{one}
 		}
 		if err != nil {
@@ -170,15 +215,35 @@ func (c *get) objects(ctx context.Context, s *session.Session, f show.Format, or
 	return errors.Join(errs...)
 }
 
+// list returns the objects of a selection.
+func (c *get) list(ctx context.Context, s *session.Session, i resource.Info) (all []runtime.Object, err error) {
+	err = chunks(c.chunkSize, func(limit int64, from string) (string, error) {
+		some, meta, err := s.List(ctx, i.Mapping.GroupVersionResource, i.Namespace,
+			metav1.ListOptions{LabelSelector: i.Labels, FieldSelector: i.Fields, Limit: limit, Continue: from})
+		if from == "" {
+			all = nil
+		}
+		all = append(all, some...)
+		return meta.Continue, err
+	})
+	return all, err
+}
+
 // A serverTable is what the server made of objects for people to read.
 type serverTable struct {
 	mapping resource.Mapping
 	metav1.Table
 }
 
-// selection returns the query of a list or watch.
-func selection(labels, fields string) url.Values {
+// selection returns the query of a list or watch. A limit of 0 is none; from is where a further part of a list begins.
+func selection(labels, fields string, limit int64, from string) url.Values {
 	q := url.Values{}
+	if limit > 0 {
+		q.Set("limit", strconv.FormatInt(limit, 10))
+	}
+	if from != "" {
+		q.Set("continue", from)
+	}
 	if labels != "" {
 		q.Set("labelSelector", labels)
 	}
@@ -188,16 +253,35 @@ func selection(labels, fields string) url.Values {
 	return q
 }
 
-// ask asks for the table of a selection or an object, with the whole objects in it
-// if they are wanted.
-func (c *get) ask(ctx context.Context, s *session.Session, i resource.Info, whole bool) (serverTable, error) {
-	query := selection(i.Labels, i.Fields)
+// table returns the table of a selection or an object, with the whole objects in it if they are wanted.
+func (c *get) table(ctx context.Context, s *session.Session, i resource.Info, whole bool) (all serverTable, err error) {
+	limit := c.chunkSize
+	if !i.Selection {
+		limit = 0
+	}
+	err = chunks(limit, func(limit int64, from string) (string, error) {
+		t, err := c.ask(ctx, s, i, whole, limit, from)
+		if from == "" {
+			all = t
+		} else {
+			all.Rows = append(all.Rows, t.Rows...)
+		}
+		return t.Continue, err
+	})
+	return all, err
+}
+
+// ask asks for one part of the table that [get.table] returns.
+func (c *get) ask(ctx context.Context, s *session.Session, i resource.Info, whole bool, limit int64, from string) (serverTable, error) {
+	query := selection(i.Labels, i.Fields, limit, from)
 	if whole {
 		query.Set("includeObject", string(metav1.IncludeObject))
 	}
-	resp, err := s.Do(ctx, client.RawRequest{
-		Path: i.Mapping.Path(i.Namespace, i.Name), Query: query, Accept: tableAccept,
-	})
+	at := i.Mapping.Path(i.Namespace, i.Name)
+	if c.subresource != "" {
+		at += "/" + url.PathEscape(c.subresource)
+	}
+	resp, err := s.Do(ctx, client.RawRequest{Path: at, Query: query, Accept: tableAccept})
 	if err != nil {
 		return serverTable{}, err
 	}
@@ -223,7 +307,7 @@ func (c *get) tables(ctx context.Context, s *session.Session, f show.Format, ord
 		rows   int
 	)
 	for _, i := range infos {
-		t, err := c.ask(ctx, s, i, order != nil)
+		t, err := c.table(ctx, s, i, order != nil)
 		if err != nil {
 			if !c.ignoreNotFound || !apierrors.IsNotFound(err) {
 				errs = append(errs, err)
@@ -272,13 +356,17 @@ type tablePrinter struct {
 	*get
 	*show.Table
 	wide   bool
-	prefix bool // names say their type
+	prefix bool   // names say their type
+	event  string // the event of the rows, for --output-watch-events
 }
 
 func (p *tablePrinter) print(t serverTable, heads bool) error {
 	var cells []string
-	row := func(namespace string, labels []string, cell func(i int, d metav1.TableColumnDefinition) string) {
+	row := func(event, namespace string, labels []string, cell func(i int, d metav1.TableColumnDefinition) string) {
 		cells = cells[:0]
+		if p.events {
+			cells = append(cells, event)
+		}
 		if p.in.AllNamespaces && t.mapping.Namespaced {
 			cells = append(cells, namespace)
 		}
@@ -290,12 +378,12 @@ func (p *tablePrinter) print(t serverTable, heads bool) error {
 		p.Row(append(cells, labels...))
 	}
 	if heads {
-		row("NAMESPACE", p.labelHeads(), func(_ int, d metav1.TableColumnDefinition) string { return strings.ToUpper(d.Name) })
+		row("EVENT", "NAMESPACE", p.labelHeads(), func(_ int, d metav1.TableColumnDefinition) string { return strings.ToUpper(d.Name) })
 	}
 	for _, r := range t.Rows {
 		var object metav1.PartialObjectMetadata
 		_ = json.Unmarshal(r.Object.Raw, &object) // without it the cells beside have no values
-		row(object.Namespace, p.labelCells(object.Labels), func(i int, d metav1.TableColumnDefinition) string {
+		row(p.event, object.Namespace, p.labelCells(object.Labels), func(i int, d metav1.TableColumnDefinition) string {
 			if i >= len(r.Cells) || r.Cells[i] == nil {
 				return "" // as kubectl prints it
 			}

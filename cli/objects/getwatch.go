@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
@@ -28,7 +29,7 @@ func (c *get) follow(ctx context.Context, s *session.Session, f show.Format, i r
 	}
 	w := follow.Follower{Client: s, Source: follow.Source{
 		GroupVersionResource: i.Mapping.GroupVersionResource, Namespace: i.Namespace, Labels: i.Labels, Fields: i.Fields,
-	}}
+	}, PageSize: c.chunkSize}
 	show := c.objectPrinter(f, i)
 	if f.IsTable() {
 		w.Client = &tableClient{get: c, session: s, info: i}
@@ -36,6 +37,7 @@ func (c *get) follow(ctx context.Context, s *session.Session, f show.Format, i r
 	}
 	for step := range w.Steps(ctx) {
 		var objs []client.Object
+		event := watch.Added
 		switch s := step.(type) {
 		case follow.Page:
 			if !c.watchOnly {
@@ -43,15 +45,19 @@ func (c *get) follow(ctx context.Context, s *session.Session, f show.Format, i r
 			}
 		case *follow.Changed:
 			objs = []client.Object{s.Object}
+			if !s.Added {
+				event = watch.Modified
+			}
 		case follow.Deleted:
 			objs = []client.Object{s.Object}
+			event = watch.Deleted
 		case follow.Failed:
 			return s.Err
 		case follow.Expired: // as kubectl does; a new list would print everything again
 			return s.Err
 		}
 		for _, o := range objs {
-			if err := show(o); err != nil {
+			if err := show(event, o); err != nil {
 				return err
 			}
 		}
@@ -60,9 +66,9 @@ func (c *get) follow(ctx context.Context, s *session.Session, f show.Format, i r
 }
 
 // objectPrinter returns a function that prints whole objects.
-func (c *get) objectPrinter(f show.Format, i resource.Info) func(client.Object) error {
+func (c *get) objectPrinter(f show.Format, i resource.Info) func(watch.EventType, client.Object) error {
 	heads := !c.noHeaders
-	return func(o client.Object) error {
+	return func(event watch.EventType, o client.Object) error {
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
 			return fmt.Errorf("the client returned a %T, want an unstructured object", o)
@@ -75,15 +81,18 @@ func (c *get) objectPrinter(f show.Format, i resource.Info) func(client.Object) 
 		if f.Kind == "yaml" {
 			_, _ = fmt.Fprintln(c.Out, "---")
 		}
+		if c.events {
+			return f.PrintEvent(c.Out, i.Mapping, event, u)
+		}
 		return f.Print(c.Out, i.Mapping, u)
 	}
 }
 
 // rowPrinter returns a function that prints the tables of a [tableClient].
-func (c *get) rowPrinter(f show.Format, i resource.Info) func(client.Object) error {
+func (c *get) rowPrinter(f show.Format, i resource.Info) func(watch.EventType, client.Object) error {
 	p := &tablePrinter{get: c, Table: show.NewTable(c.Out), wide: f.Kind == "wide", prefix: c.showKind}
 	heads := !c.noHeaders
-	return func(o client.Object) error {
+	return func(event watch.EventType, o client.Object) error {
 		t, ok := o.(*tableObject)
 		if !ok {
 			return fmt.Errorf("the client returned a %T, want a table", o)
@@ -91,6 +100,7 @@ func (c *get) rowPrinter(f show.Format, i resource.Info) func(client.Object) err
 		if len(t.Rows) == 0 {
 			return nil
 		}
+		p.event = fmt.Sprintf("%-*s", len(watch.Modified), event)
 		err := p.print(serverTable{i.Mapping, t.Table}, heads)
 		heads = false
 		return err

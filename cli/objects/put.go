@@ -30,6 +30,10 @@ type put struct {
 	saveConfig bool
 	labels     string // only objects that this selects
 	edit       bool   // each object is edited before
+	crlf       bool   // the editor gets Windows line ends
+
+	force       forced // of replace
+	subresource string // of the objects that is replaced; empty means the objects
 
 	over  bool             // objects that are there are replaced
 	done  string           // what has been done to an object, in a word
@@ -44,6 +48,7 @@ func replacing(g *session.Globals) put { return put{Globals: g, done: "replaced"
 // flags adds the flags of all commands that write whole objects; manager is the default of
 // --field-manager.
 func (p *put) flags(cmd *cobra.Command, manager string) {
+	p.PrintFlags(cmd.Flags())
 	p.dryRun.AddFlag(cmd)
 	p.validate.AddFlag(cmd)
 	cmd.Flags().StringVar(&p.manager, "field-manager", manager, "name of the manager used to track field ownership")
@@ -63,7 +68,7 @@ func (p *put) fromFiles(cmd *cobra.Command, _ []string) error {
 	if !p.in.Given() {
 		return exit.Usage(cmd.CommandPath(), errors.New("must specify one of -f and -k"))
 	}
-	f, err := show.Parse(p.Output)
+	f, err := p.Format()
 	if err != nil {
 		return err
 	}
@@ -117,7 +122,7 @@ func (p *put) checked(ctx context.Context, s *session.Session, f show.Format, in
 // cluster.
 // failure stands before an error of the server; empty means the object.
 func (p *put) made(ctx context.Context, m resource.Mapping, failure string, obj runtime.Object) error {
-	f, err := show.Parse(p.Output)
+	f, err := p.Format()
 	if err != nil {
 		return err
 	}
@@ -173,9 +178,12 @@ func (p *put) one(ctx context.Context, s *session.Session, f show.Format, info r
 }
 
 func (p *put) send(ctx context.Context, s *session.Session, info resource.Info, obj *unstructured.Unstructured) (runtime.Object, error) {
+	if p.force.on {
+		return p.recreate(ctx, s, info, obj)
+	}
 	if p.over {
 		return s.Update(ctx, info.Mapping.GroupVersionResource, info.Namespace, info.Name, obj,
-			metav1.UpdateOptions{DryRun: p.dryRun.Option(), FieldValidation: string(p.validate), FieldManager: p.manager}, "")
+			metav1.UpdateOptions{DryRun: p.dryRun.Option(), FieldValidation: string(p.validate), FieldManager: p.manager}, p.subresource)
 	}
 	return s.Create(ctx, info.Mapping.GroupVersionResource, info.Namespace, "", obj,
 		metav1.CreateOptions{DryRun: p.dryRun.Option(), FieldValidation: string(p.validate), FieldManager: p.manager}, "")

@@ -45,6 +45,7 @@ func Scale(g *session.Globals) *cobra.Command {
 	f := cmd.Flags()
 	s.in.FileFlags(f)
 	s.in.SelectorFlags(f)
+	s.PrintFlags(f)
 	f.BoolVar(&s.in.All, "all", false, "all objects of the type in the namespace")
 	f.Int64Var(&s.replicas, "replicas", 0, "new number of replicas (required)")
 	f.Int64Var(&s.current, "current-replicas", -1, "precondition: scale only if this is the current number of replicas")
@@ -55,7 +56,7 @@ func Scale(g *session.Globals) *cobra.Command {
 }
 
 func (s *scale) run(ctx context.Context, args []string) error {
-	f, err := show.Parse(s.Output)
+	f, err := s.Format()
 	if err != nil {
 		return err
 	}

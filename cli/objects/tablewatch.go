@@ -34,9 +34,9 @@ type tableObject struct {
 	metav1.ObjectMeta
 }
 
-// List implements [follow.Client]. The arguments are those of the selection.
-func (c *tableClient) List(ctx context.Context, _ schema.GroupVersionResource, _ string, _ metav1.ListOptions) ([]runtime.Object, metav1.ListMeta, error) {
-	t, err := c.get.ask(ctx, c.session, c.info, false)
+// List implements [follow.Client]. The resource, the namespace and the selectors are those of the table.
+func (c *tableClient) List(ctx context.Context, _ schema.GroupVersionResource, _ string, opts metav1.ListOptions) ([]runtime.Object, metav1.ListMeta, error) {
+	t, err := c.get.ask(ctx, c.session, c.info, false, opts.Limit, opts.Continue)
 	c.columns = t.ColumnDefinitions
 	return []runtime.Object{&tableObject{Table: t.Table}}, t.ListMeta, err
 }
@@ -44,7 +44,7 @@ func (c *tableClient) List(ctx context.Context, _ schema.GroupVersionResource, _
 // Watch implements [follow.Client].
 func (c *tableClient) Watch(ctx context.Context, _ schema.GroupVersionResource, _ string, opts metav1.ListOptions) iter.Seq2[watch.Event, error] {
 	return func(yield func(watch.Event, error) bool) {
-		query := selection(c.info.Labels, c.info.Fields)
+		query := selection(c.info.Labels, c.info.Fields, 0, "")
 		query.Set("watch", "true")
 		query.Set("allowWatchBookmarks", "true")
 		query.Set("resourceVersion", opts.ResourceVersion)

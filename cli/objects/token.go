@@ -19,7 +19,6 @@ import (
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
-	"github.com/sampan-io/sampan/cli/show"
 	"github.com/sampan-io/sampan/client"
 )
 
@@ -55,6 +54,7 @@ func tokenCommand(g *session.Globals) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	g.PrintFlags(f)
 	f.StringArrayVar(&t.audiences, "audience", nil, "intended audience of the token (default the API server); may be repeated")
 	f.DurationVar(&t.duration, "duration", 0, "requested lifetime of the token; 0 means the server's default; the server may return a token with another lifetime")
 	f.StringVar(&t.kind, "bound-object-kind", "", "kind of the object that the token is bound to; the token becomes invalid when it is deleted: "+strings.Join(slices.Sorted(maps.Keys(boundKinds())), ", "))
@@ -84,7 +84,7 @@ func (t *token) check() error {
 }
 
 func (t *token) request(cmd *cobra.Command, g *session.Globals, account string) error {
-	f, err := show.Parse(g.Output)
+	f, err := g.Format()
 	if err != nil {
 		return err
 	}

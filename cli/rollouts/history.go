@@ -14,7 +14,6 @@ import (
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
-	"github.com/sampan-io/sampan/cli/show"
 )
 
 func rolloutHistoryCommand(g *session.Globals) *cobra.Command {
@@ -31,7 +30,7 @@ func rolloutHistoryCommand(g *session.Globals) *cobra.Command {
 			if number < 0 {
 				return exit.Usage(cmd.CommandPath(), fmt.Errorf("--revision: must be a revision number, or 0 for all revisions, got %d", number))
 			}
-			f, err := show.Parse(r.Output)
+			f, err := r.Format()
 			if err != nil {
 				return err
 			}
@@ -72,6 +71,7 @@ func rolloutHistoryCommand(g *session.Globals) *cobra.Command {
 	}
 	r.in.FileFlags(cmd.Flags())
 	r.in.SelectorFlags(cmd.Flags())
+	r.PrintFlags(cmd.Flags())
 	cmd.Flags().Int64Var(&number, "revision", 0, "show this revision; 0 lists all revisions")
 	return cmd
 }
@@ -136,6 +136,7 @@ func rolloutUndoCommand(g *session.Globals) *cobra.Command {
 	}
 	r.in.FileFlags(cmd.Flags())
 	r.in.SelectorFlags(cmd.Flags())
+	r.PrintFlags(cmd.Flags())
 	cmd.Flags().Int64Var(&to, "to-revision", 0, "revision to roll back to; 0 means the previous one")
 	dry.AddFlag(cmd)
 	return cmd

@@ -83,6 +83,7 @@ func RollingUpdate(g *session.Globals) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	u.PrintFlags(f)
 	u.in.FileFlags(f)
 	f.StringVar(&u.image, "image", "", "image for the new pods")
 	f.StringVar(&u.container, "container", "", "container that gets the image; required if the pod has several")
@@ -125,7 +126,7 @@ func controllerName(arg string) (string, error) {
 const rollingUpdateName = "sampan rolling-update"
 
 func (u *rollingUpdate) run(ctx context.Context, args []string) error {
-	f, err := show.Parse(u.Output)
+	f, err := u.Format()
 	if err != nil {
 		return err
 	}

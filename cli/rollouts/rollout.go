@@ -19,7 +19,6 @@ import (
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
-	"github.com/sampan-io/sampan/cli/show"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/names"
 )
@@ -74,7 +73,7 @@ func rolloutActCommand(g *session.Globals, name, short string, act rolloutAct) *
 
 // each changes every selected object, and prints the result.
 func (r *rolloutVerb) each(ctx context.Context, args []string, act rolloutAct) error {
-	f, err := show.Parse(r.Output)
+	f, err := r.Format()
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ type Globals struct {
 	Context    string // empty means the kubeconfig's current one
 	Namespace  string // empty means the context's, or "default"
 	Output     string // as given with -o
+	managers   bool   // --show-managed-fields
 
 	server     server
 	credential credential
@@ -63,7 +64,7 @@ func (g *Globals) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&g.Kubeconfig, "kubeconfig", "", "path of the kubeconfig file (default $KUBECONFIG or ~/.kube/config)")
 	f.StringVar(&g.Context, "context", "", "kubeconfig context to use (default that of the cluster that --name names, or else the current one)")
 	f.StringVarP(&g.Namespace, "namespace", "n", "", "namespace of the request")
-	f.StringVarP(&g.Output, "output", "o", "", "output format: json, yaml, name, wide, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…")
+	f.StringVarP(&g.Output, "output", "o", "", "output format: json, yaml, kyaml, name, wide, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…")
 	g.server.addFlags(f)
 	g.credential.addFlags(f)
 	f.DurationVar(&g.RequestTimeout, "request-timeout", 0, "timeout of a single server request; 0 means no limit")

@@ -3,6 +3,7 @@ package show
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,8 +13,10 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/yaml/kyaml"
 
 	"github.com/sampan-io/sampan/cli/resource"
 )
@@ -43,7 +46,7 @@ func (f Format) IsTable() bool { return f.Kind == "" || f.Kind == "wide" }
 func Parse(text string) (Format, error) {
 	kind, arg, has := strings.Cut(text, "=")
 	switch kind {
-	case "", "wide", "json", "yaml", "name":
+	case "", "wide", "json", "yaml", "kyaml", "name":
 		if has {
 			return Format{}, fmt.Errorf("-o %s takes no value", kind)
 		}
@@ -68,8 +71,7 @@ func Parse(text string) (Format, error) {
 		p.EnableJSONOutput(kind == "jsonpath-as-json")
 		return Format{Kind: "jsonpath", path: p}, nil
 	case "go-template", "go-template-file", "template", "templatefile":
-		// A Go template may call any method by its name, so the linker would keep every one that there is.
-		return Format{}, fmt.Errorf("-o %s: Go templates are not supported, use -o jsonpath=… or custom-columns=…", kind)
+		return Format{}, fmt.Errorf("-o %s: %w", kind, ErrGoTemplate)
 	case "custom-columns":
 		f := Format{Kind: kind}
 		for spec := range strings.SplitSeq(arg, ",") {
@@ -85,8 +87,12 @@ func Parse(text string) (Format, error) {
 		}
 		return f, nil
 	}
-	return Format{}, fmt.Errorf("unable to match a printer suitable for the output format %q, allowed formats are: json, yaml, name, wide, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=…, custom-columns-file=…", text)
+	return Format{}, fmt.Errorf("unable to match a printer suitable for the output format %q, allowed formats are: json, yaml, kyaml, name, wide, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=…, custom-columns-file=…", text)
 }
+
+// ErrGoTemplate says what to use in place of Go templates. A template may call any method by its name, so the linker would
+// keep every method of the program.
+var ErrGoTemplate = errors.New("Go templates are not supported: use -o jsonpath=… or custom-columns=…, or 'kubectl get … -o go-template=…', which works with the same kubeconfig") //nolint:gochecknoglobals // a constant
 
 // readFile reads the file that a format names. One of columns has the headers in its first line and
 // their paths in the second, as kubectl wants it; it becomes what -o custom-columns takes.
@@ -125,20 +131,8 @@ func Path(text string) (*jsonpath.JSONPath, error) {
 // Print writes one object. It is for the formats that print objects one by one: not for tables.
 func (f Format) Print(w io.Writer, mapping resource.Mapping, obj *unstructured.Unstructured) error {
 	switch f.Kind {
-	case "json":
-		text, err := json.MarshalIndent(f.shown(obj.Object), "", "    ")
-		if err != nil {
-			return fmt.Errorf("printing %s: %w", obj.GetName(), err)
-		}
-		_, err = fmt.Fprintf(w, "%s\n", text)
-		return err
-	case "yaml":
-		text, err := yaml.Marshal(f.shown(obj.Object))
-		if err != nil {
-			return fmt.Errorf("printing %s: %w", obj.GetName(), err)
-		}
-		_, err = w.Write(text)
-		return err
+	case "json", "yaml", "kyaml":
+		return f.document(w, obj.GetName(), f.shown(obj.Object))
 	case "name":
 		_, err := fmt.Fprintln(w, mapping.Called(obj.GetName()))
 		return err
@@ -146,6 +140,39 @@ func (f Format) Print(w io.Writer, mapping resource.Mapping, obj *unstructured.U
 		return f.path.Execute(w, obj.Object)
 	}
 	return f.PrintColumns(w, []*unstructured.Unstructured{obj}, true)
+}
+
+// PrintEvent writes an event of a watch as [Format.Print] writes an object: in JSON, YAML and KYAML it is a WatchEvent of
+// meta/v1. The other formats have no place for the type of the event, and print the object.
+func (f Format) PrintEvent(w io.Writer, mapping resource.Mapping, event watch.EventType, obj *unstructured.Unstructured) error {
+	switch f.Kind {
+	case "json", "yaml", "kyaml":
+		return f.document(w, obj.GetName(), map[string]any{"type": string(event), "object": f.shown(obj.Object)})
+	}
+	return f.Print(w, mapping, obj)
+}
+
+// document writes a value in JSON, YAML or KYAML. Name is for errors.
+func (f Format) document(w io.Writer, name string, value any) error {
+	var text []byte
+	var err error
+	switch f.Kind {
+	case "json":
+		text, err = json.MarshalIndent(value, "", "    ")
+		text = append(text, '\n')
+	case "yaml":
+		text, err = yaml.Marshal(value)
+	case "kyaml":
+		var encoder kyaml.Encoder
+		var all bytes.Buffer
+		err = encoder.FromObject(value, &all)
+		text = all.Bytes()
+	}
+	if err != nil {
+		return fmt.Errorf("printing %s: %w", name, err)
+	}
+	_, err = w.Write(text)
+	return err
 }
 
 // shown returns an object, or a list, as it is to be printed. It does not change it.

@@ -217,7 +217,7 @@ func (r *reader) change(kind watch.EventType, o client.Object) error {
 	revision := o.GetResourceVersion()
 	switch kind {
 	case watch.Added, watch.Modified:
-		r.changed.Object = o
+		r.changed = Changed{Object: o, Added: kind == watch.Added}
 		s = &r.changed
 	case watch.Deleted:
 		s = Deleted{o}

@@ -19,7 +19,10 @@ type Page struct {
 
 // A Changed is an object that was added or modified. Its resource version is the revision of the change. The next step
 // overwrites it, so that the most frequent step allocates nothing; its object stays.
-type Changed struct{ Object client.Object }
+type Changed struct {
+	Object client.Object
+	Added  bool // it did not exist before, or the source did not select it
+}
 
 // A Deleted is an object that was deleted, or that the source no longer selects. Its resource version is the revision of
 // the change. While a list is streamed, an object of an earlier page may be deleted.
