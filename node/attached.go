@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/node/csi"
+	"github.com/sampan-io/sampan/node/volume"
 )
 
 const (
@@ -52,47 +53,74 @@ func mountError(what, name string, err error) error {
 	return fmt.Errorf("%s failed for volume %q : %w", what, name, err)
 }
 
-// mountDrivers mounts the volumes of a pod whose mount may take long, because a driver does it or a file system is made, and
-// returns when to look at them again (zero: never). Needed is when the pod first needed them. If again is true the pod runs already.
-// Errors are for users.
-func (n *Node) mountDrivers(ctx context.Context, pod *corev1.Pod, needed time.Time, again bool) (next time.Time, err error) {
+// mountDrivers mounts the volumes of a pod, of those in used, whose mount may take long, because a driver does it or a file system is
+// made, and returns when to look at them again (zero: never). Needed is when the pod first needed them. Errors are for users.
+func (n *Node) mountDrivers(ctx context.Context, pod *corev1.Pod, needed time.Time, used map[string]bool) (next time.Time, err error) {
 	if n.files.root == "" {
 		return next, nil
 	}
 	for i := range pod.Spec.Volumes {
-		at := &pod.Spec.Volumes[i]
-		claim, pv, err := n.claimAt(ctx, pod, at)
+		if !used[pod.Spec.Volumes[i].Name] {
+			continue
+		}
+		changes, err := n.mountByDriver(ctx, pod, &pod.Spec.Volumes[i], needed, false)
 		if err != nil {
-			return next, mountError("MountVolume.SetUp", at.Name, err)
-		}
-		if pv != nil {
-			n.metrics.volumes.claim(pod.UID, at.Name, pv)
-		}
-		if isDisk(pv) {
-			if err := n.mountDisk(ctx, pod, at, claim, pv); err != nil {
-				return next, err
-			}
-			next = time.Now().Add(revisit)
-			continue
-		}
-		if n.csi == nil {
-			continue
-		}
-		v, err := n.driverVolume(ctx, pod, at, claim, pv)
-		if err != nil {
-			return next, mountError("MountVolume.SetUp", at.Name, err)
-		}
-		if v == nil {
-			continue
-		}
-		if err := n.mountMeasured(ctx, pod, v, needed, again); err != nil {
 			return next, err
 		}
-		if v.republished() || v.expandable() {
+		if changes {
 			next = time.Now().Add(revisit)
 		}
 	}
 	return next, nil
+}
+
+// revisitDrivers looks again at the volumes of a running pod that [Node.mountDrivers] has mounted: their drivers may want to publish them
+// again, and they may have to be expanded. It goes on after a volume that fails, and returns when to look again (zero: never). The
+// errors are for users.
+func (n *Node) revisitDrivers(ctx context.Context, pod *corev1.Pod) (next time.Time, errs []error) {
+	if n.files.root == "" {
+		return next, nil
+	}
+	used := volume.Used(&pod.Spec)
+	for i := range pod.Spec.Volumes {
+		if !used[pod.Spec.Volumes[i].Name] {
+			continue
+		}
+		changes, err := n.mountByDriver(ctx, pod, &pod.Spec.Volumes[i], time.Time{}, true)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if changes {
+			next = time.Now().Add(revisit)
+		}
+	}
+	return next, errs
+}
+
+// mountByDriver mounts one volume, if a driver does it or a file system is made, and reports whether it may change while the pod has it. If
+// again is true the pod runs already.
+func (n *Node) mountByDriver(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, needed time.Time, again bool) (changes bool, err error) {
+	claim, pv, err := n.claimAt(ctx, pod, at)
+	if err != nil {
+		return false, mountError("MountVolume.SetUp", at.Name, err)
+	}
+	if pv != nil {
+		n.metrics.volumes.claim(pod.UID, at.Name, pv)
+	}
+	if isDisk(pv) {
+		return true, n.mountDisk(ctx, pod, at, claim, pv)
+	}
+	if n.csi == nil {
+		return false, nil
+	}
+	v, err := n.driverVolume(ctx, pod, at, claim, pv)
+	if err != nil {
+		return false, mountError("MountVolume.SetUp", at.Name, err)
+	}
+	if v == nil {
+		return false, nil
+	}
+	return v.republished() || v.expandable(), n.mountMeasured(ctx, pod, v, needed, again)
 }
 
 func (v *driverVolume) republished() bool {
@@ -103,7 +131,8 @@ func (v *driverVolume) expandable() bool {
 	return v.pv != nil && !v.ReadOnly
 }
 
-// claimOf returns the claim of a pod's volume, and its volume, if they may be used.
+// claimOf returns the claim of a pod's volume, and its volume, if they may be used. A claim that is being deleted may be used by a pod that
+// has its volume: the deletion waits for the pod.
 func (n *Node) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	name, ephemeral := volumefit.Named(pod, v)
 	c, err := client.PersistentVolumeClaims.Get(ctx, n.opts.Client, pod.Namespace, name)
@@ -112,7 +141,7 @@ func (n *Node) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (
 		return nil, nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
 	case ephemeral && volumefit.Owned(pod, c) != nil:
 		return nil, nil, volumefit.Owned(pod, c)
-	case c.DeletionTimestamp != nil:
+	case c.DeletionTimestamp != nil && !n.files.linked(pod, v):
 		return nil, nil, errors.New("PVC is being deleted")
 	case !volumefit.Bound(c) || c.Status.Phase != corev1.ClaimBound:
 		return nil, nil, errors.New("PVC is not bound")

@@ -33,10 +33,12 @@ import (
 //	ROOT/pods/UID/last/...       termination messages
 //	ROOT/pods/UID/parts/...      bind mounts of parts of volumes
 //	ROOT/memory/UID/NAME         volumes with secrets in them; a tmpfs
+//	ROOT/memory/UID/.used/NAME   links to what volumes have been given to the pod's group
 //	ROOT/memory/UID/.certificates   keys and certificates of podCertificate sources, and their requests
 type files struct {
 	n    *Node
 	root string // empty: nothing is written
+	uses *volume.Uses
 }
 
 func newFiles(n *Node) *files { return &files{n: n, root: n.opts.RootDir} }
@@ -61,6 +63,7 @@ func (f *files) open() error {
 		return err
 	}
 	f.root = real
+	f.uses = volume.NewUses(filepath.Join(real, "memory"))
 	f.n.disks = blockdevice.New(real)
 	if f.n.opts.CSI {
 		if err := shareMounts(f.root); err != nil { // before anything is mounted in it
@@ -115,51 +118,91 @@ func readOnly(v *corev1.Volume) bool {
 	return v.Secret != nil || v.Projected != nil || v.ConfigMap != nil || v.DownwardAPI != nil
 }
 
-// setUp creates or updates the pod's volumes, and returns
-// when a token in them has to be replaced (zero: never). Needed is when the pod first needed them; zero if they are only updated. Errors
-// are for users.
-func (f *files) setUp(ctx context.Context, pod *corev1.Pod, facts crispec.Facts, needed time.Time) (time.Time, error) {
-	var next time.Time
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		began := time.Now()
-		refresh, err := f.volume(ctx, pod, v, facts)
-		// Volumes that are images are mounted by the runtime, and those of drivers by mountDrivers.
-		if plugin := f.n.metrics.volumes.plugin(pod.UID, v); v.Image == nil && plugin != noPlugin && !strings.HasPrefix(plugin, csiPlugin("")) {
-			f.n.metrics.volumes.mounted(plugin, needed, began, err)
+// isWritten reports whether the agent writes the content of a volume, and keeps it up to date while the pod runs. As in kubelet nothing
+// is done again to volumes of other types once they are there.
+func isWritten(v *corev1.Volume) bool { return readOnly(v) }
+
+// setUp makes the volumes of a pod that are in used, and returns when a token in them has to be replaced (zero: never). Needed is
+// when the pod first needed them. Errors are for users.
+//
+// The content of volumes comes first, because facts may be cancelled before ctx is: giving a volume to the pod's group takes as long as
+// the volume is large.
+func (f *files) setUp(ctx context.Context, pod *corev1.Pod, facts crispec.Facts, needed time.Time, used map[string]bool) (next time.Time, err error) {
+	for _, written := range []bool{true, false} {
+		for i := range pod.Spec.Volumes {
+			v := &pod.Spec.Volumes[i]
+			if !used[v.Name] || isWritten(v) != written {
+				continue
+			}
+			refresh, err := f.volume(ctx, pod, v, facts, needed)
+			if err != nil {
+				return next, err
+			}
+			next = earliest(next, refresh)
 		}
-		if err != nil {
-			return next, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err) // Kubernetes' words
-		}
-		next = earliest(next, refresh)
 	}
 	return next, nil
 }
 
-func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, facts crispec.Facts) (time.Time, error) {
+// update writes what has changed in the volumes of a running pod, and returns when a token in them has to be replaced (zero: never).
+// It goes on after a volume that fails. The errors are for users.
+func (f *files) update(ctx context.Context, pod *corev1.Pod, facts crispec.Facts) (next time.Time, errs []error) {
+	used := volume.Used(&pod.Spec)
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if !used[v.Name] || !isWritten(v) {
+			continue
+		}
+		refresh, err := f.volume(ctx, pod, v, facts, time.Time{})
+		if err != nil {
+			errs = append(errs, err)
+		}
+		next = earliest(next, refresh)
+	}
+	return next, errs
+}
+
+// volume makes one volume, and measures how long that takes.
+func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, facts crispec.Facts, needed time.Time) (time.Time, error) {
+	began := time.Now()
+	refresh, err := f.make(ctx, pod, v, facts)
+	// Volumes that are images are mounted by the runtime, and those of drivers by mountDrivers.
+	if plugin := f.n.metrics.volumes.plugin(pod.UID, v); v.Image == nil && plugin != noPlugin && !strings.HasPrefix(plugin, csiPlugin("")) {
+		f.n.metrics.volumes.mounted(plugin, needed, began, err)
+	}
+	if err != nil {
+		return refresh, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err) // Kubernetes' words
+	}
+	return refresh, nil
+}
+
+func (f *files) make(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, facts crispec.Facts) (time.Time, error) {
 	gid := -1
 	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		gid = int(*sc.FSGroup)
 	}
-	if v.Image != nil {
-		return time.Time{}, nil // the runtime mounts it
-	}
 	dir := f.path(pod, v)
-	if v.EmptyDir != nil {
-		return time.Time{}, f.emptyDir(pod, dir, v.EmptyDir, gid)
-	}
-	if !readOnly(v) {
-		if f.root == "" {
-			return time.Time{}, nil // a simulated pod has no volumes and no process that reads files
-		}
+	switch {
+	case v.Image != nil:
+		return time.Time{}, nil // the runtime mounts it
+	case v.EmptyDir != nil:
+		return time.Time{}, f.emptyDir(ctx, pod, dir, v.EmptyDir, gid)
+	case !isWritten(v) && f.root == "":
+		return time.Time{}, nil // a simulated pod has no volumes and no process that reads files
+	case !isWritten(v):
 		return time.Time{}, f.hosted(ctx, pod, v, gid)
 	}
+	limited, cancel := context.WithTimeout(ctx, lookup)
+	defer cancel()
 	p := volume.Payload{}
-	next, err := f.payload(ctx, pod, v, facts, p)
+	next, err := f.payload(limited, pod, v, facts, p)
 	if err != nil || f.root == "" {
 		return next, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // containers run as any user
+		return next, err
+	}
+	if err := volume.MakeMountPoints(dir, &pod.Spec, v.Name, p); err != nil {
 		return next, err
 	}
 	_, err = volume.Write(dir, p, gid)
@@ -203,7 +246,7 @@ func mountMedium(fileSystem, dir, options string) error {
 }
 
 // emptyDir makes an empty directory, once.
-func (f *files) emptyDir(pod *corev1.Pod, dir string, e *corev1.EmptyDirVolumeSource, gid int) error {
+func (f *files) emptyDir(ctx context.Context, pod *corev1.Pod, dir string, e *corev1.EmptyDirVolumeSource, gid int) error {
 	if f.root == "" {
 		return nil
 	}
@@ -243,7 +286,7 @@ func (f *files) emptyDir(pod *corev1.Pod, dir string, e *corev1.EmptyDirVolumeSo
 		}
 	}
 	if gid >= 0 && fresh {
-		return volume.Own(dir, gid)
+		return volume.Own(ctx, dir, gid)
 	}
 	return nil
 }
@@ -459,6 +502,14 @@ func (f *files) blockDevices(pod *corev1.Pod, c *corev1.Container, config *cri.C
 	return nil
 }
 
+// containerPath returns where a container has a volume. As for kubelet a relative path begins at the root.
+func containerPath(vm corev1.VolumeMount) string {
+	if filepath.IsAbs(vm.MountPath) {
+		return vm.MountPath
+	}
+	return "/" + vm.MountPath
+}
+
 // imageMount returns the mount of an image, or of a directory or file in it. Images are mounted read-only, and the runtime
 // sees that the path stays in the image.
 func imageMount(id string, vm corev1.VolumeMount, env func(string) (string, bool)) (*cri.Mount, error) {
@@ -466,7 +517,7 @@ func imageMount(id string, vm corev1.VolumeMount, env func(string) (string, bool
 	if err != nil {
 		return nil, err
 	}
-	return &cri.Mount{ContainerPath: vm.MountPath, Image: &cri.ImageSpec{Image: id}, ImageSubPath: part, Readonly: true}, nil
+	return &cri.Mount{ContainerPath: containerPath(vm), Image: &cri.ImageSpec{Image: id}, ImageSubPath: part, Readonly: true}, nil
 }
 
 // subPath returns the part of a volume that a container mounts, in a form that cannot leave the volume by its names. It is empty for
@@ -506,14 +557,14 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 		}
 	}
 	if v == nil {
-		return nil, fmt.Errorf("container %q mounts volume %q, which the pod does not have", c.Name, vm.Name)
+		return nil, fmt.Errorf("cannot find volume %q to mount into container %q", vm.Name, c.Name) // kubelet's words
 	}
 	recursive, err := recursiveReadOnly(vm, f.n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts))
 	if err != nil {
 		return nil, err
 	}
 	m := &cri.Mount{
-		ContainerPath: vm.MountPath, HostPath: f.path(pod, v), Readonly: vm.ReadOnly || readOnly(v), RecursiveReadOnly: recursive,
+		ContainerPath: containerPath(vm), HostPath: f.path(pod, v), Readonly: vm.ReadOnly || readOnly(v), RecursiveReadOnly: recursive,
 	}
 	if u := f.n.users.get(pod); u.GetMode() == cri.NamespaceMode_POD {
 		m.UidMappings, m.GidMappings = u.GetUids(), u.GetGids()
@@ -540,7 +591,8 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 	if part == "" {
 		return m, nil
 	}
-	source, err := volume.Subpath(m.HostPath, part, !readOnly(v))
+	// As by kubelet, a part that is not there is made as a directory in volumes of all types.
+	source, err := volume.Subpath(m.HostPath, part)
 	if err != nil {
 		return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", vm.Name, c.Name, err)
 	}

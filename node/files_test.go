@@ -253,14 +253,17 @@ func TestPartsOfVolumesAreMountedOnce(t *testing.T) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}}
 			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{
 				{Name: "config", MountPath: "/a", SubPath: "a"},
-				{Name: "config", MountPath: "/b", SubPath: "b"},
+				{Name: "config", MountPath: "/b", SubPathExpr: "$(B)"},
 			}
+			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "B", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, Key: "name", Optional: new(true),
+			}}}}
 			p.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
 		}))
 		r.await("web", "waiting", waits("CreateContainerConfigError"))
 		time.Sleep(time.Minute) // some more tries
 		settings = settings.DeepCopy()
-		settings.Data["b"] = "2"
+		settings.Data["b"], settings.Data["name"] = "2", "b"
 		if _, err := client.ConfigMaps.Update(t.Context(), r.api, settings, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +326,10 @@ func TestVolumeThatCannotBeMountedIsReported(t *testing.T) {
 				r.api.Set(t, boundTo("data", ""), boundTo("lost", "gone"), boundTo("theirs", "disk"), localDisk("disk", "/x", "another"))
 				stop := r.start()
 				<-r.node.Ready()
-				r.create(webPod("web", func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "h", VolumeSource: tt.source}} }))
+				r.create(webPod("web", func(p *corev1.Pod) {
+					p.Spec.Volumes = []corev1.Volume{{Name: "h", VolumeSource: tt.source}}
+					p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "h", MountPath: "/h"}}
+				}))
 				r.await("web", "waiting", waits("ContainerCreating"))
 				synctest.Wait()
 				if e := r.events(); len(e) != 1 || e[0].Reason != "FailedMount" || !strings.Contains(e[0].Message, tt.want) {

@@ -25,6 +25,8 @@ func isHosted(v *corev1.Volume) bool {
 // hosted makes the link to a volume that lies elsewhere in the node's file system, for [files.mount] to find. Only the link
 // belongs to the pod: it is removed with the pod, and its target stays.
 func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, gid int) error {
+	limited, cancel := context.WithTimeout(ctx, lookup)
+	defer cancel()
 	path := ""
 	switch {
 	case v.HostPath != nil:
@@ -39,13 +41,19 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 		path = f.n.csi.Path(pod.UID, v.Name) // its driver has mounted it
 	case v.NFS != nil:
 		path = f.path(pod, v) + mountSuffix
-		if err := mountNFS(ctx, v.NFS, nil, path); err != nil {
+		if err := mountNFS(limited, v.NFS, nil, path); err != nil {
 			return err
 		}
 	case isHosted(v):
 		name, _ := volumefit.Named(pod, v)
-		var err error
-		if path, err = f.claimed(ctx, pod, v, gid); err != nil {
+		_, pv, err := f.n.claimOf(limited, pod, v)
+		if err == nil {
+			path, err = f.claimed(limited, pod, v, pv)
+		}
+		if err == nil && pv.Spec.Local != nil && !isBlock(pv) {
+			err = f.give(ctx, pod, v, pv, path, gid)
+		}
+		if err != nil {
 			return fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
 		}
 	default:
@@ -59,11 +67,8 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 const mountSuffix = ".mount"
 
 // claimed returns the path of the volume of a claim.
-func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, gid int) (string, error) {
-	_, pv, err := f.n.claimOf(ctx, pod, v)
+func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume) (string, error) {
 	switch {
-	case err != nil:
-		return "", err
 	case pv.Spec.CSI != nil && f.n.csi == nil:
 		return "", errors.New("CSI drivers are not supported on this node")
 	case pv.Spec.CSI != nil && isBlock(pv):
@@ -91,10 +96,7 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		if err == nil && !mounted {
 			err = fmt.Errorf("device %s is not mounted", pv.Spec.Local.Path) // it has just appeared
 		}
-		if err != nil {
-			return "", err
-		}
-		return path, owned(pod, v, path, gid)
+		return path, err
 	}
 	info, err := os.Stat(pv.Spec.Local.Path)
 	switch {
@@ -105,18 +107,33 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 	case !info.IsDir():
 		return "", fmt.Errorf("path %q is not a directory or a block device", pv.Spec.Local.Path)
 	}
-	return pv.Spec.Local.Path, owned(pod, v, pv.Spec.Local.Path, gid)
+	return pv.Spec.Local.Path, nil
 }
 
-// owned gives the files of a claim's volume to the pod's group; gid -1 means that it has none.
-func owned(pod *corev1.Pod, v *corev1.Volume, dir string, gid int) error {
-	if gid < 0 || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly {
-		return nil
-	}
-	if policy := pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && volume.Owned(dir, gid) {
-		return nil
-	}
-	return volume.Own(dir, gid)
+// give gives the files of a local volume at dir to the pod's group; gid -1 means that it has none. As in kubelet that happens once, when the
+// volume is mounted for the pod, and not while another pod of the node uses it: that one may have changed the modes of its files.
+func (f *files) give(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume, dir string, gid int) error {
+	return f.uses.Take(ctx, pod.UID, v.Name, filepath.Clean(pv.Spec.Local.Path), func(shared bool) error {
+		if gid < 0 {
+			return nil
+		}
+		if shared {
+			if has, err := volume.Group(dir); err != nil {
+				return fmt.Errorf("failed to check fsGroup for %s (%w)", pv.Spec.Local.Path, err)
+			} else if has != gid {
+				f.n.recorder.Event(pod, corev1.EventTypeWarning, "AlreadyMountedVolume",
+					"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", gid, pv.Name, has)
+			}
+			return nil
+		}
+		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly {
+			return nil
+		}
+		if policy := pod.Spec.SecurityContext.FSGroupChangePolicy; policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && volume.Owned(dir, gid) {
+			return nil
+		}
+		return volume.Own(ctx, dir, gid)
+	})
 }
 
 // findDevice checks that a path is that of a block device.
@@ -203,6 +220,12 @@ func hostPathWord(kind corev1.HostPathType) string {
 	case corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathUnset:
 	}
 	return "file"
+}
+
+// linked reports whether the pod has a volume that lies elsewhere.
+func (f *files) linked(pod *corev1.Pod, v *corev1.Volume) bool {
+	_, err := os.Readlink(f.path(pod, v))
+	return err == nil
 }
 
 // link makes at a link to path, in one step.

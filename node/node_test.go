@@ -510,6 +510,7 @@ func TestPodWaitsForMissingConfigMap(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.create(webPod("web", func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}}
+			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "c", MountPath: "/c"}}
 			p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "key"}}}}
 		}))
 		r.await("web", "waiting", waits("ContainerCreating"))

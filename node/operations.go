@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/logs"
+	"github.com/sampan-io/sampan/node/volume"
 )
 
 const (
@@ -142,7 +143,7 @@ func (w *worker) attempt(ctx context.Context, bounded bool, f func(ctx context.C
 // setUp makes the volumes and the sandbox. It waits for drivers of volumes before it waits for its turn among the pods that
 // start: a driver may hang.
 func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action) func() {
-	again, err := w.n.mountDrivers(ctx, pod, w.seen, false)
+	again, err := w.n.mountDrivers(ctx, pod, w.seen, volume.Used(&pod.Spec))
 	if refused := (*unexpected)(nil); errors.As(err, &refused) {
 		return w.refuse(refused.Rejection)
 	}
@@ -242,7 +243,7 @@ func showsPod(pod *corev1.Pod) bool {
 }
 
 // renew brings the volumes of a running pod up to date if that is due, and
-// returns when it will be.
+// returns when it will be. A container starts before or after that: its subPath of a key that has just appeared is the key's file.
 func (w *worker) renew(now time.Time) time.Time {
 	up := slices.ContainsFunc(w.view.Sandboxes, func(s lifecycle.Sandbox) bool { return s.Ready })
 	if !up || w.view.Deleting() || w.view.Finished() || w.busy["start"] != nil || w.busy["volumes"] != nil {
@@ -251,7 +252,7 @@ func (w *worker) renew(now time.Time) time.Time {
 	if !w.volumesDue && (w.refresh.IsZero() || now.Before(w.refresh)) {
 		return w.refresh
 	}
-	w.volumesDue = false
+	w.volumesDue, w.writing = false, true
 	pod, op := w.view.Pod, &operation{cancel: func() {}}
 	w.busy["volumes"] = op
 	ips := podIPs(&w.view.Last)
@@ -260,23 +261,25 @@ func (w *worker) renew(now time.Time) time.Time {
 		ctx, op.cancel = context.WithCancel(ctx)
 		close(started)
 		var next time.Time
+		var errs []error
 		err := run.Catch(func() error {
-			again, err := w.n.mountDrivers(ctx, pod, time.Time{}, true)
-			if err != nil {
-				return err
-			}
-			limited, cancel := context.WithTimeout(ctx, lookup)
-			defer cancel()
-			next, err = w.n.files.setUp(limited, pod, w.n.facts(limited, pod, ips), time.Time{})
-			next = earliest(next, again)
-			return err
+			next, errs = w.n.updateVolumes(ctx, pod, ips)
+			w.post(func() { w.writing = false }) // drivers may take long
+			again, more := w.n.revisitDrivers(ctx, pod)
+			next, errs = earliest(next, again), append(errs, more...)
+			return nil
 		})
+		if err != nil {
+			errs = append(errs, err)
+		}
 		w.post(func() {
 			delete(w.busy, "volumes")
-			w.refresh = next
-			if err != nil && ctx.Err() == nil {
-				w.event(corev1.EventTypeWarning, failedMount, "%s", err)
-				w.refresh = time.Now().Add(retryPause)
+			w.refresh, w.writing = next, false
+			if len(errs) > 0 && ctx.Err() == nil {
+				for _, err := range errs {
+					w.event(corev1.EventTypeWarning, failedMount, "%s", err)
+				}
+				w.refresh = earliest(next, time.Now().Add(retryPause))
 			}
 			op.cancel()
 		})
@@ -285,6 +288,14 @@ func (w *worker) renew(now time.Time) time.Time {
 		<-started // so that cancel is set
 	}
 	return time.Time{}
+}
+
+// updateVolumes writes what has changed in the volumes of a running pod, and returns when to do it again (zero: never). No volume waits for
+// another one that fails: a token in it has to be renewed.
+func (n *Node) updateVolumes(ctx context.Context, pod *corev1.Pod, ips []string) (time.Time, []error) {
+	ctx, cancel := context.WithTimeout(ctx, lookup)
+	defer cancel()
+	return n.files.update(ctx, pod, n.facts(ctx, pod, ips))
 }
 
 func podIPs(s *corev1.PodStatus) []string {
@@ -317,7 +328,8 @@ type order struct {
 	old       []lifecycle.Container // ended attempts, oldest first
 	// limits is the pod as its cgroup has to allow it, if the container gets other resources than its last attempt had: those of a
 	// resize for which it was restarted.
-	limits *corev1.Pod
+	limits    *corev1.Pod
+	ephemeral bool
 	// target is the name of the container whose processes an ephemeral container shows; targetID is its ID, if it runs.
 	target, targetID string
 }
@@ -327,7 +339,7 @@ func (w *worker) making(a lifecycle.Action) order {
 	o.container, _ = lifecycle.Spec(o.pod, a.Container)
 	for i := range o.pod.Spec.EphemeralContainers {
 		if e := &o.pod.Spec.EphemeralContainers[i]; e.Name == a.Container {
-			o.target = e.TargetContainerName
+			o.ephemeral, o.target = true, e.TargetContainerName
 		}
 	}
 	for _, s := range w.view.Sandboxes {
@@ -488,6 +500,10 @@ func (w *worker) launch(ctx context.Context, o order) (string, *startError) {
 // create makes a container whose images are there, and starts it.
 func (w *worker) create(ctx context.Context, o order, image *cri.Image, volumes map[string]string) (string, *startError) {
 	name := o.container.Name
+	if err := w.n.prepareEphemeral(ctx, o); err != nil {
+		w.event(corev1.EventTypeWarning, failedMount, "%s", err)
+		return "", &startError{reason: configError, message: err.Error(), events: failed("Error: %v", err)}
+	}
 	config, err := w.n.containerConfig(ctx, o, image, volumes)
 	if err == nil {
 		err = o.share(config)

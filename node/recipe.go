@@ -13,6 +13,7 @@ import (
 	"github.com/sampan-io/sampan/internal/resolvconf"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/volume"
 )
 
 // lookup is how long a container's start waits for the first answer about an
@@ -51,9 +52,34 @@ func (n *Node) prepare(ctx context.Context, w *worker, pod *corev1.Pod) (time.Ti
 			w.event(corev1.EventTypeWarning, "DNSConfigForming", "%s", text)
 		}
 	})
-	ctx, cancel := context.WithTimeout(ctx, lookup)
+	return n.makeVolumes(ctx, pod, w.seen, volume.Used(&pod.Spec))
+}
+
+func (n *Node) makeVolumes(ctx context.Context, pod *corev1.Pod, needed time.Time, used map[string]bool) (time.Time, error) {
+	limited, cancel := context.WithTimeout(ctx, lookup)
 	defer cancel()
-	return n.files.setUp(ctx, pod, n.facts(ctx, pod, nil), w.seen)
+	return n.files.setUp(ctx, pod, n.facts(limited, pod, nil), needed, used)
+}
+
+// prepareEphemeral makes the volumes that an ephemeral container is the first of the pod to use. Other containers find theirs.
+func (n *Node) prepareEphemeral(ctx context.Context, o order) error {
+	if !o.ephemeral {
+		return nil
+	}
+	late := volume.Used(&corev1.PodSpec{Containers: []corev1.Container{*o.container}})
+	before := o.pod.Spec
+	before.EphemeralContainers = nil
+	for name := range volume.Used(&before) {
+		delete(late, name)
+	}
+	if len(late) == 0 {
+		return nil
+	}
+	if _, err := n.mountDrivers(ctx, o.pod, time.Time{}, late); err != nil {
+		return err
+	}
+	_, err := n.makeVolumes(ctx, o.pod, time.Time{}, late)
+	return err
 }
 
 func (n *Node) dns(pod *corev1.Pod) (c *cri.DNSConfig, missing bool, omitted []string) {

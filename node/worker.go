@@ -53,6 +53,7 @@ type worker struct {
 	// be renewed.
 	volumesDue bool
 	refresh    time.Time
+	writing    bool              // the content of volumes is being updated: containers do not start, see renew
 	dnsTold    sync.Once         // the events about the resolver
 	setups     int               // failures in a row
 	unstarted  map[string]string // by container ID: why it did not start
@@ -399,6 +400,7 @@ func (w *worker) step(now time.Time) time.Time {
 		w.freed = true
 		w.n.free(w.uid)
 	}
+	renewal := w.renew(now)
 	d := lifecycle.Decide(w.view)
 	for _, a := range d.Actions {
 		if w.blocked(a) {
@@ -421,7 +423,7 @@ func (w *worker) step(now time.Time) time.Time {
 			w.containerEvent(name, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", name, w.key.Name, w.key.Namespace, w.uid)
 		}
 	}
-	return earliest(d.Wake, w.report(now), w.renew(now), probe, aged)
+	return earliest(d.Wake, w.report(now), renewal, probe, aged)
 }
 
 // fail ends the pod: its containers are stopped within the grace period.
@@ -443,6 +445,8 @@ func (w *worker) blocked(a lifecycle.Action) bool {
 		return true
 	}
 	switch a.Verb {
+	case lifecycle.Start:
+		return w.writing
 	case lifecycle.Release, lifecycle.Unprepare:
 		return w.busy["start"] != nil // it may be making something
 	case lifecycle.Unmount:

@@ -760,7 +760,7 @@ func TestLinksOfDriversAreNotFollowed(t *testing.T) {
 		}
 		defer mounted.Close()
 		replace(t, target)
-		if err := v.setGroup(mounted); err != nil {
+		if err := v.setGroup(t.Context(), mounted); err != nil {
 			t.Fatal(err)
 		}
 		for path, want := range map[string]bool{outside: false, target + ".old": true} {

@@ -72,7 +72,7 @@ func (m *Manager) checkTarget(target string, block bool) (*os.File, error) {
 	case !block && !info.IsDir():
 		return nil, fmt.Errorf("the target path is %s, want a directory", info.Mode().Type())
 	}
-	f, err := volume.Subpath(m.opts.Root, strings.TrimPrefix(target, m.opts.Root+"/"), false)
+	f, err := volume.Find(m.opts.Root, strings.TrimPrefix(target, m.opts.Root+"/"))
 	if err != nil {
 		return nil, fmt.Errorf("the target path: %w", err)
 	}

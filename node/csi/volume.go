@@ -280,7 +280,7 @@ func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
 	}
 	defer mounted.Close()
 	if !done && v.Own && v.Group != nil && !v.Block && !d.can(csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP) {
-		if err := v.setGroup(mounted); err != nil {
+		if err := v.setGroup(ctx, mounted); err != nil {
 			return fmt.Errorf("applyFSGroup failed for vol %s: %w", v.Handle, err)
 		}
 	}
@@ -291,12 +291,12 @@ func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
 }
 
 // setGroup gives the files of a volume, of which mounted is the root directory, to its group.
-func (v *Volume) setGroup(mounted *os.File) error {
+func (v *Volume) setGroup(ctx context.Context, mounted *os.File) error {
 	path := fmt.Sprintf("/proc/self/fd/%d", mounted.Fd()) // the driver may have put a link in the place of the directory since
 	if v.OwnOnMismatch && volume.Owned(path, int(*v.Group)) {
 		return nil
 	}
-	return volume.Own(path, int(*v.Group))
+	return volume.Own(ctx, path, int(*v.Group))
 }
 
 func merged(a, b map[string]string) map[string]string {

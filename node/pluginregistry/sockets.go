@@ -51,7 +51,7 @@ func (s Sockets) Connect(path string, opts ...grpc.DialOption) (*grpc.ClientConn
 // dial connects to a socket. It does not follow links that lead out of the directory, and the path may be longer than
 // addresses of sockets.
 func (s Sockets) dial(ctx context.Context, path string) (net.Conn, error) {
-	f, err := volume.Subpath(string(s), path, false)
+	f, err := volume.Find(string(s), path)
 	if err != nil {
 		return nil, err
 	}

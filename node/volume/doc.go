@@ -9,7 +9,9 @@
 //	V2  A payload that is already written is not written again.
 //	V3  No path of a payload leaves the volume.
 //
-// [Subpath] opens a part of a volume without following a link out of it.
+// [Subpath] opens a part of a volume without following a link out of it. [MakeMountPoints] makes the directories in a read-only volume
+// on which containers have other mounts. [Own] gives a volume to a pod's group, and [Uses] records which pods have a volume, so that this
+// happens once.
 //
 // The package does not mount volumes and does not read objects from the API server.
 package volume

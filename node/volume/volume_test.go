@@ -1,6 +1,7 @@
 package volume_test
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -137,7 +139,7 @@ func TestSubpathFollowsNoLinkOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, ok := range map[string]bool{"out": false, "out/x": false, "up": false, "in": true, "real": true, "new/deep": true} {
-		f, err := volume.Subpath(dir, path, true)
+		f, err := volume.Subpath(dir, path)
 		if (err == nil) != ok {
 			t.Errorf("Subpath(%q) = %v, want ok=%t", path, err, ok)
 		}
@@ -147,8 +149,8 @@ func TestSubpathFollowsNoLinkOut(t *testing.T) {
 			}
 		}
 	}
-	if _, err := volume.Subpath(dir, "missing", false); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what is not there in a read-only volume is %v", err)
+	if _, err := volume.Find(dir, "missing"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a part that does not exist is %v", err)
 	}
 }
 
@@ -158,7 +160,7 @@ func TestSubpathOpensNothing(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := volume.Subpath(dir, "fifo", true) // opened for reading, it would wait for a writer
+	f, err := volume.Subpath(dir, "fifo") // opened for reading, it would wait for a writer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +251,7 @@ func TestOwnDoesNotLeaveTheVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := volume.Own(dir, 2000); err != nil {
+	if err := volume.Own(t.Context(), dir, 2000); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(secret)
@@ -268,7 +270,7 @@ func TestCreatedSubpathHasTheModeOfTheVolume(t *testing.T) {
 	if err := errors.Join(os.Chmod(dir, want), os.Mkdir(filepath.Join(dir, "a"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	f, err := volume.Subpath(dir, "a/b/c", true)
+	f, err := volume.Subpath(dir, "a/b/c")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,4 +282,77 @@ func TestCreatedSubpathHasTheModeOfTheVolume(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", path, info.Mode(), err, want)
 		}
 	}
+}
+
+// TestOwnGivesTheRootLast has a tree whose change is cut off: the root, which OnRootMismatch looks at, is not changed yet.
+func TestOwnGivesTheRootLast(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	dir := t.TempDir()
+	for _, sub := range []string{"a/b", "c"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps := 3 // of 4
+	ctx := &countdown{Context: t.Context(), steps: &steps}
+	if err := volume.Own(ctx, dir, 2000); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled change returned %v", err)
+	}
+	if volume.Owned(dir, 2000) {
+		t.Error("the volume counts as changed")
+	}
+	if err := volume.Own(t.Context(), dir, 2000); err != nil || !volume.Owned(dir, 2000) {
+		t.Errorf("the second try: %v", err)
+	}
+}
+
+// A countdown is cancelled after so many looks.
+type countdown struct {
+	context.Context
+	steps *int
+}
+
+func (c *countdown) Err() error {
+	if *c.steps--; *c.steps < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func (c *countdown) Value(any) any { return nil }
+
+// TestOwnIgnoresFilesThatVanish has files removed while they are given away.
+func TestOwnIgnoresFilesThatVanish(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	dir := t.TempDir()
+	for i := range 50 {
+		sub := filepath.Join(dir, strconv.Itoa(i), "sub")
+		if err := errors.Join(os.MkdirAll(sub, 0o700), os.WriteFile(filepath.Join(sub, "f"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := &vanishing{Context: t.Context(), dir: dir}
+	if err := volume.Own(ctx, dir, 2000); err != nil {
+		t.Errorf("files were removed meanwhile: %v", err)
+	}
+	if !volume.Owned(dir, 2000) {
+		t.Error("the volume has not been given away")
+	}
+}
+
+// A vanishing context removes a directory at each look.
+type vanishing struct {
+	context.Context
+	dir string
+	n   int
+}
+
+func (v *vanishing) Err() error {
+	_ = os.RemoveAll(filepath.Join(v.dir, strconv.Itoa(v.n)))
+	v.n++
+	return nil
 }

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,7 +18,7 @@ const (
 	nextLink = "..data_tmp"
 )
 
-// Write makes dir, which must exist, hold p and nothing else, in one step for its
+// Write makes dir, which must exist, hold p and nothing else but directories for mounts, in one step for its
 // readers (V1). It reports whether anything had to be done. A gid that is not
 // negative becomes the group of dir and of everything in it, and may then read it.
 func Write(dir string, p Payload, gid int) (changed bool, err error) {
@@ -58,7 +59,7 @@ func Write(dir string, p Payload, gid int) (changed bool, err error) {
 			return true, err
 		}
 	}
-	return true, setGroup(dir, gid, 0o440)
+	return true, setGroup(context.Background(), dir, gid, 0o440)
 }
 
 // holds reports whether dir has exactly the files of p.
@@ -111,10 +112,11 @@ func fill(dir string, p Payload, gid int) error {
 			}
 		}
 	}
-	return setGroup(dir, gid, 0o440)
+	return setGroup(context.Background(), dir, gid, 0o440)
 }
 
-// link makes the names in the volume and removes those of earlier payloads.
+// link makes the names in the volume and removes those of earlier payloads. Directories stay: mounts of containers may be on them
+// (see [MakeMountPoints] and [Subpath]).
 func link(dir string, p Payload) error {
 	want := map[string]bool{}
 	for path := range p {
@@ -132,7 +134,7 @@ func link(dir string, p Payload) error {
 		return err
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "..") && !want[e.Name()] {
+		if e.Type() == fs.ModeSymlink && !strings.HasPrefix(e.Name(), "..") && !want[e.Name()] {
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
@@ -142,8 +144,8 @@ func link(dir string, p Payload) error {
 }
 
 // Own gives everything in a writable volume to a group, and new files in it as
-// well.
-func Own(dir string, gid int) error { return setGroup(dir, gid, 0o660) }
+// well. It returns early if ctx is cancelled.
+func Own(ctx context.Context, dir string, gid int) error { return setGroup(ctx, dir, gid, 0o660) }
 
 // Owned reports whether the directory itself belongs to the group with the rights that [Own] gives it.
 func Owned(dir string, gid int) bool {
@@ -155,10 +157,22 @@ func Owned(dir string, gid int) bool {
 	return int(st.Gid) == gid && st.Mode&rights == rights
 }
 
+// Group returns the group of a directory.
+func Group(dir string) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return 0, &fs.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	return int(st.Gid), nil
+}
+
 // setGroup gives dir and everything in it to a group, with these rights. Files that are made in its directories later
-// belong to the group as well. It does nothing for a negative gid. Containers may change the volume meanwhile: no link
-// that they put in the place of a file or directory leads out of it.
-func setGroup(dir string, gid int, rights fs.FileMode) error {
+// belong to the group as well. It does nothing for a negative gid. Containers and other programs may change the volume meanwhile: no
+// link that they put in the place of a file or directory leads out of it, and files that they remove are ignored.
+//
+// A directory is changed after everything in it, and dir last: [Owned] is true only of a volume that was changed to its end. As in
+// kubelet, a file whose owner or mode can't be changed, such as one on a server that trusts no root, is left as it is.
+func setGroup(ctx context.Context, dir string, gid int, rights fs.FileMode) error {
 	if gid < 0 {
 		return nil
 	}
@@ -167,47 +181,74 @@ func setGroup(dir string, gid int, rights fs.FileMode) error {
 		return err
 	}
 	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := root.Lstat(path)
-		if err != nil {
-			return err
-		}
-		if err := root.Lchown(path, -1, gid); err != nil {
-			return err
-		}
-		switch {
-		case info.IsDir():
-			return root.Chmod(path, info.Mode()|rights|0o110|fs.ModeSetgid)
-		case info.Mode().IsRegular():
-			return root.Chmod(path, info.Mode()|rights)
-		}
-		return nil
-	})
+	return giveToGroup(ctx, root, ".", gid, rights)
 }
 
-// Subpath opens the part of the volume at dir that path names. If it does not exist and
-// the volume is writable, it is created as a directory with the mode of the volume, as by kubelet. No link leads out of the volume,
+func giveToGroup(ctx context.Context, root *os.Root, path string, gid int, rights fs.FileMode) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	info, err := root.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		names, err := list(root, path)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := giveToGroup(ctx, root, filepath.Join(path, name), gid, rights); err != nil {
+				return err
+			}
+		}
+	}
+	_ = root.Lchown(path, -1, gid)
+	switch {
+	case info.IsDir():
+		_ = root.Chmod(path, info.Mode()|rights|0o110|fs.ModeSetgid)
+	case info.Mode().IsRegular():
+		_ = root.Chmod(path, info.Mode()|rights)
+	}
+	return nil
+}
+
+// list returns the names in a directory: none if it has been removed or replaced.
+func list(root *os.Root, path string) ([]string, error) {
+	dir, err := root.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return dir.Readdirnames(-1)
+}
+
+// Subpath opens the part of the volume at dir that path names. If it does not exist, it is created as a directory with the mode of the
+// volume, as by kubelet. No link leads out of the volume,
 // even if a container has put one there, and the found file is not opened for reading
 // or writing: it may be a FIFO without a writer, or a device. The returned file is a
 // handle for mounting; the caller closes it, and uses it in place of the path, which
 // may change at any time.
-func Subpath(dir, path string, writable bool) (*os.File, error) {
+func Subpath(dir, path string) (*os.File, error) {
+	f, err := Find(dir, path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := handle(dir, path)
-	if errors.Is(err, fs.ErrNotExist) && writable {
-		if err := makeLike(root, path); err != nil {
-			return nil, err
-		}
-		f, err = handle(dir, path)
+	if err := makeLike(root, path); err != nil {
+		return nil, err
 	}
-	return f, err
+	return Find(dir, path)
 }
 
 // makeLike creates the directories of a path that do not exist, each with the mode of the root, whatever the umask is.
@@ -233,8 +274,8 @@ func makeLike(root *os.Root, path string) error {
 	return nil
 }
 
-// handle finds a file below dir without opening it.
-func handle(dir, path string) (*os.File, error) {
+// Find opens the part of the volume at dir that path names, as [Subpath] does, and creates nothing.
+func Find(dir, path string) (*os.File, error) {
 	top, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
