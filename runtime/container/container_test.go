@@ -91,6 +91,28 @@ func TestMountsAreInOrderAndReplaceDefaults(t *testing.T) {
 	}
 }
 
+// TestMountsHideDefaults has containers with the host's /sys or /dev, such as those that measure the node or hand out its devices: they see
+// the host's cgroups and terminals.
+func TestMountsHideDefaults(t *testing.T) {
+	for _, tt := range []struct{ mount, hidden string }{
+		{"/sys", "/sys/fs/cgroup"},
+		{"/sys/fs", "/sys/fs/cgroup"},
+		{"/dev", "/dev/pts"},
+		{"/dev/", "/dev/mqueue"},
+	} {
+		s := Spec{Mounts: []Mount{{Source: "/host", Destination: tt.mount}, {Source: "/shm", Destination: "/dev/shm"}}}
+		mounts := s.mounts()
+		own := slices.IndexFunc(mounts, func(m specs.Mount) bool { return m.Source == "/host" })
+		hidden := slices.IndexFunc(mounts, func(m specs.Mount) bool { return m.Destination == tt.hidden })
+		if hidden > own {
+			t.Errorf("%s is mounted over %s of the container", tt.hidden, tt.mount)
+		}
+		if shm := slices.IndexFunc(mounts, func(m specs.Mount) bool { return m.Source == "/shm" }); strings.HasPrefix(tt.mount, "/dev") && shm < own {
+			t.Errorf("the pod's /dev/shm is hidden by %s", tt.mount)
+		}
+	}
+}
+
 func TestValidateReportsEveryError(t *testing.T) {
 	err := (&Spec{Cwd: "here", Mounts: []Mount{{Destination: "there"}, {Destination: "/x", Propagation: "odd"}}, DropCaps: []string{"FLY"}}).Validate()
 	for _, want := range []string{"command", "here", "there", "odd", "FLY"} {

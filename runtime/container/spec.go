@@ -307,14 +307,18 @@ func (s *Spec) namespaces() []specs.LinuxNamespace {
 	return ns
 }
 
-// mounts puts the defaults and the container's own into the order in which they
-// can be made: a parent before what lies in it.
+// mounts puts the defaults and the container's own into the order in which they can be made, as containerd does: first the defaults, so
+// that a mount of the container hides those in it, then the container's own, a parent before what lies in it. A container with a
+// /dev of its own has no default mounts in it.
 func (s *Spec) mounts() []specs.Mount {
 	own := map[string]bool{}
 	for _, m := range s.Mounts {
 		own[path.Clean(m.Destination)] = true
 	}
-	mounts := slices.DeleteFunc(defaultMounts(s.Privileged), func(m specs.Mount) bool { return own[m.Destination] })
+	mounts := slices.DeleteFunc(defaultMounts(s.Privileged), func(m specs.Mount) bool {
+		return own[m.Destination] || own["/dev"] && strings.HasPrefix(m.Destination, "/dev/")
+	})
+	defaults := len(mounts)
 	for _, m := range s.Mounts {
 		options := []string{"rbind", cmp.Or(m.Propagation, "rprivate")}
 		if m.Mapped && s.UserNS != "" {
@@ -331,7 +335,7 @@ func (s *Spec) mounts() []specs.Mount {
 		}
 		mounts = append(mounts, specs.Mount{Destination: path.Clean(m.Destination), Type: "bind", Source: m.Source, Options: options})
 	}
-	sortMounts(mounts)
+	sortMounts(mounts[defaults:])
 	return mounts
 }
 
