@@ -17,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/blocking"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/internal/expression"
 	"github.com/sampan-io/sampan/store"
 )
@@ -56,7 +57,8 @@ func newWaiters(o *Options) *blocking.Waiters {
 }
 
 // serveBlocking answers a GET or LIST when an expression over its result becomes true. A user who may
-// read may wait, because repeated reads would show the same. It holds no slot, like watches.
+// read may wait, because repeated reads would show the same. It holds no seat while it waits, like watches; it takes one to
+// evaluate expressions, and one to answer with a list.
 func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 	x.subject.verb = verbWait
 	x.Header().Set(UntilHeader, endError)
@@ -88,6 +90,7 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 		return
 	}
 	r.Question, r.User, r.Unbounded = question, t.user.Name, x.flow.Level() == fairness.Exempt
+	r.Enter = func(ctx context.Context) (blocking.Seat, error) { return s.enterEvaluation(ctx, x.class) }
 	if err := s.notOlder(x.r.Context(), q.Get("resourceVersion")); err != nil {
 		x.fail(err)
 		return
@@ -122,6 +125,10 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 		for i, v := range a.Values {
 			l.items[i] = v.(*codec.Item)
 		}
+		if !s.begin(x) {
+			return
+		}
+		defer x.finish()
 		x.answerList(m, l, &t)
 	case a.Value == nil:
 		d := &metav1.StatusDetails{Name: t.name, Group: t.kind.Group, Kind: t.kind.Resource}
@@ -165,6 +172,7 @@ func (s *Server) blockingFault(t *target, err error) (end string, fault error) {
 		busy    *blocking.BusyError
 		invalid *blocking.InvalidError
 		eval    *expression.EvalError
+		noSeat  *priority.RefusedError
 	)
 	switch {
 	case errors.As(err, &timeout):
@@ -189,6 +197,8 @@ func (s *Server) blockingFault(t *target, err error) (end string, fault error) {
 			status.ErrStatus.Message = fmt.Sprintf("no %s match", t.kind.GR())
 		}
 		return endMissing, status
+	case errors.As(err, &noSeat):
+		return endError, err
 	case errors.As(err, &busy):
 		return endError, apierrors.NewTooManyRequests(busy.Error(), 1)
 	case errors.As(err, &invalid), errors.As(err, &eval):

@@ -47,7 +47,7 @@ func (x *exchange) reshape(f codec.Form, r result, t *target) (runtime.Object, e
 		if err != nil {
 			return nil, err
 		}
-		return tableOf(t.kind, []catalog.Object{row}, metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}, include,
+		return tableOf(x.r.Context(), t.kind, []catalog.Object{row}, metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}, include,
 			func(int) ([]byte, error) { return wholeJSON(r) })
 	case codec.Whole, codec.MetadataList:
 	}
@@ -80,6 +80,9 @@ func jsonIn(ctx context.Context, kind *catalog.Kind, item *codec.Item) ([]byte, 
 func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Object, error) {
 	objs := make([]catalog.Object, len(l.items))
 	for i, item := range l.items {
+		if i%itemsBetweenLooks == 0 && x.r.Context().Err() != nil {
+			return nil, context.Cause(x.r.Context())
+		}
 		objs[i] = item.Object()
 	}
 	switch f {
@@ -90,18 +93,21 @@ func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Obje
 		if err != nil {
 			return nil, err
 		}
-		return tableOf(t.kind, objs, l.meta, include, func(i int) ([]byte, error) { return jsonIn(x.r.Context(), t.kind, l.items[i]) })
+		return tableOf(x.r.Context(), t.kind, objs, l.meta, include, func(i int) ([]byte, error) { return jsonIn(x.r.Context(), t.kind, l.items[i]) })
 	case codec.Whole, codec.MetadataOnly:
 	}
 	return nil, notThatForm()
 }
 
-// tableOf makes a table of objects; whole returns the JSON of one of them.
-func tableOf(kind *catalog.Kind, objs []catalog.Object, meta metav1.ListMeta, include metav1.IncludeObjectPolicy, whole func(i int) ([]byte, error)) (*metav1.Table, error) {
+// tableOf makes a table of objects; whole returns the JSON of one of them. When ctx is over it returns the cause.
+func tableOf(ctx context.Context, kind *catalog.Kind, objs []catalog.Object, meta metav1.ListMeta, include metav1.IncludeObjectPolicy, whole func(i int) ([]byte, error)) (*metav1.Table, error) {
 	out := table.New(kind)
 	out.ListMeta = meta
 	now := time.Now()
 	for i, obj := range objs {
+		if i%itemsBetweenLooks == 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		row, err := table.Row(kind, obj, now, include, func() ([]byte, error) { return whole(i) })
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)

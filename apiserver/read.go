@@ -100,6 +100,9 @@ func (s *Server) list(ctx context.Context, t target, opts metav1.ListOptions) (l
 	return l, err
 }
 
+// itemsBetweenLooks is after how many objects a request looks whether its client is still there: some tens of microseconds.
+const itemsBetweenLooks = 64
+
 func (s *Server) listChosen(ctx context.Context, c *chosen, opts metav1.ListOptions) (listing, error) {
 	if err := checkListOptions(opts, false); err != nil {
 		return listing{}, err
@@ -133,6 +136,9 @@ func (s *Server) listChosen(ctx context.Context, c *chosen, opts metav1.ListOpti
 			return listing{}, err
 		}
 		for n, rec := range got.Records {
+			if n%itemsBetweenLooks == 0 && ctx.Err() != nil {
+				return listing{}, context.Cause(ctx)
+			}
 			page.After = rec.Key
 			item := items[n]
 			switch {

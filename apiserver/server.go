@@ -71,6 +71,8 @@ type Server struct {
 	admission *admission.Chain
 	turns     turns // of the losers of writes to the same object
 
+	evaluations evaluations // the turns of requests that evaluate expressions over many objects
+
 	// creations is held for reading by a creation of a custom resource from its last look at whether the kind is served until it is
 	// stored. After the kind has ended (see catalog.Catalog.End), holding it for writing once waits for all of them.
 	creations sync.RWMutex
@@ -100,10 +102,11 @@ func New(opts Options) (*Server, error) {
 			Bytes: bodyMemory, LargestBody: 2*maxBody + bodyShare,
 			Watches: maxWatches, Streams: maxConnects, Answers: maxSlowAnswers, Connections: opts.MaxConnections,
 		}),
-		priority:  newDispatcher(opts.MaxInFlight),
-		anonymous: &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
-		waiters:   newWaiters(&opts),
-		managers:  managed.New(openapi.NewTypes(opts.Catalog)),
+		priority:    newDispatcher(opts.MaxInFlight),
+		evaluations: newEvaluations(),
+		anonymous:   &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
+		waiters:     newWaiters(&opts),
+		managers:    managed.New(openapi.NewTypes(opts.Catalog)),
 	}
 	s.metrics = newMetrics(s.limits, s.priority, objectCounts{opts.Catalog, opts.Store})
 	if opts.Audit != nil {

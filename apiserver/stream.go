@@ -212,7 +212,7 @@ func (e *events) reshape(ctx context.Context, c change) (runtime.Object, error) 
 		}
 	} else {
 		var err error
-		if out, err = tableOf(e.kind, []catalog.Object{c.item.Object()}, metav1.ListMeta{ResourceVersion: c.item.ResourceVersion()}, e.include,
+		if out, err = tableOf(ctx, e.kind, []catalog.Object{c.item.Object()}, metav1.ListMeta{ResourceVersion: c.item.ResourceVersion()}, e.include,
 			func(int) ([]byte, error) { return jsonIn(ctx, e.kind, c.item) }); err != nil {
 			return nil, err
 		}

@@ -10,8 +10,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sampan-io/sampan/internal/expression"
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -41,8 +43,13 @@ type Request struct {
 	Question
 
 	User      string
-	Unbounded bool   // PerUser and Total do not bound it, and it does not count
-	Scope     string // the prefix of all keys of the kind in the namespace, or in all of them
+	Unbounded bool // PerUser and Total do not bound it, and it does not count
+
+	// Enter takes a seat in which expressions are evaluated; nil means that none is needed. The requests of one user take one
+	// seat at a time for a change. Its error is the cause of the context, or a refusal.
+	Enter func(ctx context.Context) (Seat, error)
+
+	Scope string // the prefix of all keys of the kind in the namespace, or in all of them
 
 	Key string // of the one object; empty for a collection
 
@@ -51,6 +58,33 @@ type Request struct {
 	Query   store.Query
 	Matches func(store.Value) bool
 }
+
+// A Seat is the right to use a processor for evaluations.
+type Seat interface {
+	// Yield is called between two evaluations. It lets others evaluate, and returns the cause of ctx when that is over.
+	Yield(ctx context.Context) error
+	Leave()
+}
+
+// A freeSeat is one of a request that needs none.
+type freeSeat struct{}
+
+func (freeSeat) Yield(ctx context.Context) error { return context.Cause(ctx) }
+func (freeSeat) Leave()                          {}
+
+func (r *Request) enter(ctx context.Context) (Seat, error) {
+	if r.Enter == nil {
+		return freeSeat{}, nil
+	}
+	return r.Enter(ctx)
+}
+
+// LookTime is how long a request may evaluate beyond its time limit: a question with a limit of zero is judged once, and every
+// other once more at the end (U4).
+const LookTime = 5 * time.Second
+
+// enterPause is after what time a leader whose seat was refused asks for one again.
+const enterPause = 250 * time.Millisecond
 
 // An Answer is a state in which one of the outcomes is true.
 type Answer struct {
@@ -120,7 +154,7 @@ type Waiters struct {
 	evaluations atomic.Int64
 
 	mu       sync.Mutex
-	scopes   map[string]*scope   // guarded by mu
+	scopes   map[scopeKey]*scope // guarded by mu
 	programs map[string]*program // guarded by mu; by text
 	perUser  map[string]int      // guarded by mu
 	total    int                 // guarded by mu
@@ -132,10 +166,13 @@ type program struct {
 	users int // guarded by mu of Waiters
 }
 
-// A scope is what shares a watch.
+// A scopeKey names a scope: the requests of a user about one kind in one namespace, or in all.
+type scopeKey struct{ user, prefix string }
+
+// A scope is what shares a watch. Users do not share one: the leader judges changes for all in the seats of its user.
 type scope struct {
-	prefix string
-	memo   memo
+	key  scopeKey
+	memo memo
 
 	// All fields below are guarded by mu of Waiters.
 	all    map[*waiter]struct{}
@@ -153,7 +190,7 @@ func New(opts Options) *Waiters {
 	if opts.Total == 0 {
 		opts.Total = 2 * opts.PerUser
 	}
-	return &Waiters{opts: opts, scopes: map[string]*scope{}, programs: map[string]*program{}, perUser: map[string]int{}}
+	return &Waiters{opts: opts, scopes: map[scopeKey]*scope{}, programs: map[string]*program{}, perUser: map[string]int{}}
 }
 
 // Evaluations returns how many expressions were evaluated so far.
@@ -171,16 +208,19 @@ func (ws *Waiters) Waiting() int {
 // [*expression.EvalError] if an expression cannot be answered for an object, an error of
 // the store, or, when ctx is over, context.Cause(ctx).
 func (ws *Waiters) Wait(ctx context.Context, r Request) (Answer, error) {
-	w := &waiter{waiters: ws, request: r, ended: make(chan struct{}), lead: make(chan struct{}, 1)}
+	w := &waiter{waiters: ws, request: r, ended: make(chan struct{}), lead: make(chan struct{}, 1), look: make(chan struct{}, 1)}
 	if err := ws.join(w); err != nil {
 		return Answer{}, err
 	}
 	defer ws.leave(w)
-	if err := w.reread(); err != nil {
-		return Answer{}, err
-	}
+	defer w.abandon()
+	looks, cancel := context.WithTimeout(ctx, r.Timeout+LookTime)
+	defer cancel()
 	timed, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
+	if err := w.reread(looks); err != nil {
+		return Answer{}, w.cut(ctx, err)
+	}
 	for {
 		select {
 		case <-w.ended: // first: an answer counts even if the time has passed as well
@@ -189,13 +229,20 @@ func (ws *Waiters) Wait(ctx context.Context, r Request) (Answer, error) {
 		}
 		select {
 		case <-w.ended:
+		case <-w.look:
+			if err := w.reread(looks); err != nil {
+				return Answer{}, w.cut(ctx, err)
+			}
 		case <-w.lead:
-			ws.follow(timed, w)
+			if err := ws.follow(timed, looks, w); err != nil {
+				return Answer{}, w.cut(ctx, err)
+			}
 		case <-timed.Done():
 			if ctx.Err() != nil {
 				return Answer{}, context.Cause(ctx)
 			}
-			return w.lastLook()
+			a, err := w.lastLook(looks)
+			return a, w.cut(ctx, err)
 		}
 	}
 }
@@ -274,13 +321,14 @@ func (ws *Waiters) register(w *waiter, fresh map[string]*expression.Expression) 
 		ws.perUser[w.request.User]++
 		ws.total++
 	}
-	s := ws.scopes[w.request.Scope]
+	at := scopeKey{w.request.User, w.request.Scope}
+	s := ws.scopes[at]
 	if s == nil {
 		s = &scope{
-			prefix: w.request.Scope, all: map[*waiter]struct{}{}, byKey: map[string]map[*waiter]struct{}{}, wide: map[*waiter]struct{}{},
+			key: at, all: map[*waiter]struct{}{}, byKey: map[string]map[*waiter]struct{}{}, wide: map[*waiter]struct{}{},
 			after: ws.opts.Store.Revision(),
 		}
-		ws.scopes[w.request.Scope] = s
+		ws.scopes[at] = s
 	}
 	w.scope, w.since = s, ws.opts.Store.Revision() // U1
 	s.all[w] = struct{}{}
@@ -323,7 +371,7 @@ func (ws *Waiters) leave(w *waiter) {
 		s.memo.forgetAll() // most of it is of no use now; the rest is evaluated once more
 	}
 	if len(s.all) == 0 {
-		delete(ws.scopes, s.prefix)
+		delete(ws.scopes, s.key)
 		return
 	}
 	if s.leader == w {
@@ -349,17 +397,19 @@ func (s *scope) appoint(w *waiter) {
 	w.lead <- struct{}{} // there is room: a waiter is appointed once
 }
 
-// follow reads the scope's watch and judges each change for all who wait, until ctx is
-// over or w, whose goroutine it is, has its own answer.
-func (ws *Waiters) follow(ctx context.Context, w *waiter) {
+// follow reads the scope's watch and judges each change for all waiting requests, until ctx is
+// over or w, whose goroutine it is, has its own answer. An error is one of reading the state again for w, before looks is over.
+func (ws *Waiters) follow(ctx, looks context.Context, w *waiter) error {
 	s := w.scope
 	for !w.isEnded() && ctx.Err() == nil {
-		for ev, err := range ws.opts.Store.Watch(ctx, store.Query{Prefix: s.prefix}, ws.judgedUpTo(s)) {
+		for ev, err := range ws.opts.Store.Watch(ctx, store.Query{Prefix: s.key.prefix}, ws.judgedUpTo(s)) {
 			switch {
 			case err != nil && ctx.Err() != nil:
-				return
+				return nil
 			case errors.Is(err, store.ErrExpired): // too far behind: read the state again
-				ws.rereadAll(s)
+				if err := ws.rereadAll(looks, s, w); err != nil {
+					return err
+				}
 			case err != nil:
 				for _, other := range ws.waiting(s) {
 					other.end(Answer{}, err)
@@ -367,13 +417,11 @@ func (ws *Waiters) follow(ctx context.Context, w *waiter) {
 			case ev.Key == "":
 				ws.judged(s, ev.Revision)
 			default:
-				// The event counts as judged when all have judged it. Who has its own
-				// answer does not stay for the others: the next leader gives them the
-				// event, again to some.
-				for _, other := range ws.concerned(s, ev.Key) {
-					if other.observe(&ev); w.isEnded() {
-						return
-					}
+				// The event counts as judged when all have judged it. A leader that has its own
+				// answer, or whose time is over, does not stay for the others: the next leader
+				// gives them the event, again to some.
+				if !ws.judgeAll(ctx, w, &ev) {
+					return nil
 				}
 				ws.judged(s, ev.Revision)
 				if ev.Deleted {
@@ -381,10 +429,34 @@ func (ws *Waiters) follow(ctx context.Context, w *waiter) {
 				}
 			}
 			if w.isEnded() {
-				return
+				return nil
 			}
 		}
 	}
+	return nil
+}
+
+// judgeAll judges a change for all requests that it concerns, in a seat of the leader w. It returns false if w has ended, or its
+// time is over.
+func (ws *Waiters) judgeAll(ctx context.Context, w *waiter, ev *store.Event) bool {
+	concerned := ws.concerned(w.scope, ev.Key)
+	if len(concerned) == 0 {
+		return true
+	}
+	seat, err := w.request.enter(ctx)
+	for err != nil {
+		if run.Pause(ctx, enterPause); ctx.Err() != nil {
+			return false
+		}
+		seat, err = w.request.enter(ctx)
+	}
+	defer seat.Leave()
+	for _, other := range concerned {
+		if other.observe(ev); w.isEnded() || seat.Yield(ctx) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (ws *Waiters) judgedUpTo(s *scope) store.Revision {
@@ -417,11 +489,13 @@ func (ws *Waiters) concerned(s *scope, key string) []*waiter {
 	return slices.AppendSeq(out, maps.Keys(s.wide))
 }
 
-func (ws *Waiters) rereadAll(s *scope) {
+// rereadAll makes all requests of a scope read the state again, each on its own goroutine. That is the one of w.
+func (ws *Waiters) rereadAll(ctx context.Context, s *scope, w *waiter) error {
 	ws.judged(s, ws.opts.Store.Revision())
-	for _, w := range ws.waiting(s) {
-		if err := w.reread(); err != nil {
-			w.end(Answer{}, err)
+	for _, other := range ws.waiting(s) {
+		if other != w {
+			other.askToReread()
 		}
 	}
+	return w.reread(ctx)
 }
