@@ -103,12 +103,28 @@ rules:
 	f.do("GET", "/livez", nil)
 	f.do("DELETE", configMaps+"/a", `{"gracePeriodSeconds":0}`)
 	f.do("GET", configMaps+"/x", nil, "Impersonate-User: guest", "Impersonate-Group: visitors")
+	for _, method := range []string{"FOO", "OPTIONS", "TRACE"} {
+		f.refused(f.do(method, configMaps+"?method="+method, nil), 405, metav1.StatusReasonMethodNotAllowed, method)
+		f.refused(f.do(method, configMaps+"?mallory="+method, nil, "X-User: mallory"), 403, metav1.StatusReasonForbidden, "")
+		f.refused(f.do(method, "/version?method="+method, nil), 405, metav1.StatusReasonMethodNotAllowed, method)
+	}
 	f.http.Close()
 	apiserver.AwaitRequests(t.Context(), f.server)
 	all := events()
 	for _, e := range all {
 		if strings.Contains(e.RequestURI, "livez") || bytes.Contains(e.RequestObject, []byte("hush")) {
 			t.Errorf("recorded against the policy: %+v", e)
+		}
+	}
+	for _, method := range []string{"FOO", "OPTIONS", "TRACE"} {
+		if e := find(t, all, audit.ResponseComplete, "", configMaps+"?method="+method); e.ResponseStatus == nil || e.ResponseStatus.Code != 405 || e.User.Username != "boss" {
+			t.Errorf("%s: %+v", method, e)
+		}
+		if e := find(t, all, audit.ResponseComplete, "", configMaps+"?mallory="+method); e.ResponseStatus == nil || e.ResponseStatus.Code != 403 || e.User.Username != "mallory" {
+			t.Errorf("%s: %+v", method, e)
+		}
+		if e := find(t, all, audit.ResponseComplete, strings.ToLower(method), "/version?method="+method); e.ResponseStatus == nil || e.ResponseStatus.Code != 405 {
+			t.Errorf("%s: %+v", method, e)
 		}
 	}
 	e := find(t, all, audit.ResponseComplete, "create", configMaps+"?fieldManager=m")

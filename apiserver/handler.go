@@ -286,12 +286,22 @@ func (s *Server) serveAs(w http.ResponseWriter, r *http.Request, user *auth.User
 		defer runtime.Gosched()
 	}
 	p := parsePath(r.URL.Path)
+	end, err := x.limitTime(&p)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	defer end()
+	if !s.supports(x.r, &p) {
+		s.refuseMethod(x)
+		return
+	}
 	if other := s.opts.Aggregator.Route(r.URL.Path); other != nil {
 		s.delegate(x, other, p)
 		return
 	}
 	if p.resource != "" {
-		verb := verbOf(r, &p)
+		verb := verbOf(x.r, &p)
 		s.classify(x, priority.Request{Verb: verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.scope()})
 		s.serveResource(x, p, verb)
 		return
@@ -316,17 +326,30 @@ func (s *Server) turnAway(x *exchange) error {
 		x.Header().Set("Connection", "close")
 		return apierrors.NewServiceUnavailable("the server is shutting down")
 	}
-	switch x.r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
-	case http.MethodOptions: // for servers behind a proxy alone
-		if p := parsePath(x.r.URL.Path); p.subresource == "proxy" || s.opts.Aggregator.Route(x.r.URL.Path) != nil {
-			return nil
-		}
-		fallthrough
-	default:
-		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: x.r.URL.Path}, x.r.Method)
-	}
 	return nil
+}
+
+// supports reports whether requests with that method are served.
+func (s *Server) supports(r *http.Request, p *path) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		return true
+	case http.MethodOptions: // for servers behind a proxy alone
+		return p.subresource == "proxy" || s.opts.Aggregator.Route(r.URL.Path) != nil
+	}
+	return false
+}
+
+// refuseMethod answers a request with a method that is not served. As upstream it is authorized before, with a verb that only
+// a star allows if it is about a resource.
+func (s *Server) refuseMethod(x *exchange) {
+	a := attributesOf(x.r)
+	a.User = x.user
+	if err := s.authorize(x.r.Context(), a); err != nil {
+		x.fail(err)
+		return
+	}
+	x.fail(apierrors.NewMethodNotSupported(schema.GroupResource{Resource: x.r.URL.Path}, x.r.Method))
 }
 
 // impersonate makes the request one of the user that its headers name, if its sender may do that in one of the ways that
@@ -589,7 +612,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 			x.fail(err)
 			return
 		}
-		x.notFoundPage()
+		s.unknown(x, &p)
 		return
 	}
 	x.subject, x.writes = subjectOf(x.r, &t, &p, verb), writes(verb)
@@ -601,7 +624,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 		return
 	}
 	if p.rest != "" {
-		x.notFoundPage()
+		s.unknown(x, &p)
 		return
 	}
 	if !serves(&t, verb) || p.watch && x.r.Method != http.MethodGet {
@@ -697,13 +720,13 @@ func verbOf(r *http.Request, p *path) string {
 		return verbUpdate
 	case http.MethodPatch:
 		return verbPatch
-	case http.MethodOptions:
-		return verbOptions
+	case http.MethodDelete:
+		if p.name == "" {
+			return verbDeleteCollection
+		}
+		return verbDelete
 	}
-	if p.name == "" {
-		return verbDeleteCollection
-	}
-	return verbDelete
+	return verbOptions // and of all others, as upstream
 }
 
 // serves reports whether the kind or subresource has that verb on such a path.
@@ -739,6 +762,16 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 		x = &exchange{w: w, r: r}
 	}
 	x.fail(err)
+}
+
+// unknown answers a request for a resource, a subresource or a path below one that does not exist: with a Status if the
+// group is served, and otherwise with a page, as upstream.
+func (s *Server) unknown(x *exchange, p *path) {
+	if !slices.ContainsFunc(s.opts.Catalog.Kinds(), func(k *catalog.Kind) bool { return k.Group == p.group }) {
+		x.notFoundPage()
+		return
+	}
+	x.fail(apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false))
 }
 
 // notFoundPage is what Kubernetes answers where there is nothing at all.

@@ -36,7 +36,7 @@ const (
 	verbDelete           = "delete"
 	verbDeleteCollection = "deletecollection"
 
-	verbOptions = "" // of the method OPTIONS, as upstream: only users with all verbs may use it
+	verbOptions = "" // of OPTIONS and other methods, as upstream: only users with all verbs may use it
 )
 
 // A target is what an operation is about, and for whom.

@@ -375,14 +375,48 @@ func TestErrorHasEncodingOfRequest(t *testing.T) {
 	f.refused(f.do("BREW", configMaps, nil), 405, metav1.StatusReasonMethodNotAllowed, "BREW")
 }
 
-func TestWhatIsNotThereIsAPlainPage(t *testing.T) {
+// Below a served group there is a Status for what does not exist, and a page elsewhere.
+func TestUnknownPaths(t *testing.T) {
 	f := serve(t)
-	for _, p := range []string{
-		"/nowhere", "/api/v1/nothings", "/api/v1/namespaces/default/nothings/x", "/api/v2/pods", "/apis/batch/v1/pods",
-		"/api/v1/pods/x", "/api/v1/namespaces/default/nodes", configMaps + "/a/status", configMaps + "/a/b/c", "/api/v1/namespaces/default/pods//x", "/version",
-	} {
+	for _, p := range []string{"/nowhere", "/apis/unknown.example.com/v1/pods", "/version"} {
 		if a := f.do("GET", p, nil); a.code != 404 || string(a.body) != "404 page not found\n" {
 			t.Errorf("%s: %d %s", p, a.code, a.body)
+		}
+	}
+	for _, p := range []string{
+		"/api/v1/nothings", "/api/v1/namespaces/default/nothings/x", "/api/v2/pods", "/apis/batch/v1/pods",
+		"/api/v1/pods/x", "/api/v1/namespaces/default/nodes", configMaps + "/a/status", configMaps + "/a/b/c", "/api/v1/bindings/x", "/api/v1/configmaps/x",
+	} {
+		a := f.do("GET", p, nil)
+		f.refused(a, 404, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+		if strings.Contains(string(a.body), "causes") {
+			t.Errorf("%s: %s", p, a.body)
+		}
+	}
+}
+
+// A request has the time that its parameter timeout names.
+func TestTimeouts(t *testing.T) {
+	f := serve(t, func(o *apiserver.Options) {
+		o.Discovery = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, limited := r.Context().Deadline()
+			fmt.Fprint(w, limited)
+		})
+	})
+	f.create("/api/v1/namespaces/default/pods", pod("a"))
+	for _, method := range []string{"GET", "POST", "DELETE"} {
+		f.refused(f.do(method, "/api/v1/namespaces/default/pods?timeout=x", nil), 400, metav1.StatusReasonBadRequest, `invalid timeout specified in the request URL - time: invalid duration "x"`)
+	}
+	f.refused(f.do("GET", "/apis?timeout=1", nil), 400, metav1.StatusReasonBadRequest, `invalid timeout specified in the request URL - time: missing unit in duration "1"`)
+	f.refused(f.do("GET", "/api/v1/namespaces/default/pods?timeout=1ns", nil), 504, metav1.StatusReasonTimeout, "the request ended before it was done")
+	for query, limited := range map[string]string{"": "false", "?timeout=0s": "true", "?timeout=32s": "true"} {
+		if a := f.do("GET", "/apis"+query, nil); a.code != 200 || string(a.body) != limited {
+			t.Errorf("%s: %d %s", query, a.code, a.body)
+		}
+	}
+	for _, path := range []string{"/api/v1/namespaces/default/pods/a/log?timeout=x", "/api/v1/namespaces/default/pods?timeout=0s", "/api/v1/namespaces/default/pods?timeout=1h"} {
+		if a := f.do("GET", path, nil); a.code != 200 {
+			t.Errorf("%s: %d %s", path, a.code, a.body)
 		}
 	}
 }

@@ -218,7 +218,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		t.sub = t.kind.Subresource("binding")
 	}
 	if t.sub == nil || p.namespace == "" {
-		x.notFoundPage()
+		s.unknown(x, &p)
 		return
 	}
 	x.subject, x.writes = subject{verb: "POST", version: p.version, resource: "pods", subresource: "binding", scope: "resource"}, true

@@ -10,6 +10,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -43,6 +44,9 @@ func (p *NodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 	if !ok {
 		return nil
 	}
+	if err := boundedForNodes(a); err != nil {
+		return err
+	}
 	switch {
 	case a.is("pods", ""):
 		return p.pod(ctx, node, a)
@@ -70,6 +74,35 @@ func (p *NodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 		}
 	case a.Kind.Group == resourcev1.GroupName && a.Kind.Resource == "resourceslices":
 		return resourceSlice(node, a)
+	}
+	return nil
+}
+
+// Bounds on the objects that a node may make without an object of its own: upstream has none for events that have no eventTime,
+// and a node that was broken into could fill the store with them. They are in bytes of protobuf.
+const (
+	largestNodeEvent   = 32 << 10 // messages of runtimes and probes have a few thousand bytes
+	largestNodeLease   = 16 << 10
+	largestNodeRequest = 64 << 10 // for a certificate
+)
+
+// boundedForNodes refuses an object that no node needs as large.
+func boundedForNodes(a *Attributes) error {
+	limit := 0
+	switch a.Object.(type) {
+	case *corev1.Event:
+		limit = largestNodeEvent
+	case *coordinationv1.Lease:
+		limit = largestNodeLease
+	case *certificatesv1.CertificateSigningRequest, *certificatesv1.PodCertificateRequest:
+		limit = largestNodeRequest
+	}
+	sized, ok := a.Object.(interface{ Size() int })
+	if !ok || limit == 0 || a.Operation != Create && a.Operation != Update {
+		return nil
+	}
+	if n := sized.Size(); n > limit {
+		return refuse(a, "nodes can only write objects of this resource with at most %d bytes, got %d", limit, n)
 	}
 	return nil
 }

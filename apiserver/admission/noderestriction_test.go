@@ -200,6 +200,29 @@ func (g audiences) Authorize(_ context.Context, a rbac.Attributes) rbac.Decision
 }
 
 // TestFinishRunsBackwardsAndOnce checks the promise that plug-ins rely on.
+// A node makes events and leases of any name: they are small.
+func TestNodesWriteSmallObjects(t *testing.T) {
+	p := admission.NewNodeRestriction(newMemory(nil), nil)
+	node := &auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}
+	event := func(message int) *corev1.Event {
+		return &corev1.Event{ObjectMeta: meta("ship", "e"), Message: strings.Repeat("x", message)}
+	}
+	events := catalog.Kind{Resource: "events", Namespaced: true, New: func() catalog.Object { return &corev1.Event{} }}
+	for _, tt := range []struct {
+		user    *auth.User
+		message int
+		refused bool
+	}{{node, 30_000, false}, {node, 40_000, true}, {node, 2_000_000, true}, {&auth.User{Name: "boss"}, 2_000_000, false}} {
+		for _, a := range []*admission.Attributes{creating(&events, event(tt.message)), updating(&events, event(tt.message), event(1))} {
+			a.User = tt.user
+			err := p.Admit(t.Context(), a)
+			if (err != nil) != tt.refused || err != nil && !strings.Contains(err.Error(), "with at most 32768 bytes, got") {
+				t.Errorf("%s %s with %d bytes: %v", tt.user.Name, a.Operation, tt.message, err)
+			}
+		}
+	}
+}
+
 func TestFinishRunsBackwardsAndOnce(t *testing.T) {
 	var told []string
 	a := &admission.Attributes{}

@@ -193,7 +193,7 @@ func (d *documents) object(path string, f form) runtime.Object {
 
 // refuse answers with an error, always in JSON: who asks for discovery can read it.
 func refuse(w http.ResponseWriter, err error) {
-	status := metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Code: http.StatusInternalServerError, Message: err.Error()}
+	status := apierrors.NewInternalError(err).ErrStatus
 	if s, ok := err.(apierrors.APIStatus); ok { // made here, never wrapped
 		status = s.Status()
 	}

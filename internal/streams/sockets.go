@@ -93,7 +93,7 @@ type resultDetails struct {
 }
 
 type resultCause struct {
-	Reason  string `json:"reason"`
+	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message"`
 }
 
@@ -133,8 +133,10 @@ func resultOf(err error, failed string) result {
 			Details: &resultDetails{[]resultCause{{Reason: exitCode, Message: fmt.Sprint(exit.ExitStatus())}}},
 		}
 	}
+	cause := fmt.Sprintf("%s: %v", failed, err)
 	return result{
-		Status: "Failure", Reason: "InternalError", Message: fmt.Sprintf("Internal error occurred: %s: %v", failed, err), Code: http.StatusInternalServerError,
+		Status: "Failure", Reason: "InternalError", Message: "Internal error occurred: " + cause, Code: http.StatusInternalServerError,
+		Details: &resultDetails{[]resultCause{{Message: cause}}}, // clients read it without a look whether it is there
 	}
 }
 

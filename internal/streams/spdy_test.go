@@ -67,8 +67,9 @@ func (do testCommand) run(ctx context.Context, protocol string, client spdyClien
 		cause := map[string]any{"reason": "ExitCode", "message": fmt.Sprint(exit.ExitStatus())}
 		status = map[string]any{"status": "Failure", "reason": "NonZeroExitCode", "message": text, "details": map[string]any{"causes": []any{cause}}}
 	case err != nil:
-		text = "Internal error occurred: error executing command in container: " + err.Error()
-		status = map[string]any{"status": "Failure", "reason": "InternalError", "message": text, "code": 500}
+		cause := "error executing command in container: " + err.Error()
+		text = "Internal error occurred: " + cause
+		status = map[string]any{"status": "Failure", "reason": "InternalError", "message": text, "code": 500, "details": map[string]any{"causes": []any{map[string]any{"message": cause}}}}
 	}
 	if protocol != spdyV4 {
 		return []byte(text)
@@ -275,6 +276,7 @@ func TestClientsGetWhatUpstreamSends(t *testing.T) {
 				both := servers(test.do, test.asked)
 				ours := execute(t, both["ours"], protocol, test.asked, "input")
 				theirs := execute(t, both["upstream"], protocol, test.asked, "input")
+				addCauses(theirs.Result)
 				if !reflect.DeepEqual(ours, theirs) {
 					t.Errorf("the client got %+v, from upstream's server %+v", ours, theirs)
 				}

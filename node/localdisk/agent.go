@@ -131,7 +131,7 @@ func failure(code int32, reason metav1.StatusReason, message string) *apierrors.
 func refuse(w http.ResponseWriter, err error) {
 	s, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok {
-		s = failure(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+		s = apierrors.NewInternalError(err)
 	}
 	status := s.Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
