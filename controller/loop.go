@@ -3,7 +3,9 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -134,10 +136,28 @@ func (l *Loop) work(ctx context.Context, key Key) {
 		if _, ok := errors.AsType[*run.PanicError](err); ok {
 			level = slog.LevelError
 		}
-		l.opts.Log.Log(ctx, level, "reconcile failed, trying again", "key", key.String(), "failures", failures, "pause", pause, "err", err)
+		l.opts.Log.Log(ctx, level, "reconcile failed, trying again", "key", key.String(), "failures", failures, "pause", pause, "err", shortened{err})
 	default:
 		l.queue.done(key, result.After, false)
 	}
+}
+
+// longestError is how much of an error is logged, in bytes. An error about an object can quote all of it, each time it is tried.
+const longestError = 4 << 10
+
+// shortened is an error for the log.
+type shortened struct{ error }
+
+// LogValue implements [slog.LogValuer].
+func (s shortened) LogValue() slog.Value {
+	if p, ok := errors.AsType[*run.PanicError](s.error); ok {
+		return p.LogValue()
+	}
+	text := s.Error()
+	if len(text) <= longestError {
+		return slog.StringValue(text)
+	}
+	return slog.StringValue(fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:longestError], ""), len(text)))
 }
 
 // errAgain is what [Again] returns.

@@ -116,28 +116,35 @@ func decide(c *batchv1.CronJob, jobs []*batchv1.Job, gone map[types.UID]bool, no
 
 // follow brings the status up to date with the jobs.
 func (d *decision) follow(jobs []*batchv1.Job, gone map[types.UID]bool) {
+	active, ended := make(map[types.UID]bool, len(d.status.Active)), map[types.UID]bool{}
+	for i := range d.status.Active {
+		active[d.status.Active[i].UID] = true
+	}
 	for _, job := range jobs {
-		active, end := inList(d.status.Active, job.UID), ending(job)
+		end := ending(job)
 		if end == "" {
-			if !active {
+			if !active[job.UID] {
 				d.warn("UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", job.Name)
 			}
 			continue
 		}
-		if active {
-			d.status.Active = without(d.status.Active, job.UID)
+		if active[job.UID] && !ended[job.UID] {
+			ended[job.UID] = true
 			d.say("SawCompletedJob", "Saw completed job: %s, condition: %v", job.Name, end)
 		}
 		if at, last := job.Status.CompletionTime, d.status.LastSuccessfulTime; end == batchv1.JobComplete && at != nil && (last == nil || at.After(last.Time)) {
 			d.status.LastSuccessfulTime = at.DeepCopy()
 		}
 	}
-	for _, ref := range slices.Clone(d.status.Active) {
+	d.status.Active = slices.DeleteFunc(slices.Clone(d.status.Active), func(ref corev1.ObjectReference) bool {
+		if ended[ref.UID] {
+			return true
+		}
 		if gone[ref.UID] {
-			d.status.Active = without(d.status.Active, ref.UID)
 			d.say("MissingJob", "Active job went missing: %v", ref.Name)
 		}
-	}
+		return gone[ref.UID]
+	})
 }
 
 // choose sets the slot to make a job for, if there is one. It returns false if the schedule has no slots at all.
