@@ -59,6 +59,9 @@ func helps(hint *plugin.Hint, pod *plugin.Pod, c plugin.Change) (helps bool) {
 // sign returns the signature of a pod of an item. If a Signer panics, the signature is different from that of every
 // other pod.
 func (p *profile) sign(it *item, pod *plugin.Pod) (s plugin.Signature) {
+	if pod.Excess != "" {
+		return plugin.Signature("\x00" + pod.UID) // it is not decided about, and would be a copy of all of it
+	}
 	if len(p.signers) == 0 {
 		return pod.Signature()
 	}

@@ -156,6 +156,10 @@ func (d *Decider) Decide(ctx context.Context, c *plugin.Cluster, q Question) (ou
 	if len(w.nodes) == 0 {
 		return out
 	}
+	if q.Pod.Excess != "" {
+		out.before, out.final, out.excess = q.Pod.Excess, out.Nodes, true
+		return out
+	}
 	if !d.prepare(ctx, &out) {
 		return out
 	}
@@ -209,7 +213,7 @@ func (d *Decider) DecideAll(ctx context.Context, c *plugin.Cluster, q Question) 
 		return d.refusedAs
 	}
 	out := d.Decide(ctx, c, q)
-	if out.Node != "" || out.Err != nil || out.ask != nil {
+	if out.Node != "" || out.Err != nil || out.ask != nil || out.excess {
 		return out
 	}
 	d.MakeRoom(ctx, q, &out)

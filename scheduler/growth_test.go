@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +18,18 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin/plugintest"
 )
 
-// grown is how many elements the lists of the tests have, and twice that. A budget must not hide what they cost.
+// grown is how many elements the lists of the tests have, and up to four times that.
 const grown = 900
+
+// sizeOf returns how many elements a list of a pod has. The budget of the scheduler must not hide what those below it cost.
+func sizeOf(path string) int {
+	for _, list := range []string{"spec.topologySpreadConstraints", "spec.tolerations", "spec.affinity"} {
+		if strings.HasPrefix(path, list) {
+			return plugin.MostTerms / 4
+		}
+	}
+	return grown
+}
 
 // TestPodCostsAreLinear schedules pods with one list or map at its largest, next to an equal one that is placed already, and
 // takes them away again.
@@ -27,7 +38,7 @@ func TestPodCostsAreLinear(t *testing.T) {
 	for _, f := range growthtest.Fields(reflect.TypeFor[corev1.Pod]()) {
 		for how, name := range map[growthtest.Likeness]string{growthtest.Distinct: "distinct", growthtest.Equal: "equal"} {
 			t.Run(f.Path+" "+name, func(t *testing.T) {
-				growthtest.Linear(t, grown, func(n int) func() {
+				growthtest.Linear(t, sizeOf(f.Path), func(n int) func() {
 					c := growthCluster()
 					a, b := growthPod(f, "a", n, how), growthPod(f, "b", n, how)
 					return func() { schedule(t.Context(), d, c, a, b) }
@@ -122,4 +133,33 @@ func schedule(ctx context.Context, d *scheduler.Decider, c *plugin.Cluster, objs
 		c.Unplace(pod.UID)
 	}
 	c.Trim()
+}
+
+// TestPodBeyondBudgetIsRefused checks that a pod with too long a list is refused in words that name the list, at no more cost
+// than that of its size, and that the others go on.
+func TestPodBeyondBudgetIsRefused(t *testing.T) {
+	d := deciderOf(t, builtin.Default())
+	for _, f := range growthtest.Fields(reflect.TypeFor[corev1.Pod]()) {
+		switch f.Path {
+		case "spec.topologySpreadConstraints", "spec.tolerations", "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+			"spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution", "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution",
+			"spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms":
+		default:
+			continue
+		}
+		c := growthCluster()
+		pod := plugin.NewPod(growthPod(f, "large", plugin.MostTerms+1, growthtest.Distinct))
+		out := d.DecideAll(t.Context(), c, scheduler.Question{Pod: pod})
+		want := fmt.Sprintf("0/3 nodes are available: %s: 1001 items are more than the scheduler looks at, want at most 1000.", f.Path)
+		if out.String() != want || out.Node != "" || !out.Hopeless() {
+			t.Errorf("decision %q, want %q", out.String(), want)
+		}
+		if e := d.Explain(t.Context(), c, pod); e.Err != nil || e.String() != want || len(e.ByNode) != 3 {
+			t.Errorf("explanation %+v", e)
+		}
+		c.Place(pod, "node-0") // as a user binds it
+		if out := d.DecideAll(t.Context(), c, scheduler.Question{Pod: plugin.NewPod(plugintest.Pod("small"))}); out.Node == "" {
+			t.Errorf("another pod: %s", out.String())
+		}
+	}
 }

@@ -12,7 +12,7 @@ import (
 // MakeRoom asks the PostFilters how a pod could get room, right after [Decider.Decide] found none; the
 // Cluster must be unchanged since. The answer goes into the decision.
 func (d *Decider) MakeRoom(ctx context.Context, q Question, to *Decision) {
-	if to.Err != nil || to.Node != "" || to.Nodes == 0 {
+	if to.Err != nil || to.Node != "" || to.Nodes == 0 || to.excess {
 		return
 	}
 	try := d.work.cluster.WhatIf()
@@ -88,8 +88,11 @@ func (f *failed) verdict(n *plugin.Node) (plugin.Verdict, string) {
 		if f.decision.Hopeless() {
 			code = plugin.Unresolvable
 		}
-		names := f.d.Refusers(f.decision)
-		return plugin.Verdict{Code: code, Reason: f.decision.before}, names[0]
+		by := ""
+		if names := f.d.Refusers(f.decision); len(names) > 0 {
+			by = names[0]
+		}
+		return plugin.Verdict{Code: code, Reason: f.decision.before}, by
 	}
 	answer, err := f.d.filter(n)
 	switch {

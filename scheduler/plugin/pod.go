@@ -18,6 +18,10 @@ type Pod struct {
 	Affinity *Affinity // nil if it says nothing about other pods
 	Spreads  []Spread  // its topology spread constraints
 	Images   []string  // of its containers and image volumes, named as in [Node].Images
+
+	// Excess says which list of the pod is too long to be looked at; see [MostTerms]. Such a pod is not scheduled. If it was
+	// bound without a scheduler it counts on its node, but what it says about other pods does not.
+	Excess string
 }
 
 // Priority returns the pod's priority, 0 if it has none.
@@ -49,7 +53,9 @@ func NewPod(p *corev1.Pod) *Pod {
 			}
 		}),
 	}
-	out.Affinity, out.Spreads = newAffinity(p), NewSpreads(p, p.Spec.TopologySpreadConstraints)
+	if out.Excess = excess(p); out.Excess == "" {
+		out.Affinity, out.Spreads = newAffinity(p), NewSpreads(p, p.Spec.TopologySpreadConstraints)
+	}
 	for i := range p.Spec.Containers {
 		out.addPorts(&p.Spec.Containers[i])
 	}
