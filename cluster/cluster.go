@@ -104,6 +104,7 @@ func Run(ctx context.Context, o Options) error {
 		defer unpacking.Wait() // it is short
 	}
 	defer memory.Bound(memoryLimit())()
+	defer c.protect()()
 	listeners, err := c.listen(ctx)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sampan-io/sampan/apiserver/zpages"
+	"github.com/sampan-io/sampan/internal/oomscore"
 	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 )
@@ -55,4 +56,13 @@ func (c *cluster) zPages(o *node.Options) {
 		o.Handlers = map[string]http.Handler{}
 	}
 	o.Handlers["GET /statusz"], o.Handlers["GET /flagz"] = page.Statusz(), page.Flagz()
+}
+
+// protect has the kernel kill containers before this process when memory runs out, until the result is called: as kubelet
+// does, by its oomScoreAdj. Simulated nodes have no containers.
+func (c *cluster) protect() (restore func()) {
+	if c.kubelet == nil || c.kubelet.OOMScoreAdj == nil {
+		return func() {}
+	}
+	return oomscore.Protect(int(*c.kubelet.OOMScoreAdj))
 }

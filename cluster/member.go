@@ -154,6 +154,7 @@ func (m *member) access() access {
 func (m *member) run(ctx context.Context) error {
 	c := m.cluster
 	defer m.certificates.Disconnect() // by the addresses that this machine had
+	defer c.protect()()
 	if c.runtime != nil {
 		unpacking := run.NewGroup(ctx, 0)
 		unpacking.Go(c.runtime.unpack)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/internal/oomscore"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -182,7 +183,7 @@ func (r *runtimeProcess) start(ctx context.Context) (*exec.Cmd, error) {
 	cmd.ExtraFiles = []*os.File{tell}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Dir = "/"
-	err = cmd.Start()
+	err = oomscore.Spawn(cmd.Start) // it protects itself
 	_ = tell.Close()
 	if err != nil {
 		return nil, fmt.Errorf("starting the container runtime: %w", err)

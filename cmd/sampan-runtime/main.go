@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
+	"github.com/sampan-io/sampan/internal/oomscore"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/runtime"
 	"github.com/sampan-io/sampan/runtime/cni"
@@ -270,6 +271,7 @@ func serve(o runtime.Options, ready func()) error {
 	}
 	silenceLibraries()
 	keepDescriptors()
+	defer oomscore.Protect(oomscore.Runtime)()
 	server, err := runtime.New(o)
 	if err != nil {
 		return err

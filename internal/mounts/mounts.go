@@ -14,6 +14,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/oomscore"
 )
 
 // UnmountBelow unmounts everything that is mounted at dir or below it, the newest first. A directory that does not exist
@@ -59,7 +61,7 @@ func Mount(ctx context.Context, fsType string, options []string, source, dir str
 		args = append(args, "-o", strings.Join(options, ","))
 	}
 	args = append(args, source, dir)
-	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput() //nolint:gosec // no shell
+	out, err := oomscore.CombinedOutput(exec.CommandContext(ctx, "mount", args...)) //nolint:gosec // no shell
 	if err != nil {
 		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, strings.Join(args, " "), out)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
-	utilexec "k8s.io/utils/exec"
 
 	"github.com/sampan-io/sampan/internal/mounts"
 )
@@ -139,7 +138,7 @@ func formatAndMount(ctx context.Context, r Request) error {
 	if _, err := exec.LookPath("blkid"); err != nil {
 		return errors.New("volumes on block devices need the program blkid on the node: install the package util-linux")
 	}
-	mounter := mount.NewSafeFormatAndMount(mountProgram{ctx: ctx}, utilexec.New())
+	mounter := mount.NewSafeFormatAndMount(mountProgram{ctx: ctx}, newPrograms())
 	err := mounter.FormatAndMount(r.Device, r.Dir, r.Type, r.Options)
 	if err == nil {
 		return nil
@@ -172,6 +171,6 @@ func explain(failed mount.MountErrorType, r Request, formatOf func(device string
 
 // Expand makes the file system of a mounted device as large as the device.
 func Expand(r Request) error {
-	_, err := mount.NewResizeFs(utilexec.New()).Resize(r.Device, r.Dir)
+	_, err := mount.NewResizeFs(newPrograms()).Resize(r.Device, r.Dir)
 	return err
 }

@@ -27,6 +27,7 @@ import (
 	pluginv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/sampan-io/sampan/internal/document"
+	"github.com/sampan-io/sampan/internal/oomscore"
 )
 
 const (
@@ -353,7 +354,7 @@ func (p *plugin) run(ctx context.Context, image string, id identity) (*pluginv1.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second // for a child that keeps its output open
-	if err := cmd.Run(); err != nil {
+	if err := oomscore.Run(cmd); err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}

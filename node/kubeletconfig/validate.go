@@ -86,6 +86,7 @@ func (c *Config) checkServer(f *faults) {
 	f.between("port", int64(c.Port), 1, 65535)
 	f.between("readOnlyPort", int64(c.ReadOnlyPort), 0, 65535)
 	f.between("healthzPort", int64(*c.HealthzPort), 0, 65535)
+	f.between("oomScoreAdj", int64(*c.OOMScoreAdj), -1000, 1000)
 	if _, err := netip.ParseAddr(c.HealthzBindAddress); err != nil {
 		f.add("healthzBindAddress", c.HealthzBindAddress, "must be an IP address")
 	}

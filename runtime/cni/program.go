@@ -16,6 +16,7 @@ import (
 	cnitypes "github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"github.com/sampan-io/sampan/internal/oomscore"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -39,7 +40,7 @@ func (*programs) ExecPlugin(ctx context.Context, path string, stdin []byte, envi
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 		c.WaitDelay = outputWait
-		err := c.Run()
+		err := oomscore.Run(c)
 		switch {
 		case err == nil:
 			return stdout.Bytes(), nil

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/oomscore"
 )
 
 // DefaultAppArmor is the name of the profile of containers that ask for the runtime's default one.
@@ -64,7 +66,7 @@ func parseAppArmor(ctx context.Context, flags ...string) error {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, flags...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(defaultAppArmor), &out, &out
-	if err := cmd.Run(); err != nil {
+	if err := oomscore.Run(cmd); err != nil {
 		return fmt.Errorf("apparmor_parser: %w: %s", err, strings.TrimSpace(out.String()))
 	}
 	return nil

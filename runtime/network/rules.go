@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/oomscore"
 )
 
 // showBridged applies the rules of the network layer to packets that cross the bridge from
@@ -48,7 +50,7 @@ func loadBridged(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadPatience)
 	defer cancel()
-	_ = exec.CommandContext(ctx, "modprobe", "--quiet", "br_netfilter").Run() // hidesBridged reports a failure
+	_ = oomscore.Run(exec.CommandContext(ctx, "modprobe", "--quiet", "br_netfilter")) // hidesBridged reports a failure
 }
 
 // loadPatience is how long the host may take to load a module.
