@@ -62,6 +62,7 @@ type cluster struct {
 	alone      *alone  // nil unless this is only an API server
 	agents     agents  // of nodes in this process
 	notices    notices // about the store
+	troubles   troubles
 
 	audit      *audit.Auditor // nil: nothing is recorded
 	encryption *encryption.Encryption
@@ -149,7 +150,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := c.measure(control); err != nil {
 		return err
 	}
-	stages[0] = append(stages[0], progress(stages, c.slow))
+	stages[0] = append(stages[0], progress(stages, &c.troubles, c.slow))
 	running = true
 	err = run.Stages(controller.WithMetrics(ctx, c.queues), stages...)
 	o.Log.InfoContext(ctx, "cluster stopped", "name", o.Profile.Name, "err", err)

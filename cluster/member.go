@@ -201,6 +201,7 @@ func (m *member) run(ctx context.Context) error {
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
 		return c.announce(ctx, m.instance(local.Process{}))
 	}}})
+	stages[0] = append(stages[0], progress(stages, &c.troubles, c.slow))
 	err = run.Stages(controller.WithMetrics(ctx, c.queues), stages...)
 	c.Log.InfoContext(ctx, "node stopped", "name", c.Settings.NodeName, "err", err)
 	return err

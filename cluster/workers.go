@@ -228,6 +228,7 @@ func (c *cluster) fleet(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 		Plan:        plan,
 		PodNetworks: c.Settings.Pods.All(),
 		Version:     KubernetesVersion + ownVersion,
+		Trouble:     c.troubles.note,
 		Log:         c.Log,
 	})
 	if err != nil {
@@ -267,7 +268,8 @@ func (c *cluster) nodeOptions(api access, name string, listeners []net.Listener,
 		ClusterDNS:    c.names.forPods(c.Settings.Services),
 		ClusterDomain: c.domain(),
 
-		Log: c.Log,
+		Trouble: func(err error) { c.troubles.note(name, err) },
+		Log:     c.Log,
 	}
 }
 

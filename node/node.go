@@ -99,6 +99,10 @@ type Options struct {
 	// AllowedUnsafeSysctls are the kernel parameters that pods may set in addition to the safe ones. A name may end in "*".
 	AllowedUnsafeSysctls []string
 
+	// Trouble is called with each error of the API server that keeps the node from being ready for the first time, such as
+	// the refusal of an admission webhook. It must not block. Nil means no call.
+	Trouble func(error)
+
 	ClusterDNS    []string // servers; empty means that there is no cluster DNS
 	ClusterDomain string   // "" means "cluster.local"
 	ResolvConf    string   // "" means the host's

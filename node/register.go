@@ -190,6 +190,9 @@ func (n *Node) register(ctx context.Context) error {
 			if failures++; failures == 1 {
 				n.log.Warn("node not registered, will try again", "err", err)
 			}
+			if !ready && n.opts.Trouble != nil {
+				n.opts.Trouble(err)
+			}
 			// After a restart on a full disk the object is there, and only its update is refused.
 			if !ready && outOfSpace(err) && last != nil && isReady(last) {
 				ready = true

@@ -37,6 +37,10 @@ type Options struct {
 
 	Version string       // kubelet version to report; "" means "v1.37.0"
 	Log     *slog.Logger // nil means slog.Default
+
+	// Trouble is called with each error of the API server that keeps a node from being registered or ready. It must not
+	// block. Nil means no call.
+	Trouble func(node string, err error)
 }
 
 const defaultVersion = "v1.37.0"

@@ -271,6 +271,9 @@ func (f *Fleet) register(ctx context.Context) error {
 				if failures == 1 {
 					f.log.WarnContext(ctx, "simulated node not registered, will try again", "node", m.name, "err", err)
 				}
+				if f.opts.Trouble != nil {
+					f.opts.Trouble(m.name, err)
+				}
 				run.Pause(ctx, pauseAfter(failures))
 			}
 		})
