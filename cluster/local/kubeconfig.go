@@ -82,10 +82,14 @@ func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 		return "", fmt.Errorf("reading the cluster's credentials: %w", err)
 	}
 	former := ""
-	written, err := modify(ctx, file, func(cfg *clientcmdapi.Config) bool {
+	written, err := modify(ctx, file, func(cfg *clientcmdapi.Config) (bool, error) {
 		name := p.Context()
+		open := tighten(kubeconfigPath(file))
 		if cfg.CurrentContext == name && p.sameContext(cfg, own) {
-			return false // the file is not written for nothing: its disk may be full
+			return false, nil // the file is not written for nothing: its disk may be full
+		}
+		if open != nil {
+			return false, open
 		}
 		if cfg.CurrentContext != name {
 			former = cfg.CurrentContext
@@ -98,12 +102,33 @@ func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 			*origin = ""
 		}
 		cfg.CurrentContext = name
-		return true
+		return true, nil
 	})
 	if err == nil && former != "" {
 		p.rememberContext(written, former)
 	}
 	return written, err
+}
+
+// tighten takes the permission to read a kubeconfig from all but its owner, before a key is written to it. One that is not
+// there yet is made so. The path may be a symbolic link: the file behind it counts.
+func tighten(file string) error {
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	const others = 0o077
+	mode := info.Mode().Perm()
+	if mode&others == 0 {
+		return nil
+	}
+	if err := os.Chmod(file, mode&^others); err != nil {
+		return fmt.Errorf("%s is open to other users (mode %04o), and the administrator's key is not written to such a file: %w; run `chmod 600` on it, or pass another file with --kubeconfig", file, mode, err)
+	}
+	return nil
 }
 
 // FormerContexts are the contexts that were current before a cluster became the current one, by the path of the kubeconfig; the last
@@ -179,10 +204,10 @@ func (p Profile) Forget(ctx context.Context, file string, former FormerContexts)
 		before = former[abs]
 		p.bequeath(abs, before)
 	}
-	_, err := modify(ctx, file, func(cfg *clientcmdapi.Config) bool {
+	_, err := modify(ctx, file, func(cfg *clientcmdapi.Config) (bool, error) {
 		name := p.Context()
 		if cfg.Clusters[name] == nil && cfg.AuthInfos[name] == nil && cfg.Contexts[name] == nil && cfg.CurrentContext != name {
-			return false
+			return false, nil
 		}
 		delete(cfg.Clusters, name)
 		delete(cfg.AuthInfos, name)
@@ -193,7 +218,7 @@ func (p Profile) Forget(ctx context.Context, file string, former FormerContexts)
 				cfg.CurrentContext = before[i]
 			}
 		}
-		return true
+		return true, nil
 	})
 	return err
 }
@@ -218,9 +243,9 @@ func kubeconfigPath(file string) string {
 	return cmp.Or(file, clientcmd.NewDefaultPathOptions().GetDefaultFilename())
 }
 
-// modify changes the kubeconfig, unless change says that there is nothing to. Programs like this one take turns; the lock of others
+// modify changes the kubeconfig, unless change says that there is nothing to, or returns an error. Programs like this one take turns; the lock of others
 // is a file, so there is nothing to wait on but the clock.
-func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) bool) (string, error) {
+func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) (bool, error)) (string, error) {
 	paths := clientcmd.NewDefaultPathOptions()
 	paths.LoadingRules.ExplicitPath = file
 	written := kubeconfigPath(file)
@@ -231,8 +256,8 @@ func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) 
 		if err != nil {
 			return false, fmt.Errorf("reading the kubeconfig: %w", err)
 		}
-		if !change(cfg) {
-			return true, nil
+		if changed, err := change(cfg); err != nil || !changed {
+			return true, err
 		}
 		err = clientcmd.ModifyConfig(paths, *cfg, false)
 		if errors.Is(err, fs.ErrExist) {
