@@ -205,6 +205,7 @@ func (n *Node) containerLogs(w http.ResponseWriter, r *http.Request) {
 		o.Follow = func() (bool, <-chan struct{}) { return worker.runs(c.ID) }
 	}
 	path := filepath.Join(n.logs(state.pod), crispec.LogPath(c.Name, c.Attempt))
+	n.unread.Read(c.ID, time.Now())
 	w.Header().Set("Content-Type", "text/plain")
 	out := &flushing{w: w, c: http.NewResponseController(w)}
 	err = logs.Read(r.Context(), out, path, o)

@@ -39,6 +39,7 @@ import (
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/node/shutdown"
 	"github.com/sampan-io/sampan/node/stats"
+	"github.com/sampan-io/sampan/node/unread"
 	"github.com/sampan-io/sampan/runtime/api"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -263,6 +264,7 @@ type Node struct {
 	metrics    *metrics
 	volumeUse  usage // of volumes and logs
 	rates      stats.Rates
+	unread     unread.Tracker // of the output of containers
 
 	ready     chan struct{} // closed when the Node object is there and Ready
 	listening chan struct{} // closed when the agent receives the runtime's events

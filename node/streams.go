@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/runtime/api"
 )
 
 // Streams of containers are served by the runtime: the agent asks it for a URL, which is good for one connection, and passes the
@@ -115,7 +117,11 @@ func (n *Node) attach(w http.ResponseWriter, r *http.Request) {
 		if !ok {
 			return "", fmt.Errorf("container %s not found in pod %s_%s", name, state.pod.Name, state.pod.Namespace)
 		}
-		tty := hasTTY(&state.pod.Spec, name)
+		tty, now := hasTTY(&state.pod.Spec, name), time.Now()
+		if since := n.unread.Since(c.ID, c.StartedAt, now); since != nil && s.stdout {
+			ctx = metadata.AppendToOutgoingContext(ctx, api.AttachSince, since.UTC().Format(time.RFC3339Nano))
+			n.unread.Read(c.ID, now)
+		}
 		return n.opts.Runtime.Attach(ctx, &cri.AttachRequest{
 			ContainerId: c.ID, Tty: tty, Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr && !tty,
 		})

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	utilexec "k8s.io/utils/exec"
@@ -13,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/internal/channels"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/streams"
+	"github.com/sampan-io/sampan/runtime/api"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/network"
 	"github.com/sampan-io/sampan/runtime/streaming"
@@ -29,12 +32,20 @@ func (s *Server) Exec(_ context.Context, req *cri.ExecRequest) (*cri.ExecRespons
 	return s.streams.Exec(req)
 }
 
-// Attach implements CRI.
-func (s *Server) Attach(_ context.Context, req *cri.AttachRequest) (*cri.AttachResponse, error) {
+// Attach implements CRI. The metadata api.AttachSince asks for earlier output.
+func (s *Server) Attach(ctx context.Context, req *cri.AttachRequest) (*cri.AttachResponse, error) {
 	if err := s.checkRunning(req.GetContainerId()); err != nil {
 		return nil, err
 	}
-	return s.streams.Attach(req)
+	var since *time.Time
+	if texts := metadata.ValueFromIncomingContext(ctx, api.AttachSince); len(texts) > 0 {
+		at, err := time.Parse(time.RFC3339Nano, texts[0])
+		if err != nil {
+			return nil, invalid("metadata %s: want a time in RFC 3339, got %q", api.AttachSince, texts[0])
+		}
+		since = &at
+	}
+	return s.streams.Attach(req, since)
 }
 
 // PortForward implements CRI.
@@ -93,11 +104,11 @@ func (h streamHandler) ServeExec(ctx context.Context, req *cri.ExecRequest, clie
 }
 
 // ServeAttach implements [streaming.Handler].
-func (h streamHandler) ServeAttach(ctx context.Context, req *cri.AttachRequest, client streams.Client) error {
+func (h streamHandler) ServeAttach(ctx context.Context, req *cri.AttachRequest, since *time.Time, client streams.Client) error {
 	sizes, stop := translate(ctx, client.Resize)
 	defer stop()
 	return h.supervisor.Attach(ctx, req.GetContainerId(), container.Attachment{
-		Stdin: client.Stdin, Stdout: client.Stdout, Stderr: client.Stderr, Resize: sizes,
+		Stdin: client.Stdin, Stdout: client.Stdout, Stderr: client.Stderr, Resize: sizes, Since: since,
 	})
 }
 

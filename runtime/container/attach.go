@@ -1,6 +1,7 @@
 package container
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -17,12 +18,16 @@ import (
 // An Attachment connects a client to the streams of a container.
 type Attachment struct {
 	Stdin          io.Reader   // nil means none. It is read until its end, even after Attach has returned
-	Stdout, Stderr io.Writer   // what the container writes from now on; nil means that it is not wanted
+	Stdout, Stderr io.Writer   // what the container writes from now on, or what Since says; nil means that it is not wanted
 	Resize         <-chan Size // of the terminal, if the container has one; nil or closed means never
+
+	// Since, if not nil, has the client get first what the container wrote after that time, as far as its current log file
+	// has it. A command may have printed all it prints before the first client comes.
+	Since *time.Time
 }
 
 // Attach connects a client to the streams of a running container, until the container ends (then it returns nil after
-// all output is written), the client's input ends (then the client is detached), or ctx is cancelled. If
+// all output is written, or an error if its output had ended before and Since is nil), the client's input ends (then the client is detached), or ctx is cancelled. If
 // [Spec.StdinOnce] is set and there is no terminal, the end of the client's input, or the client's disconnection
 // (ErrClientGone), closes the container's input for good, and does not detach the client from the output.
 //
@@ -58,7 +63,7 @@ func (k *Supervisor) Attach(ctx context.Context, id string, a Attachment) error 
 		}
 		if to != nil {
 			outputs++
-			group.Go(func(ctx context.Context) { results <- s.taps.follow(ctx, to) })
+			group.Go(func(ctx context.Context) { results <- s.follow(ctx, to, a.Since) })
 		}
 	}
 	for range outputs {
@@ -141,16 +146,20 @@ type tap struct {
 	gone chan struct{} // closed by the client
 }
 
-// follow writes what is sent from now on, until the end of the stream (nil).
-func (t *taps) follow(ctx context.Context, to io.Writer) error {
+// add adds a tap. It returns nil if the stream has ended.
+func (t *taps) add() *tap {
 	one := &tap{data: make(chan []byte, tapBuffer), gone: make(chan struct{})}
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.over {
-		t.mu.Unlock()
 		return nil
 	}
 	t.all = append(slices.Clip(t.all), one)
-	t.mu.Unlock()
+	return one
+}
+
+// follow writes what the tap gets, until the end of the stream (nil), and removes the tap.
+func (t *taps) follow(ctx context.Context, one *tap, to io.Writer) error {
 	defer close(one.gone)
 	defer t.remove(one)
 	for {
@@ -166,6 +175,71 @@ func (t *taps) follow(ctx context.Context, to io.Writer) error {
 			}
 		}
 	}
+}
+
+// errOver is the error for a client that comes when the output of a container has ended, and that does not get what was
+// written before. Clients such as kubectl then print the log.
+var errOver = fmt.Errorf("the process of the container has ended: %w", ErrState)
+
+// follow writes what the container writes to the stream from now on, and before that what it wrote since a time, if since is
+// not nil, until the end of the stream (nil). While it writes what was before, it does not delay the container for longer
+// than any client does.
+func (s *stream) follow(ctx context.Context, to io.Writer, since *time.Time) error {
+	s.mu.Lock()
+	one := s.taps.add()
+	var earlier io.ReadCloser
+	var err error
+	if since != nil {
+		earlier, err = s.to.content()
+	}
+	part := slices.Clone(s.part)
+	s.mu.Unlock()
+	if since == nil && one == nil {
+		return errOver
+	}
+	if earlier != nil {
+		err = replay(ctx, to, earlier, s.name, *since)
+		_ = earlier.Close()
+	}
+	if since != nil && err == nil && len(part) > 0 {
+		_, err = to.Write(part)
+	}
+	switch {
+	case one == nil:
+		return err
+	case err != nil:
+		close(one.gone)
+		s.taps.remove(one)
+		return err
+	}
+	return s.taps.follow(ctx, one, to)
+}
+
+// replay writes what a log has of a stream after a time.
+func replay(ctx context.Context, to io.Writer, from io.Reader, stream string, since time.Time) error {
+	lines := bufio.NewReaderSize(from, 2*maxLine)
+	for ctx.Err() == nil {
+		line, err := lines.ReadSlice('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // within a line that could not be written whole
+		}
+		if err != nil {
+			return err
+		}
+		at, rest, _ := bytes.Cut(line, []byte(" "))
+		name, rest, _ := bytes.Cut(rest, []byte(" "))
+		tag, content, _ := bytes.Cut(rest, []byte(" "))
+		if when, err := time.Parse(time.RFC3339Nano, string(at)); err != nil || !when.After(since) || string(name) != stream {
+			continue
+		}
+		if string(tag) == "P" {
+			content = bytes.TrimSuffix(content, []byte("\n"))
+		}
+		if _, err := to.Write(content); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // ended returns why the data of a tap has ended.
@@ -190,11 +264,15 @@ func (t *taps) remove(one *tap) bool {
 	return true
 }
 
-// send passes data on to the clients, and waits for clients with many unread portions.
-func (t *taps) send(ctx context.Context, data []byte) {
+// clients returns the taps of now. The caller must not change the list.
+func (t *taps) clients() []*tap {
 	t.mu.Lock()
-	all := t.all
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	return t.all
+}
+
+// send passes data on to clients, and waits for those with many unread portions.
+func (t *taps) send(ctx context.Context, all []*tap, data []byte) {
 	if len(all) == 0 {
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -79,6 +81,26 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 }
 
+// content returns a reader of what the current file has now, or nil if there is no file.
+func (l *logFile) content() (io.ReadCloser, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("log: %w", err)
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(f, l.size), f}, nil
+}
+
 // write appends whole lines. Output that cannot be written is lost, with one
 // log message, because a container must not block when the disk is full.
 func (l *logFile) write(lines []byte) {
@@ -143,7 +165,8 @@ type stream struct {
 	pool *sync.Pool // of *portion
 	taps taps
 
-	part []byte // the beginning of a line whose end hasn't come; owned by the goroutine in carry
+	mu   sync.Mutex // held while output is written to the log, so that a client gets what comes after it
+	part []byte     // guarded by mu; the beginning of a line whose end hasn't come
 }
 
 // openStream makes the FIFO at path if need be and opens it (K3).
@@ -205,7 +228,15 @@ func (s *stream) read(ctx context.Context, fd int) bool {
 	if n <= 0 { // also a terminal without a process: its processes may open it again
 		return false
 	}
-	defer s.taps.send(ctx, buf.in[:n])
+	s.taps.send(ctx, s.record(buf, n), buf.in[:n])
+	return true
+}
+
+// record writes the lines of a portion of n bytes to the log. It returns the clients that get the portion: those that come
+// later find it in the log.
+func (s *stream) record(buf *portion, n int) []*tap {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
 	out := buf.out[:0]
 	for data := buf.in[:n]; len(data) > 0; {
@@ -231,7 +262,7 @@ func (s *stream) read(ctx context.Context, fd int) bool {
 		s.to.write(out)
 	}
 	buf.out = out
-	return true
+	return s.taps.clients()
 }
 
 // line appends one line of the log: what was kept of it, and its end.
@@ -254,6 +285,8 @@ func (s *stream) line(out []byte, now time.Time, tag string, end []byte) []byte 
 // flush writes the beginning of a line whose end has not come, tagged as partial: a
 // reader must not print a newline that the container did not write.
 func (s *stream) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(s.part) > 0 {
 		s.to.write(s.line(nil, time.Now(), "P", nil))
 	}

@@ -23,7 +23,7 @@ import (
 // k8s.io/utils/exec.CodeExitError for a command that ended with an exit code other than zero.
 type Handler interface {
 	ServeExec(ctx context.Context, req *cri.ExecRequest, client streams.Client) error
-	ServeAttach(ctx context.Context, req *cri.AttachRequest, client streams.Client) error
+	ServeAttach(ctx context.Context, req *cri.AttachRequest, since *time.Time, client streams.Client) error
 
 	// DialPort connects to a port of a pod.
 	DialPort(ctx context.Context, pod string, port int32) (*net.TCPConn, error)
@@ -136,8 +136,8 @@ func (s *Server) Exec(req *cri.ExecRequest) (*cri.ExecResponse, error) {
 	return &cri.ExecResponse{Url: url}, err
 }
 
-// Attach returns a URL at which the client is attached.
-func (s *Server) Attach(req *cri.AttachRequest) (*cri.AttachResponse, error) {
+// Attach returns a URL at which the client is attached. Since is for the handler.
+func (s *Server) Attach(req *cri.AttachRequest, since *time.Time) (*cri.AttachResponse, error) {
 	if err := checkStreams(req.GetTty(), req.GetStdin(), req.GetStdout(), req.GetStderr()); err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (s *Server) Attach(req *cri.AttachRequest) (*cri.AttachResponse, error) {
 		Asked:  streams.Asked{Stdin: req.GetStdin(), Stdout: req.GetStdout(), Stderr: req.GetStderr(), Terminal: req.GetTty()},
 		Failed: "error attaching to container",
 		Run: func(ctx context.Context, client streams.Client) error {
-			return s.opts.Handler.ServeAttach(ctx, req, client)
+			return s.opts.Handler.ServeAttach(ctx, req, since, client)
 		},
 	}})
 	return &cri.AttachResponse{Url: url}, err
