@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -658,4 +659,28 @@ func TestProtobufOfManyObjectsIsLetGo(t *testing.T) {
 	goruntime.GC()
 	<-gone
 	goruntime.KeepAlive(i)
+}
+
+// TestDecodeNormalizesRawJSON sends objects that are stored with spaces and escapes that their stored form does not have: they
+// must not differ from it.
+func TestDecodeNormalizesRawJSON(t *testing.T) {
+	for name, body := range map[string]string{
+		"spaces":            `{"metadata":{"name":"a"},"revision":1,"data":{ "b": [ 1 ], "c": "<&>" }}`,
+		"and unknown field": `{"metadata":{"name":"a"},"revision":1,"odd":1,"data":{"b":[1],` + "\n" + `"c":"<&>"}}`,
+		"compact":           `{"metadata":{"name":"a"},"revision":1,"data":{"b":[1],"c":"<&>"}}`,
+		"managed fields":    `{"metadata":{"name":"a","managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{ "f:data": {} }}]},"revision":1,"data":{"b":[1],"c":"<&>"}}`,
+	} {
+		obj := &appsv1.ControllerRevision{}
+		if _, err := codec.Decode(codec.JSON, []byte(body), obj, appsv1.SchemeGroupVersion.WithKind("ControllerRevision"), codec.Ignore); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := string(obj.Data.Raw), `{"b":[1],"c":"\u003c\u0026\u003e"}`; got != want {
+			t.Errorf("%s: the data are %s, want %s", name, got, want)
+		}
+		for _, m := range obj.ManagedFields {
+			if got := m.FieldsV1.GetRawString(); got != `{"f:data":{}}` {
+				t.Errorf("%s: the fields are %s", name, got)
+			}
+		}
+	}
 }

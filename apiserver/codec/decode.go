@@ -181,7 +181,9 @@ func unmarshal(ctx context.Context, e Encoding, body []byte, obj runtime.Object,
 		return got, nil, err
 	}
 	if typedjson.Unmarshal(body, obj) {
-		got, err = kindOf(obj)
+		if got, err = kindOf(obj); err == nil {
+			err = normalizeRaw(body, obj)
+		}
 		return got, faults, err
 	}
 	if ctx.Err() != nil {
@@ -194,11 +196,24 @@ func unmarshal(ctx context.Context, e Encoding, body []byte, obj runtime.Object,
 	} else {
 		more, err = kjson.UnmarshalStrict(body, obj)
 	}
+	if err == nil {
+		err = normalizeRaw(body, obj)
+	}
 	if err != nil {
 		return obj.GetObjectKind().GroupVersionKind(), nil, err
 	}
 	got, err = kindOf(obj)
 	return got, append(faults, more...), err
+}
+
+// normalizeRaw gives what obj, which was read from body, keeps as JSON (RawExtension, FieldsV1, values in schemas) the form in
+// which it is stored, so that an object which is sent again does not differ from the stored one by spaces. A body without the
+// characters that the form changes needs nothing.
+func normalizeRaw(body []byte, obj runtime.Object) error {
+	if _, untyped := obj.(*unstructured.Unstructured); untyped || !bytes.ContainsAny(body, " \n\t\r<>&\u2028\u2029") {
+		return nil
+	}
+	return typedjson.Normalize(obj)
 }
 
 // deepest is how many levels of objects and lists a document of a kind with a Go type can have; definitions of custom
