@@ -20,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/patch"
 	"github.com/sampan-io/sampan/apiserver/rbac"
+	"github.com/sampan-io/sampan/catalog"
 )
 
 // offer says in which forms t can be shown: a body of a subresource, and what can only be posted, in none but its own.
@@ -168,11 +169,27 @@ func (t *target) coerce(obj runtime.Object, v codec.Validation) (warnings []stri
 	if !ok {
 		return nil, nil // the body of a subresource that has a Go type
 	}
-	unknown, err := t.kind.Coerce(u, v != codec.Ignore, false)
+	unknown, err := t.kind.Coerce(u, catalog.Coercion{Strict: v != codec.Ignore})
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", t.kind.Kind, t.kind.Version, t.kind.Kind, err))
+		return nil, t.uncoerced(err)
 	}
 	return codec.UnknownFields(unknown, t.kind.GroupVersionKind, v)
+}
+
+// coerceApplied is coerce for the result of a server-side apply.
+func (t *target) coerceApplied(obj runtime.Object) error {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || t.kind.Coerce == nil {
+		return nil
+	}
+	if _, err := t.kind.Coerce(u, catalog.Coercion{Applied: true}); err != nil {
+		return t.uncoerced(err)
+	}
+	return nil
+}
+
+func (t *target) uncoerced(err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", t.kind.Kind, t.kind.Version, t.kind.Kind, err))
 }
 
 // patchTypes returns the types of patches that t takes. Strategic merge patches need a Go type.

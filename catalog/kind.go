@@ -64,10 +64,9 @@ type Kind struct {
 	Bulky bool
 
 	// Coerce makes of obj, which was just decoded, what the schema of its kind can hold: it drops unknown fields and
-	// malformed ones. Strict asks for the paths of the unknown fields; stored says that obj comes from the store, where
-	// an older definition may have admitted it: then malformed metadata is dropped, and is no error otherwise the client's
-	// fault. It runs before Default. Nil means that decoding has done it, as for Go types: only custom resources have it.
-	Coerce func(obj Object, strict, stored bool) (unknown []string, err error)
+	// malformed ones. It runs before Default. Nil means that decoding has done it, as for Go types: only custom resources
+	// have it.
+	Coerce func(obj Object, c Coercion) (unknown []string, err error)
 
 	// Default fills in the fields that were left out. It runs on every object
 	// that comes in, and is idempotent, so that it can run once more after
@@ -110,7 +109,7 @@ type Kind struct {
 
 	// Columns of a table after Name, in the order in which kubectl prints them;
 	// Age is not added by itself. The table begins with a Name column of its own
-	// unless one of Columns has the Format "name" (events print theirs last).
+	// unless one of Columns has the name "Name" and the Format "name" (events print theirs last).
 	Columns []Column
 
 	// Fields that field selectors may name beside metadata.name and
@@ -175,6 +174,18 @@ type Kind struct {
 	retire  context.CancelFunc
 
 	deprecation string // set by [New]
+}
+
+// A Coercion says where an object for [Kind.Coerce] comes from.
+type Coercion struct {
+	// Strict asks for the paths of the unknown fields.
+	Strict bool
+	// Stored says that the object comes from the store, where an older definition may have admitted it: malformed metadata
+	// is dropped. Otherwise it is an error, the client's fault.
+	Stored bool
+	// Applied says that the object is the result of a server-side apply. A null where the schema has neither a default nor
+	// allows null stays, for validation to refuse, as upstream does. Otherwise it is dropped.
+	Applied bool
 }
 
 // A Column is one column of a table.

@@ -36,7 +36,7 @@ type Version struct {
 	Whole bool
 
 	// Coerce is as in Kind, for an object of this version.
-	Coerce func(obj Object, strict, stored bool) (unknown []string, err error)
+	Coerce func(obj Object, c Coercion) (unknown []string, err error)
 
 	// Prepare, Warn and Subresources replace those of the kind in this version unless they are nil. Their objects are of
 	// the hub.
@@ -185,7 +185,7 @@ func (k *Kind) Accept(obj Object) (Object, error) {
 // It is for kinds without a Go type.
 func (k *Kind) Restore(obj Object) error {
 	if k.Coerce != nil {
-		if _, err := k.Coerce(obj, false, true); err != nil {
+		if _, err := k.Coerce(obj, Coercion{Stored: true}); err != nil {
 			return err
 		}
 	}

@@ -88,7 +88,7 @@ func object(t testing.TB, text string) *unstructured.Unstructured {
 // write does what the API server does with obj, and returns what is wrong with it.
 func write(t testing.TB, k *catalog.Kind, obj, old *unstructured.Unstructured) field.ErrorList {
 	t.Helper()
-	if _, err := k.Coerce(obj, false, false); err != nil {
+	if _, err := k.Coerce(obj, catalog.Coercion{}); err != nil {
 		t.Fatal(err)
 	}
 	k.Default(obj)
@@ -153,7 +153,7 @@ func TestObjectsArePrunedAndDefaulted(t *testing.T) {
 func TestCoerceReportsUnknownFields(t *testing.T) {
 	k := kindOf(t, boats(t, `{type: object, properties: {crew: {type: integer}, part: {type: object, x-kubernetes-embedded-resource: true, properties: {a: {type: string}}}}}`))
 	obj := object(t, `{metadata: {name: b, labels: {a: b}, shade: 1}, spec: {crew: 1, rats: 3, part: {b: 1, metadata: {c: 1}}}, extra: 1}`)
-	unknown, err := k.Coerce(obj, true, false)
+	unknown, err := k.Coerce(obj, catalog.Coercion{Strict: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,11 +165,11 @@ func TestCoerceReportsUnknownFields(t *testing.T) {
 	if len(unknown) != 5 {
 		t.Errorf("unknown = %q", unknown)
 	}
-	if _, err := k.Coerce(object(t, `{metadata: {name: b, labels: {a: 1}}}`), false, false); err == nil {
+	if _, err := k.Coerce(object(t, `{metadata: {name: b, labels: {a: 1}}}`), catalog.Coercion{}); err == nil {
 		t.Error("a label that is a number is accepted")
 	}
 	old := object(t, `{metadata: {name: b, uid: u, labels: {a: 1}}, spec: {rats: 3}}`)
-	if _, err := k.Coerce(old, false, true); err != nil || old.GetLabels() != nil || old.GetGeneration() != 1 || old.GetName() != "b" {
+	if _, err := k.Coerce(old, catalog.Coercion{Stored: true}); err != nil || old.GetLabels() != nil || old.GetGeneration() != 1 || old.GetName() != "b" {
 		t.Errorf("stored object: %v, %v", err, old.Object)
 	}
 }
@@ -187,10 +187,10 @@ func TestPlainMetadataStaysAsDecodingMakesIt(t *testing.T) {
 		obj := object(t, `{metadata: `+meta+`}`)
 		slow := obj.DeepCopy()
 		slow.Object["metadata"].(map[string]any)["unknown"] = int64(1) // takes the way by the Go type
-		if _, err := k.Coerce(obj, false, false); err != nil {
+		if _, err := k.Coerce(obj, catalog.Coercion{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := k.Coerce(slow, false, false); err != nil {
+		if _, err := k.Coerce(slow, catalog.Coercion{}); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(slow.Object, obj.Object); diff != "" {

@@ -28,7 +28,7 @@ func TestDefaultsAreBounded(t *testing.T) {
 		t.Errorf("%.300v", errs)
 	}
 	k.Default(obj) // once more, as after admission
-	if _, err := k.Coerce(obj, false, true); err != nil {
+	if _, err := k.Coerce(obj, catalog.Coercion{Stored: true}); err != nil {
 		t.Error(err)
 	}
 
@@ -91,10 +91,10 @@ func TestOddObjectsCauseNoPanic(t *testing.T) {
 			if err := unstructured.SetNestedField(obj.Object, value, strings.Split(at, ".")...); err != nil {
 				continue
 			}
-			if _, err := k.Coerce(obj.DeepCopy(), true, false); err != nil && !strings.HasPrefix(at, "metadata") {
+			if _, err := k.Coerce(obj.DeepCopy(), catalog.Coercion{Strict: true}); err != nil && !strings.HasPrefix(at, "metadata") {
 				t.Errorf("%s = %s: %v", at, odd, err)
 			}
-			_, _ = k.Coerce(obj, false, true)
+			_, _ = k.Coerce(obj, catalog.Coercion{Stored: true})
 			use(k, obj, good)
 			use(k, good.DeepCopy(), obj)
 			use(k, obj, nil)

@@ -119,7 +119,7 @@ func (v *version) fromHub(obj catalog.Object) (*unstructured.Unstructured, error
 		return out, err
 	}
 	out = out.DeepCopy()
-	if _, err := v.coerce(out, false, false); err != nil {
+	if _, err := v.coerce(out, catalog.Coercion{}); err != nil {
 		return nil, err
 	}
 	v.fill(out)
@@ -186,12 +186,12 @@ func (v *version) version(d *apiextensionsv1.CustomResourceDefinitionVersion) (c
 		GroupVersion: v.gvk.GroupVersion(),
 		New:          func() catalog.Object { return newObject(v.gvk) },
 		NewList:      func() runtime.Object { return newList(v.gvk.GroupVersion(), v.list) },
-		Coerce: func(obj catalog.Object, strict, stored bool) ([]string, error) {
+		Coerce: func(obj catalog.Object, c catalog.Coercion) ([]string, error) {
 			u, ok := obj.(*unstructured.Unstructured)
 			if !ok {
 				return nil, fmt.Errorf("custom: cannot coerce a %T", obj)
 			}
-			return v.coerce(u, strict, stored)
+			return v.coerce(u, c)
 		},
 		Default:      catalog.Default(v.fill),
 		Prepare:      func(catalog.Object, catalog.Object) {},

@@ -8,11 +8,13 @@ import (
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sampan-io/sampan/catalog"
 )
 
 // coerce does for u what decoding does for a Go type: it drops unknown fields and checks the metadata, its own and that
 // of embedded objects. See [catalog.Kind.Coerce].
-func (v *version) coerce(u *unstructured.Unstructured, strict, stored bool) (unknown []string, err error) {
+func (v *version) coerce(u *unstructured.Unstructured, c catalog.Coercion) (unknown []string, err error) {
 	kind, hasKind, err := unstructured.NestedString(u.Object, "kind")
 	if err != nil {
 		return nil, err
@@ -21,17 +23,19 @@ func (v *version) coerce(u *unstructured.Unstructured, strict, stored bool) (unk
 	if err != nil {
 		return nil, err
 	}
-	meta, unknown, err := readMeta(u, strict, stored)
+	meta, unknown, err := readMeta(u, c.Strict, c.Stored)
 	if err != nil {
 		return nil, err
 	}
 	s := v.source.get()
 	if !v.keepsUnknown {
-		unknown = append(unknown, pruning.PruneWithOptions(u.Object, s.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: strict})...)
-		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s.structural)
+		unknown = append(unknown, pruning.PruneWithOptions(u.Object, s.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: c.Strict})...)
+		if !c.Applied {
+			defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s.structural)
+		}
 	}
 	if s.embedded {
-		fault, more := objectmeta.CoerceWithOptions(nil, u.Object, s.structural, false, objectmeta.CoerceOptions{DropInvalidFields: stored, ReturnUnknownFieldPaths: strict})
+		fault, more := objectmeta.CoerceWithOptions(nil, u.Object, s.structural, false, objectmeta.CoerceOptions{DropInvalidFields: c.Stored, ReturnUnknownFieldPaths: c.Strict})
 		if fault != nil {
 			return nil, fault
 		}
@@ -43,7 +47,7 @@ func (v *version) coerce(u *unstructured.Unstructured, strict, stored bool) (unk
 	if hasVersion {
 		u.SetAPIVersion(apiVersion)
 	}
-	if err := meta.restore(u, stored); err != nil {
+	if err := meta.restore(u, c.Stored); err != nil {
 		return nil, err
 	}
 	return unknown, nil

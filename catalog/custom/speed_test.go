@@ -69,7 +69,7 @@ func BenchmarkRead(b *testing.B) {
 	write(b, k, obj, nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := k.Coerce(obj, false, true); err != nil {
+		if _, err := k.Coerce(obj, catalog.Coercion{Stored: true}); err != nil {
 			b.Fatal(err)
 		}
 		k.Default(obj)

@@ -274,7 +274,7 @@ func (m *changing) replace(in *catalog.Kind, before, after runtime.Object) (bool
 			return false, errors.New("a policy must not change metadata.name, metadata.namespace or metadata.uid")
 		}
 		if in.Coerce != nil {
-			if _, err := in.Coerce(o, false, false); err != nil {
+			if _, err := in.Coerce(o, catalog.Coercion{}); err != nil {
 				return false, err
 			}
 		}

@@ -204,7 +204,7 @@ func replace(a *admission.Attributes, served *catalog.Kind, patched runtime.Obje
 	own := obj.GetObjectKind().GroupVersionKind() == served.GroupVersionKind
 	if own {
 		if served.Coerce != nil {
-			if _, err := served.Coerce(obj, false, false); err != nil {
+			if _, err := served.Coerce(obj, catalog.Coercion{}); err != nil {
 				return false, err
 			}
 		}
