@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/declared"
+	"github.com/sampan-io/sampan/catalog/podspec"
 )
 
 // longestBundle is how many bytes a bundle has at most.
@@ -42,17 +42,17 @@ func trustBundles() *catalog.Kind {
 
 func validateBundle(b, old *bundle) (errs field.ErrorList) {
 	meta, spec := field.NewPath("metadata"), field.NewPath("spec")
-	for _, fault := range bundleName(b.Spec.SignerName, b.Name, false) {
+	for _, fault := range podspec.BundleName(b.Spec.SignerName, b.Name, false) {
 		errs = append(errs, field.Invalid(meta.Child("name"), b.Name, fault))
 	}
 	if b.GenerateName != "" {
-		for _, fault := range bundleName(b.Spec.SignerName, b.GenerateName, true) {
+		for _, fault := range podspec.BundleName(b.Spec.SignerName, b.GenerateName, true) {
 			errs = append(errs, field.Invalid(meta.Child("generateName"), b.GenerateName, fault))
 		}
 	}
 	signer := spec.Child("signerName")
 	if b.Spec.SignerName != "" {
-		errs = append(errs, validateSigner(b.Spec.SignerName, signer)...)
+		errs = append(errs, podspec.ValidateSigner(b.Spec.SignerName, signer)...)
 	}
 	if old == nil || b.Spec.TrustBundle != old.Spec.TrustBundle {
 		errs = append(errs, validateAnchors(b.Spec.TrustBundle, spec.Child("trustBundle"))...)
@@ -61,23 +61,6 @@ func validateBundle(b, old *bundle) (errs field.ErrorList) {
 		errs = append(errs, validation.ValidateImmutableField(b.Spec.SignerName, old.Spec.SignerName, signer)...)
 	}
 	return errs
-}
-
-// bundleName says what is wrong with a name. It begins with that of the signer, with a colon for the slash and one
-// behind it.
-func bundleName(signer, name string, prefix bool) []string {
-	if signer == "" {
-		if strings.Contains(name, ":") {
-			return []string{`ClusterTrustBundle without signer name must not have ":" in its name`}
-		}
-		return validation.NameIsDNSSubdomain(name, prefix)
-	}
-	start := strings.ReplaceAll(signer, "/", ":") + ":"
-	rest, ok := strings.CutPrefix(name, start)
-	if !ok {
-		return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, start)}
-	}
-	return validation.NameIsDNSSubdomain(rest, prefix)
 }
 
 // validateAnchors requires certificates of authorities in PEM, each once.

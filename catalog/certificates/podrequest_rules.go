@@ -22,6 +22,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog/podspec"
 )
 
 const (
@@ -43,14 +45,9 @@ func validatePodRequest(r, old *podRequest) (errs field.ErrorList) {
 	if old != nil { // nothing changes, and nothing is checked again
 		return apivalidation.ValidateImmutableField(r.Spec, old.Spec, at)
 	}
-	errs = validateSigner(s.SignerName, at.Child("signerName"))
+	errs = podspec.ValidateSigner(s.SignerName, at.Child("signerName"))
 	annotations := at.Child("unverifiedUserAnnotations")
-	for key := range s.UnverifiedUserAnnotations {
-		errs = append(errs, validation.IsDomainPrefixedKey(annotations, strings.ToLower(key))...)
-	}
-	if apivalidation.ValidateAnnotationsSize(s.UnverifiedUserAnnotations) != nil {
-		errs = append(errs, field.TooLong(annotations, "", apivalidation.TotalAnnotationSizeLimitB))
-	}
+	errs = append(errs, podspec.ValidateUserAnnotations(s.UnverifiedUserAnnotations, annotations)...)
 	for _, o := range []struct{ name, value, uid string }{
 		{"pod", s.PodName, string(s.PodUID)},
 		{"serviceAccount", s.ServiceAccountName, string(s.ServiceAccountUID)},

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog/podspec"
 )
 
 const (
@@ -24,10 +24,6 @@ const (
 
 	requestBlock     = "CERTIFICATE REQUEST"
 	certificateBlock = "CERTIFICATE"
-
-	// longestPath is how long the part of a signer's name behind the domain may be: a namespace, a dot
-	// and a name.
-	longestPath = validation.DNS1123LabelMaxLength + 1 + validation.DNS1123SubdomainMaxLength
 )
 
 // decisions are the conditions that only an approval sets.
@@ -109,7 +105,7 @@ func validateRequest(r, old *request) (errs field.ErrorList) {
 	if r.Spec.SignerName == legacySigner && !loose {
 		errs = append(errs, field.Invalid(signer, r.Spec.SignerName, "the legacy signerName is not allowed via this API version"))
 	} else {
-		errs = append(errs, validateSigner(r.Spec.SignerName, signer)...)
+		errs = append(errs, podspec.ValidateSigner(r.Spec.SignerName, signer)...)
 	}
 	if s := r.Spec.ExpirationSeconds; s != nil && *s < leastSeconds {
 		errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *s, "may not specify a duration less than 600 seconds (10 minutes)"))
@@ -239,40 +235,4 @@ func checkCertificate(data []byte) error {
 		}
 		found, data = true, rest
 	}
-}
-
-// validateSigner requires a name like "example.com/signer".
-func validateSigner(name string, at *field.Path) (errs field.ErrorList) {
-	if name == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	domain, path, ok := strings.Cut(name, "/")
-	if !ok || strings.Contains(path, "/") {
-		return field.ErrorList{field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
-	}
-	if len(domain) > validation.DNS1123SubdomainMaxLength {
-		errs = append(errs, field.TooLong(at, "", validation.DNS1123SubdomainMaxLength))
-	}
-	errs = append(errs, validateLabels(domain, validation.IsDNS1123Label, at)...)
-	if !strings.Contains(domain, ".") {
-		errs = append(errs, field.Invalid(at, domain, "should be a domain with at least two segments separated by dots"))
-	}
-	errs = append(errs, validateLabels(path, validation.IsDNS1123Subdomain, at)...)
-	if most := validation.DNS1123SubdomainMaxLength + 1 + longestPath; len(name) > most {
-		errs = append(errs, field.TooLong(at, "", most))
-	}
-	return errs
-}
-
-// validateLabels checks the labels of a name up to the first bad one.
-func validateLabels(name string, rule func(string) []string, at *field.Path) (errs field.ErrorList) {
-	for label := range strings.SplitSeq(name, ".") {
-		for _, fault := range rule(label) {
-			errs = append(errs, field.Invalid(at, name, fmt.Sprintf("validating label %q: %s", label, fault)))
-		}
-		if len(errs) > 0 {
-			break
-		}
-	}
-	return errs
 }

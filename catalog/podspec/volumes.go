@@ -245,16 +245,33 @@ func (c *checker) checkToken(t *corev1.ServiceAccountTokenProjection, at where) 
 }
 
 func (c *checker) checkTrustBundle(b *corev1.ClusterTrustBundleProjection, at where) {
-	named, signed := b.Name != nil && *b.Name != "", b.SignerName != nil && *b.SignerName != ""
 	switch {
-	case named && signed:
+	case b.Name != nil && b.SignerName != nil:
 		c.invalid(at, b, "only one of name and signerName may be used")
-	case !named && !signed:
+	case b.Name != nil:
+		if *b.Name == "" {
+			c.add(field.Required(at.child("name").path, "must be a valid object name"))
+		}
+		signer := ""
+		if i := strings.LastIndexByte(*b.Name, ':'); i >= 0 {
+			signer = strings.ReplaceAll((*b.Name)[:i], ":", "/")
+		}
+		for _, fault := range BundleName(signer, *b.Name, false) {
+			c.invalid(at.child("name"), *b.Name, "not a valid clustertrustbundlename: "+fault)
+		}
+		if b.LabelSelector != nil {
+			c.invalid(at.child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified")
+		}
+	case b.SignerName != nil:
+		if *b.SignerName == "" {
+			c.add(field.Required(at.child("signerName").path, "must be a valid signer name"))
+		} else {
+			c.add(ValidateSigner(*b.SignerName, at.child("signerName").path)...)
+		}
+		c.add(metav1validation.ValidateLabelSelector(b.LabelSelector, metav1validation.LabelSelectorValidationOptions{}, at.child("labelSelector").path)...)
+	default:
 		c.add(field.Required(at.path, "either name or signerName must be specified"))
-	case named && b.LabelSelector != nil:
-		c.invalid(at.child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified")
 	}
-	c.add(metav1validation.ValidateLabelSelector(b.LabelSelector, metav1validation.LabelSelectorValidationOptions{}, at.child("labelSelector").path)...)
 	c.checkFilePath(b.Path, at.child("path"))
 }
 
@@ -266,9 +283,8 @@ const (
 )
 
 func (c *checker) checkCertificate(p *corev1.PodCertificateProjection, at where) {
-	if p.SignerName == "" {
-		c.required(at.child("signerName"))
-	}
+	c.add(ValidateSigner(p.SignerName, at.child("signerName").path)...)
+	c.add(ValidateUserAnnotations(p.UserAnnotations, at.child("userAnnotations").path)...)
 	requiredOf(&c.report, at.child("keyType"), p.KeyType, "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
 	if s := p.MaxExpirationSeconds; s != nil {
 		most := int32(maxCertSeconds)
