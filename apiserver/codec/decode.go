@@ -210,10 +210,13 @@ func unmarshal(ctx context.Context, e Encoding, body []byte, obj runtime.Object,
 // which it is stored, so that an object which is sent again does not differ from the stored one by spaces. A body without the
 // characters that the form changes needs nothing.
 func normalizeRaw(body []byte, obj runtime.Object) error {
-	if _, untyped := obj.(*unstructured.Unstructured); untyped || !bytes.ContainsAny(body, " \n\t\r<>&\u2028\u2029") {
+	if _, untyped := obj.(*unstructured.Unstructured); untyped {
 		return nil
 	}
-	return typedjson.Normalize(obj)
+	if bytes.ContainsAny(body, " \n\t\r<>&") || bytes.Contains(body, []byte("\u2028")) || bytes.Contains(body, []byte("\u2029")) {
+		return typedjson.Normalize(obj)
+	}
+	return nil
 }
 
 // deepest is how many levels of objects and lists a document of a kind with a Go type can have; definitions of custom

@@ -94,8 +94,17 @@ func validateVolume(v, old *corev1.PersistentVolume) field.ErrorList {
 		return nil // a volume that was stored before a rule existed can change elsewhere
 	}
 	errs := podspec.ValidateVolume(v.Name, &v.Spec, at)
-	if !equality.Semantic.DeepEqual(v.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource) {
+	source := v.Spec.PersistentVolumeSource
+	if was := old.Spec.CSI; source.CSI != nil && was != nil && was.ControllerExpandSecretRef == nil && source.CSI.ControllerExpandSecretRef != nil {
+		csi := *source.CSI
+		csi.ControllerExpandSecretRef = nil // it may be set once
+		source.CSI = &csi
+	}
+	if !equality.Semantic.DeepEqual(source, old.Spec.PersistentVolumeSource) {
 		errs = append(errs, field.Forbidden(at.Child("persistentvolumesource"), "spec.persistentvolumesource is immutable after creation"))
+	}
+	if old.Spec.VolumeAttributesClassName != nil && v.Spec.VolumeAttributesClassName == nil {
+		errs = append(errs, field.Forbidden(at.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
 	}
 	errs = append(errs, apivalidation.ValidateImmutableField(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
 	if old.Spec.NodeAffinity != nil {

@@ -191,8 +191,12 @@ func validateClaim(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	if asked.Cmp(before) < 0 && asked.Cmp(has) <= 0 {
 		errs = append(errs, field.Forbidden(size, "field can not be less than status.capacity"))
 	}
-	if was := old.Spec.VolumeAttributesClassName; bound && was != nil && c.Spec.VolumeAttributesClassName == nil {
-		errs = append(errs, field.Forbidden(at.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+	if name := c.Spec.VolumeAttributesClassName; old.Status.CurrentVolumeAttributesClassName != nil && (name == nil || *name == "") && !equality.Semantic.DeepEqual(name, old.Spec.VolumeAttributesClassName) {
+		what := "nil"
+		if name != nil {
+			what = "empty string"
+		}
+		errs = append(errs, field.Forbidden(at.Child("volumeAttributesClassName"), "update to "+what+" is forbidden when status.currentVolumeAttributesClassName is not nil"))
 	}
 	errs = append(errs, apivalidation.ValidateImmutableField(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
 	return errs
