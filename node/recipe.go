@@ -33,8 +33,12 @@ func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec
 	if api, ok := n.services.Get("default", "kubernetes"); ok && pod.Namespace != "default" {
 		services = append(services, api)
 	}
+	var files crispec.Files
+	if n.files.root != "" {
+		files = podFiles{ctx, n.files, pod}
+	}
 	return crispec.Facts{
-		Pod: pod, IPs: ips, HostIPs: n.hostIPs, Allocatable: n.machine.allocatable,
+		Files: files, Pod: pod, IPs: ips, HostIPs: n.hostIPs, Allocatable: n.machine.allocatable,
 		Services: services, Objects: objects{ctx, n.objects},
 	}
 }

@@ -137,7 +137,7 @@ type container struct {
 // then no path is needed.
 type walk struct {
 	base  *field.Path
-	place [2]step
+	place [1]step
 	depth int
 	found []Finding
 }
@@ -167,11 +167,6 @@ func (w *walk) path(name string) string {
 func (w *walk) container(list string, index int, c container) {
 	w.enter(list, index)
 	apply(w, containerRules, &c)
-	for i := range c.Env {
-		w.enter("env", i)
-		apply(w, variableRules, &c.Env[i])
-		w.leave()
-	}
 	w.leave()
 }
 

@@ -100,7 +100,7 @@ func TestCheckFindsClassifiedFields(t *testing.T) {
 		}
 		hit[found[0].Because+found[0].Field] = true
 	}
-	rules := len(podRules) + len(containerRules) + len(variableRules) + len(volumeRules)
+	rules := len(podRules) + len(containerRules) + len(volumeRules)
 	if want := rules; len(hit) != want {
 		t.Errorf("testdata/fields.txt has samples for %d rules of %d", len(hit), want)
 	}
@@ -124,10 +124,9 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 			nil,
 		},
 		{
-			`{volumes: [{emptyDir: {}}, {iscsi: {}}], containers: [{}, {env: [{}, {valueFrom: {fileKeyRef: {}}}]}]}`,
+			`{volumes: [{emptyDir: {}}, {iscsi: {}}], containers: [{}, {securityContext: {seLinuxOptions: {}}}]}`,
 			[]string{
-				"rejected spec.containers[1].env[1].valueFrom.fileKeyRef: is not supported by Sampan's node agent: " +
-					"variables are not read from files",
+				"ignored " + NoEffect("spec.containers[1].securityContext.seLinuxOptions", noSELinux),
 				"rejected spec.volumes[1].iscsi: is not supported by Sampan's node agent: " + knownVolumes,
 			},
 		},
@@ -147,11 +146,11 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 }
 
 func TestRejectionIsFirstRejectedField(t *testing.T) {
-	f := Rejection(read(t, `{containers: [{livenessProbe: {}, env: [{valueFrom: {fileKeyRef: {}}}]}], volumes: [{iscsi: {}}]}`))
-	if f.Field != "spec.containers[0].env[0].valueFrom.fileKeyRef" || f.Reason != Unsupported {
-		t.Errorf("rejected for %+v, want the variable", f)
+	f := Rejection(read(t, `{containers: [{securityContext: {seLinuxOptions: {}}}], volumes: [{emptyDir: {}}, {iscsi: {}}, {cinder: {}}]}`))
+	if f.Field != "spec.volumes[1].iscsi" || f.Reason != Unsupported {
+		t.Errorf("rejected for %+v, want the first volume that is not supported", f)
 	}
-	if w := Warnings("Pod", "p", []Finding{f})[0]; w != "Pod \"p\": spec.containers[0].env[0].valueFrom.fileKeyRef: is rejected by Sampan's node agent: variables are not read from files" {
+	if w := Warnings("Pod", "p", []Finding{f})[0]; w != "Pod \"p\": spec.volumes[1].iscsi: is rejected by Sampan's node agent: "+knownVolumes {
 		t.Errorf("warning %q", w)
 	}
 	if f := Rejection(read(t, `{containers: [{livenessProbe: {}}]}`)); f.Effect != "" {

@@ -37,13 +37,6 @@ var containerRules = []rule[container]{ //nolint:gochecknoglobals // a constant
 	},
 }
 
-var variableRules = []rule[corev1.EnvVar]{ //nolint:gochecknoglobals // a constant
-	{
-		field: "valueFrom.fileKeyRef", effect: Rejected, because: "variables are not read from files",
-		asked: func(e *corev1.EnvVar) (any, bool) { return nil, e.ValueFrom != nil && e.ValueFrom.FileKeyRef != nil },
-	},
-}
-
 var volumeRules = []rule[corev1.Volume]{ //nolint:gochecknoglobals // a constant
 	foreign("awsElasticBlockStore", func(v *corev1.Volume) bool { return v.AWSElasticBlockStore != nil }),
 	foreign("azureDisk", func(v *corev1.Volume) bool { return v.AzureDisk != nil }),

@@ -27,12 +27,14 @@ type Facts struct {
 	Allocatable corev1.ResourceList // of the node: the limit of a container that has none
 	Services    []*corev1.Service   // the services that the pod's environment may name
 	Objects     Objects
+	Files       Files // nil: no process reads the variables
 }
 
 // Environment returns the variables of one container, in order, and the same as a
 // map for expansion. Of several with one name the last counts.
 func (f Facts) Environment(c *corev1.Container) ([]*cri.KeyValue, map[string]string, error) {
 	services := f.serviceVariables()
+	files := &envFiles{files: f.Files, read: map[envFile]*envValues{}}
 	known := map[string]string{}
 	var names []string
 	total := 0
@@ -72,7 +74,7 @@ func (f Facts) Environment(c *corev1.Container) ([]*cri.KeyValue, map[string]str
 			}
 			continue
 		}
-		value, found, err := f.value(e.ValueFrom, c)
+		value, found, err := f.value(e.ValueFrom, c, files)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -129,7 +131,7 @@ func optional(flag *bool, err error) error {
 
 // value returns what a variable is set to; found is false if it is optional and
 // there is nothing.
-func (f Facts) value(from *corev1.EnvVarSource, c *corev1.Container) (value string, found bool, err error) {
+func (f Facts) value(from *corev1.EnvVarSource, c *corev1.Container, files *envFiles) (value string, found bool, err error) {
 	switch {
 	case from.FieldRef != nil:
 		value, err = f.Field(from.FieldRef.FieldPath)
@@ -157,6 +159,8 @@ func (f Facts) value(from *corev1.EnvVarSource, c *corev1.Container) (value stri
 			return "", false, optional(ref.Optional, fmt.Errorf("couldn't find key %v in Secret %v/%v", ref.Key, f.Pod.Namespace, ref.Name))
 		}
 		return string(v), true, nil
+	case from.FileKeyRef != nil:
+		return files.value(from.FileKeyRef, c)
 	default:
 		return "", false, fmt.Errorf("unsupported valueFrom of an environment variable")
 	}

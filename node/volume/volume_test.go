@@ -356,3 +356,35 @@ func (v *vanishing) Err() error {
 	v.n++
 	return nil
 }
+
+// TestReadStaysInTheVolume has what a container may leave in a volume for the agent to read.
+func TestReadStaysInTheVolume(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "etc"), 0o755), os.WriteFile(filepath.Join(dir, "etc/passwd"), []byte("own"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{"absolute": "/etc/passwd", "up": "../../../../etc/passwd", "in": "etc/passwd", "out": "/etc/hostname", "magic": "/proc/self/exe"} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, ok := range map[string]bool{"absolute": true, "up": true, "in": true, "etc/passwd": true, "out": false, "magic": false, "fifo": false, "etc": false, "none": false} {
+		f, err := volume.Read(dir, path)
+		if (err == nil) != ok {
+			t.Errorf("Read(%q) = %v, want ok=%t", path, err, ok)
+		}
+		if err != nil {
+			continue
+		}
+		b := make([]byte, 9)
+		if n, err := f.Read(b); err != nil || string(b[:n]) != "own" {
+			t.Errorf("Read(%q) has %q, %v", path, b[:n], err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

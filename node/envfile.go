@@ -1,0 +1,49 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sampan-io/sampan/node/volume"
+)
+
+// podFiles reads files in the volumes of a pod, as [crispec.Files]. Containers write them: reading ends with ctx.
+type podFiles struct {
+	ctx   context.Context //nolint:containedctx // of one call, which has no other way to it
+	files *files
+	pod   *corev1.Pod
+}
+
+// Open opens a file in an emptyDir; the API server allows no volumes of other types. Errors are kubelet's: the details are in the log.
+func (p podFiles) Open(name, path string) (io.ReadCloser, string, error) {
+	i := slices.IndexFunc(p.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+	if i < 0 || !volume.Used(&p.pod.Spec)[name] {
+		return nil, "", fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", name)
+	}
+	dir := p.files.path(p.pod, &p.pod.Spec.Volumes[i])
+	file, err := volume.Read(dir, path)
+	if err != nil {
+		p.files.n.log.Warn("file of environment variables not read", "pod", p.pod.Namespace+"/"+p.pod.Name, "volume", name, "path", path, "err", err)
+		return nil, "", errors.New("couldn't parse env file")
+	}
+	return &limitedFile{p.ctx, file}, filepath.Join(dir, path), nil
+}
+
+// A limitedFile can be read until its context is cancelled.
+type limitedFile struct {
+	ctx context.Context //nolint:containedctx // see podFiles
+	io.ReadCloser
+}
+
+func (f *limitedFile) Read(b []byte) (int, error) {
+	if f.ctx.Err() != nil {
+		return 0, context.Cause(f.ctx)
+	}
+	return f.ReadCloser.Read(b)
+}
