@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/cli/simulation"
 	"github.com/sampan-io/sampan/cli/tokens"
 	"github.com/sampan-io/sampan/cli/waiting"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // Options configures the command line. The zero value works.
@@ -30,7 +31,7 @@ type Options struct {
 	Version string // of this program; empty means "unknown"
 
 	In       io.Reader // nil means os.Stdin
-	Out, Err io.Writer // nil means os.Stdout, os.Stderr
+	Out, Err io.Writer // nil means os.Stdout, os.Stderr; control characters in text of others do not reach them
 
 	// Terminal is the terminal that In reads from; nil if it is none. Main finds it by itself.
 	Terminal *os.File
@@ -60,6 +61,7 @@ func tree(o Options) (*cobra.Command, *session.Globals) {
 	if o.Err == nil {
 		o.Err = os.Stderr
 	}
+	o.Out, o.Err = terminal.NewWriter(o.Out), terminal.NewWriter(o.Err)
 	if o.Version == "" {
 		o.Version = "unknown"
 	}

@@ -19,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/cli/progress"
+	"github.com/sampan-io/sampan/internal/terminal"
 	"github.com/sampan-io/sampan/node/credentials"
 	"github.com/sampan-io/sampan/runtime/api"
 )
@@ -146,8 +147,8 @@ type pullView struct {
 }
 
 func (i *images) newPullView(image string) *pullView {
-	v := &pullView{image: progress.Clean(image), out: i.Err, told: -1}
-	if f, ok := i.Err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	v := &pullView{image: terminal.Line(image), out: i.Err, told: -1}
+	if f, is := terminal.File(i.Err); is {
 		v.screen = progress.NewScreen(f)
 		v.width = func() int {
 			width, _, err := term.GetSize(int(f.Fd()))

@@ -11,12 +11,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/cli/exit"
+	"github.com/sampan-io/sampan/internal/terminal"
 	"github.com/sampan-io/sampan/runtime/api"
 )
 
@@ -36,9 +36,9 @@ func (i *images) save(ctx context.Context, conn *grpc.ClientConn, image, file st
 	if err != nil {
 		return err
 	}
-	out := i.Out
+	out := terminal.Raw(i.Out)
 	if file == "-" {
-		if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if _, is := terminal.File(out); is {
 			return errors.New("the archive is not written to a terminal: pass --file, or redirect the standard output")
 		}
 	} else {

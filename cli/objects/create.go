@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // Create returns the verb create, with the verbs below it that make objects of flags.
@@ -92,7 +93,7 @@ func (p *put) raw(cmd *cobra.Command, method, path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(p.Out, answer.Body)
+	_, err = io.Copy(terminal.Data(p.Out), answer.Body)
 	return errors.Join(err, answer.Body.Close())
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 const editHeader = `# Please edit the object below. Lines beginning with a '#' will be ignored,
@@ -111,8 +112,8 @@ func (p *put) openEditor(ctx context.Context, text []byte, wrong error) (file st
 	if strings.ContainsAny(editor, `"'\`) { // a shell knows better
 		words = []string{cmp.Or(os.Getenv("SHELL"), "/bin/bash"), "-c", editor + " " + tmp.Name()}
 	}
-	cmd := exec.CommandContext(ctx, words[0], words[1:]...)    //nolint:gosec // the user's own editor
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, p.Out, p.Err // not p.In, which would be read on by us as well
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)                                //nolint:gosec // the user's own editor
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, terminal.Raw(p.Out), terminal.Raw(p.Err) // not p.In, which would be read on by us as well
 	if err := cmd.Run(); err != nil {
 		return tmp.Name(), nil, fmt.Errorf("there was a problem with the editor %q: %w", editor, err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/sampan-io/sampan/cli/show"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/sorting"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 type get struct {
@@ -172,7 +173,7 @@ func (c *get) path(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(c.Out, answer)
+	_, err = io.Copy(terminal.Data(c.Out), answer)
 	return errors.Join(err, answer.Close())
 }
 
@@ -394,8 +395,7 @@ func (p *tablePrinter) print(t serverTable, heads bool) error {
 			if p.prefix && d.Format == "name" {
 				text = t.mapping.Called(text)
 			}
-			line, _, _ := strings.Cut(text, "\n")
-			return line
+			return show.FirstLine(text)
 		})
 	}
 	return p.Flush()

@@ -3,15 +3,12 @@ package objects
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // A token is what is asked for with create token.
@@ -120,15 +118,9 @@ func (t *token) request(cmd *cobra.Command, g *session.Globals, account string) 
 		return f.Print(g.Out, resource.Mapping{GroupVersionResource: authenticationv1.SchemeGroupVersion.WithResource("tokenrequests"), Kind: "TokenRequest"}, u)
 	}
 	end := ""
-	if onTerminal(g.Out) {
+	if _, is := terminal.File(g.Out); is { // a person reads it
 		end = "\n"
 	}
 	_, err = fmt.Fprint(g.Out, answer.Status.Token, end)
 	return err
-}
-
-// onTerminal reports whether a person reads a stream.
-func onTerminal(w io.Writer) bool {
-	f, is := w.(*os.File)
-	return is && term.IsTerminal(int(f.Fd()))
 }

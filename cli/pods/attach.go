@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/podstate"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // removeLimit bounds the request to delete a pod at the end.
@@ -249,7 +250,7 @@ func (k *streaming) log(ctx context.Context, c *client.REST, pod *corev1.Pod, co
 	if _, err := io.CopyN(io.Discard, resp.Body, without); err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
-	return io.Copy(k.Out, resp.Body)
+	return io.Copy(terminal.Raw(k.Out), resp.Body)
 }
 
 // removePod deletes a pod even if ctx has ended.

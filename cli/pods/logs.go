@@ -30,6 +30,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 type logs struct {
@@ -172,7 +173,7 @@ func (l *logs) run(ctx context.Context, args []string) error {
 		return l.followAll(ctx, c, query, sources)
 	}
 	for _, src := range sources {
-		if err := l.one(ctx, c, query, src, l.Out); err != nil {
+		if err := l.one(ctx, c, query, src, terminal.Raw(l.Out)); err != nil {
 			return err
 		}
 	}
@@ -381,7 +382,7 @@ func (l *logs) followAll(ctx context.Context, c *client.REST, query url.Values, 
 	if len(sources) > l.maxRequests {
 		return fmt.Errorf("you are attempting to follow %d log streams, but maximum allowed concurrency is %d, use --max-log-requests to increase the limit", len(sources), l.maxRequests)
 	}
-	out := &lineWriter{w: l.Out}
+	out := &lineWriter{w: terminal.Raw(l.Out)}
 	errs := make([]error, len(sources))
 	g := run.NewGroup(ctx, 0)
 	for i, src := range sources {

@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // A streaming connects the user's streams to those of a container.
@@ -64,7 +65,7 @@ type call struct {
 // it closes the connection, and leaves the rest to the node: not every runtime ends an attachment whose input has ended.
 func (k *streaming) connect(ctx context.Context, c *client.REST, to call) error {
 	query := url.Values{"container": {to.container}, "command": to.command, "stdout": {"true"}}
-	opts := remotecommand.StreamOptions{Stdout: k.Out, Tty: to.tty}
+	opts := remotecommand.StreamOptions{Stdout: terminal.Raw(k.Out), Tty: to.tty}
 	if k.stdin {
 		query.Set("stdin", "true")
 		opts.Stdin = k.In
@@ -73,7 +74,7 @@ func (k *streaming) connect(ctx context.Context, c *client.REST, to call) error 
 		query.Set("tty", "true")
 	} else {
 		query.Set("stderr", "true")
-		opts.Stderr = k.Err
+		opts.Stderr = terminal.Raw(k.Err)
 	}
 	e, err := newExecutor(c, podPath(to.pod, to.subresource), query)
 	if err != nil {
@@ -198,7 +199,11 @@ func (t *terminalSizes) Next() *remotecommand.TerminalSize {
 	}
 }
 
-// captured returns streams for a command of ours, such as tar.
+// captured returns streams for a command of ours, such as tar. What a container writes to them instead is escaped where a
+// [terminal.Writer] is behind them: it is not the output that a user asked for.
 func captured(in io.Reader, out, errOut io.Writer) session.Streams {
-	return session.Streams{In: in, Out: out, Err: errOut}
+	return session.Streams{In: in, Out: writer{out}, Err: writer{errOut}}
 }
+
+// A writer is an io.Writer that [terminal.Raw] returns as it is.
+type writer struct{ io.Writer }

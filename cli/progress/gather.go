@@ -15,7 +15,7 @@ import (
 type Held struct {
 	Object await.Ref
 	Words  Words
-	Cause  string // as [Clean] leaves it
+	Cause  string // as [terminal.Line] leaves it
 	Gone   bool   // the object no longer counts
 	Text   string // the line for this object only
 }
@@ -110,7 +110,7 @@ func nameless(text, name string) string {
 		if inWord(before) || inWord(after) {
 			b.WriteString(name)
 		} else {
-			b.WriteString("\x00") // Clean removes it from all texts
+			b.WriteString("\x00") // terminal.Line removes it from all texts
 		}
 		text = text[i+len(name):]
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // noStatus is the cause of an object without one.
@@ -21,7 +22,7 @@ type Lines struct {
 func (l *Lines) Line(p await.Progress, words Words) (text string, done bool) {
 	switch p := p.(type) {
 	case await.ConnectionLost:
-		return "lost the server, trying again: " + Clean(p.Err.Error()), false
+		return "lost the server, trying again: " + terminal.Line(p.Err.Error()), false
 	case await.ConnectionRestored:
 		return "the server is back", false
 	case await.Dropped:
@@ -39,7 +40,7 @@ func (l *Lines) Line(p await.Progress, words Words) (text string, done bool) {
 func (l *Lines) status(s await.Status, words Words) (text string, done bool) {
 	done = s.Verdict.State == await.Done
 	if text = s.Object.String() + " " + words.Reached; !done {
-		text = fmt.Sprintf("waiting for %s to %s: %s", Name(s.Object), words.Infinitive, cmp.Or(Clean(s.Verdict.Cause), noStatus))
+		text = fmt.Sprintf("waiting for %s to %s: %s", Name(s.Object), words.Infinitive, cmp.Or(terminal.Line(s.Verdict.Cause), noStatus))
 	}
 	if l.last == nil {
 		l.last = map[string]string{}

@@ -12,6 +12,7 @@ import (
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/internal/plural"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // Name returns the name of an object as kubectl prints it, or the resource for a Ref without a name.
@@ -29,7 +30,7 @@ func Name(r await.Ref) string {
 // Report returns lines about an object that was not done when a wait ended: the cause, the worst parts that hold it up,
 // its last events, the command that shows more. The first line is complete without the others, which are indented.
 func Report(p await.Status, result await.Result, words Words, hint Hint, now time.Time) []string {
-	cause := cmp.Or(Clean(p.Verdict.Cause), noStatus)
+	cause := cmp.Or(terminal.Line(p.Verdict.Cause), noStatus)
 	first := fmt.Sprintf("timed out waiting for %s to %s: %s", p.Object, words.Infinitive, cause)
 	if result == await.SomeFailed {
 		first = fmt.Sprintf("%s will not %s: %s", p.Object, words.Infinitive, cause)
@@ -40,7 +41,7 @@ func Report(p await.Status, result await.Result, words Words, hint Hint, now tim
 	lines := []string{first}
 	const most = 3
 	for _, part := range p.Parts[:min(most, len(p.Parts))] {
-		if text := Clean(part.Verdict.Cause); len(p.Parts) > 1 || !strings.Contains(cause, text) {
+		if text := terminal.Line(part.Verdict.Cause); len(p.Parts) > 1 || !strings.Contains(cause, text) {
 			lines = append(lines, fmt.Sprintf("  %s: %s", part.Object, cmp.Or(text, noStatus)))
 		}
 	}
@@ -57,7 +58,7 @@ func Report(p await.Status, result await.Result, words Words, hint Hint, now tim
 }
 
 func eventLine(e *corev1.Event, about await.Ref, now time.Time) string {
-	text := e.Reason + ": " + Clean(e.Message)
+	text := e.Reason + ": " + terminal.Line(e.Message)
 	if e.InvolvedObject.Name != about.Name || e.InvolvedObject.Kind != about.Kind {
 		text = strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name + ": " + text
 	}

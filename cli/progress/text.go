@@ -2,25 +2,9 @@ package progress
 
 import (
 	"fmt"
-	"strings"
 	"time"
 	"unicode"
 )
-
-// Clean converts text from a cluster to one line of printable characters (P1).
-func Clean(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == unicode.ReplacementChar {
-			return '?'
-		}
-		// Marks that turn the direction of text could make one thing look like another.
-		if unicode.Is(unicode.Bidi_Control, r) {
-			return -1
-		}
-		return r
-	}, s)
-}
 
 // columns returns how many columns of a terminal a character takes.
 func columns(r rune) int {

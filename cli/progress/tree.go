@@ -9,6 +9,7 @@ import (
 
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/internal/plural"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // Words are the phrases for a degree in messages.
@@ -64,7 +65,7 @@ func (t *Tree) Update(p await.Progress, words Words, now time.Time) {
 		if t.lost == "" {
 			t.since = now
 		}
-		t.lost = Clean(lost.Err.Error())
+		t.lost = terminal.Line(lost.Err.Error())
 		return
 	}
 	t.lost = ""
@@ -261,13 +262,13 @@ func (t *Tree) objects(rows []*row, now time.Time, parts, enough int) []line {
 		if several && r.ref.Namespace != "" {
 			name += " in " + r.ref.Namespace
 		}
-		l := line{sign: sign, color: color, text: Clean(name), tail: Elapsed(now.Sub(r.since))}
+		l := line{sign: sign, color: color, text: terminal.Line(name), tail: Elapsed(now.Sub(r.since))}
 		switch {
 		case r.verdict.State == await.Done:
 			l.text += " " + r.words.Reached
 			l.tail = ""
 		case r.verdict.Cause != "":
-			l.text += ": " + Clean(r.verdict.Cause)
+			l.text += ": " + terminal.Line(r.verdict.Cause)
 		}
 		lines = append(lines, l)
 		if r.verdict.State != await.Done {
@@ -288,9 +289,9 @@ func (t *Tree) branch(lines []line, indent string, parts []await.Part, more, lim
 			fork, stem = t.choose("└ ", "`- "), t.choose("  ", "   ")
 		}
 		sign, color := t.sign(p.Verdict)
-		l := line{indent: indent + fork, sign: sign, color: color, text: Clean(p.Object.String())}
+		l := line{indent: indent + fork, sign: sign, color: color, text: terminal.Line(p.Object.String())}
 		if p.Verdict.Cause != "" {
-			l.text += ": " + Clean(p.Verdict.Cause)
+			l.text += ": " + terminal.Line(p.Verdict.Cause)
 		}
 		lines = append(lines, l)
 		lines = t.branch(lines, indent+stem, p.Parts, p.More, limit)

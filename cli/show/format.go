@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml/kyaml"
 
 	"github.com/sampan-io/sampan/cli/resource"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // A Format is how -o wants objects printed. Make it with [Parse].
@@ -137,7 +138,7 @@ func (f Format) Print(w io.Writer, mapping resource.Mapping, obj *unstructured.U
 		_, err := fmt.Fprintln(w, mapping.Called(obj.GetName()))
 		return err
 	case "jsonpath":
-		return f.path.Execute(w, obj.Object)
+		return f.path.Execute(terminal.Data(w), obj.Object)
 	}
 	return f.PrintColumns(w, []*unstructured.Unstructured{obj}, true)
 }
@@ -274,8 +275,23 @@ const (
 // NewTable returns a table that is written to w.
 func NewTable(w io.Writer) *Table { return &Table{w: w} }
 
-// Row adds a row, which is copied; [Table.Flush] writes it.
-func (t *Table) Row(cells []string) { t.rows = append(t.rows, slices.Clone(cells)) }
+// Row adds a row, which is copied; [Table.Flush] writes it. Control characters in cells are escaped.
+func (t *Table) Row(cells []string) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = terminal.Escape(c)
+	}
+	t.rows = append(t.rows, row)
+}
+
+// FirstLine returns the first line of the text of a cell, as kubectl cuts it in tables of servers: at a line end, a carriage
+// return or a form feed, with three dots in place of the others.
+func FirstLine(cell string) string {
+	if end := strings.IndexAny(cell, "\f\n\r"); end >= 0 {
+		return cell[:end] + "..."
+	}
+	return cell
+}
 
 // Flush writes the rows since the last one.
 func (t *Table) Flush() error {

@@ -6,12 +6,11 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/term"
-
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/progress"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // Attend waits for one object and prints the output of the containers of its pods until the wait ends. If there is only
@@ -68,9 +67,9 @@ func (o *rawLog) Close() error { return nil }
 
 // sameTerminal reports whether two streams write to the same terminal.
 func sameTerminal(a, b io.Writer) bool {
-	x, isX := a.(*os.File)
-	y, isY := b.(*os.File)
-	if !isX || !isY || !term.IsTerminal(int(x.Fd())) || !term.IsTerminal(int(y.Fd())) {
+	x, isX := terminal.File(a)
+	y, isY := terminal.File(b)
+	if !isX || !isY {
 		return false
 	}
 	infoX, errX := x.Stat()

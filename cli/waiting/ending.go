@@ -14,6 +14,7 @@ import (
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/progress"
 	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // Failure returns the error of an ending, nil if all objects are done.
@@ -96,7 +97,7 @@ func (e Ending) reports(selected func(await.Status) bool) error {
 	if len(all) == 0 {
 		return nil
 	}
-	groups := progress.Alike(all, func(p await.Status) (await.Ref, string) { return p.Object, progress.Clean(p.Verdict.Cause) })
+	groups := progress.Alike(all, func(p await.Status) (await.Ref, string) { return p.Object, terminal.Line(p.Verdict.Cause) })
 	if len(all) <= eachReported {
 		groups = slices.Collect(slices.Chunk(all, 1))
 	}
@@ -153,7 +154,7 @@ func detached(s *session.Session, ends []Ending, talk Talk) {
 			if n <= most {
 				text := fmt.Sprintf("  %s to %s", p.Object, e.words.Infinitive)
 				if p.Verdict.Cause != "" {
-					text += ": " + progress.Clean(p.Verdict.Cause)
+					text += ": " + terminal.Line(p.Verdict.Cause)
 				}
 				open = append(open, text)
 				kind, _, _ := strings.Cut(p.Object.String(), "/")

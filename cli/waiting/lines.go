@@ -10,6 +10,7 @@ import (
 	"github.com/sampan-io/sampan/cli/progress"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // calmFor is how long a calm wait prints nothing.
@@ -128,7 +129,7 @@ func (r *lineRenderer) update(p await.Progress, words progress.Words, request aw
 			_, _ = fmt.Fprintln(r.Out, text)
 		case done, r.talk.Quiet, willVanish:
 		default:
-			r.printOrHold(progress.Held{Object: p.Object, Words: words, Cause: progress.Clean(p.Verdict.Cause), Text: text}, ordered)
+			r.printOrHold(progress.Held{Object: p.Object, Words: words, Cause: terminal.Line(p.Verdict.Cause), Text: text}, ordered)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/progress"
 	"github.com/sampan-io/sampan/cli/session"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 // A renderer prints a wait: a picture on a terminal (treeRenderer), events for programs (eventRenderer), or one line per
@@ -49,15 +50,15 @@ func printLogLine(s session.Streams, src logSource, line []byte) {
 }
 
 func printNote(s session.Streams, text string) {
-	_, _ = fmt.Fprintln(s.Err, "note: "+progress.Clean(text))
+	_, _ = fmt.Fprintln(s.Err, "note: "+terminal.Line(text))
 }
 
-// streamFor returns the stream to which the log of a source is printed.
+// streamFor returns the stream to which the log of a source is printed, unchanged.
 func streamFor(s session.Streams, src logSource) io.Writer {
 	if src.stream == corev1.LogStreamStderr {
-		return s.Err
+		return terminal.Raw(s.Err)
 	}
-	return s.Out
+	return terminal.Raw(s.Out)
 }
 
 // logWriter returns a writer that passes the log of a container to r line by line.

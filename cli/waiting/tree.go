@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/cli/progress"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 const (
@@ -45,7 +46,7 @@ type treeRenderer struct {
 func newTreeRenderer(ctx context.Context, streams session.Streams, talk Talk, tree *progress.Tree, size func() (width, height int)) *treeRenderer {
 	r := &treeRenderer{
 		Streams: streams, silent: talk.Silent, group: run.NewGroup(ctx, 0), changed: make(chan struct{}, 1), size: size,
-		tree: tree, screen: progress.NewScreen(streams.Err),
+		tree: tree, screen: progress.NewScreen(terminal.Raw(streams.Err)),
 	}
 	r.group.Go(r.draw)
 	return r
@@ -53,8 +54,8 @@ func newTreeRenderer(ctx context.Context, streams session.Streams, talk Talk, tr
 
 // terminalOf returns the style and the size of a stream if it is a terminal on which a picture can be drawn.
 func terminalOf(w io.Writer) (style progress.Style, size func() (width, height int), ok bool) {
-	f, isFile := w.(*os.File)
-	if !isFile || !term.IsTerminal(int(f.Fd())) {
+	f, is := terminal.File(w)
+	if !is {
 		return style, nil, false
 	}
 	if kind := os.Getenv("TERM"); kind == "" || kind == "dumb" {
