@@ -307,9 +307,11 @@ func (v *view) refused() (verdict Verdict, some bool) {
 	return verdict, false
 }
 
-// barred reports whether an error message means that no pod can be created until a quota or an admission rule changes.
+// barred reports whether an error message means that no pod can be created until a quota or an admission rule changes, or
+// until the pod template does, because the API server calls its pods invalid (422). It checks templates less strictly: one may have
+// an image with a blank at its end.
 func barred(message string) bool {
-	return strings.Contains(message, "exceeded quota") || strings.Contains(message, "is forbidden")
+	return strings.Contains(message, "exceeded quota") || strings.Contains(message, "is forbidden") || strings.Contains(message, " is invalid: ")
 }
 
 // pods returns the counts of the pods of one revision.

@@ -195,6 +195,12 @@ func (h *testCluster) controlOne(ctx context.Context, rc *corev1.ReplicationCont
 			status.ReadyReplicas++
 		}
 	}
+	if len(own) < want && rc.Spec.Template.Spec.Containers[0].Image == "invalid" {
+		status.Conditions = []corev1.ReplicationControllerCondition{{
+			Type: corev1.ReplicationControllerReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate",
+			Message: `Pod "web-x" is invalid: spec.containers[0].image: Invalid value: "v2 "`,
+		}}
+	}
 	rc = rc.DeepCopy()
 	rc.Status = status
 	_, _ = client.ReplicationControllers.Update(ctx, h.s, rc, "status")
@@ -202,6 +208,9 @@ func (h *testCluster) controlOne(ctx context.Context, rc *corev1.ReplicationCont
 
 func (h *testCluster) make(ctx context.Context, rc *corev1.ReplicationController) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: *rc.Spec.Template.ObjectMeta.DeepCopy(), Spec: *rc.Spec.Template.Spec.DeepCopy()}
+	if p.Spec.Containers[0].Image == "invalid" {
+		return nil
+	}
 	p.Namespace, p.GenerateName = "default", rc.Name+"-"
 	p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rc, client.ReplicationControllers.GVK())}
 	h.mu.Lock()
