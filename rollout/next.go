@@ -100,7 +100,7 @@ func next(g goal, v view) (action, error) {
 		if g.preserved(v) {
 			return action{kind: finished}, nil
 		}
-		return action{}, fmt.Errorf("replicationcontroller %q exists and is not part of an update of %q: choose another name or delete it", v.new.Name, v.old.Name)
+		return action{}, notPart(v.new, v.old)
 	}
 	switch {
 	case g.back:
@@ -116,6 +116,8 @@ func next(g goal, v view) (action, error) {
 		return beforeTake(v), nil
 	case v.old.Annotations[markNext] != g.new, v.new != nil && !g.made(v.new):
 		return action{kind: replaceForeign}, nil
+	case !g.promote && v.old.Annotations[markCleanup] != string(g.cleanup): // resumed with another end
+		return action{kind: announce}, nil
 	case g.key != "" && v.old.Spec.Selector[g.key] == "":
 		if v.old.Spec.Template == nil || v.old.Spec.Template.Labels[g.key] == "" {
 			return action{kind: announce}, nil

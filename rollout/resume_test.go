@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/rollout"
 )
 
@@ -63,6 +64,10 @@ func TestResumeAfterEachCall(t *testing.T) {
 		{
 			name: "rollback of canaries", before: []func(*rollout.Options){func(o *rollout.Options) { o.Canaries = 2 }},
 			change: func(o *rollout.Options) { o.Image, o.Rollback = "", true }, end: "web", image: "v1", made: 7,
+		},
+		{
+			name: "one name after two", before: []func(*rollout.Options){func(o *rollout.Options) { o.Canaries, o.NewName = 1, "web2" }},
+			end: "web", image: "v2", made: 6,
 		},
 		{
 			name: "promote", before: []func(*rollout.Options){func(o *rollout.Options) { o.Canaries = 1 }},
@@ -155,6 +160,23 @@ func (w way) well(err error, interrupted bool) bool {
 		return true
 	}
 	return interrupted && (apierrors.IsNotFound(err) || errors.As(err, new(*rollout.DoneError)))
+}
+
+// TestResumeWithOneName kills an update with two names and repeats it with the first of them: it is resumed, and its
+// controller gets the old name.
+func TestResumeWithOneName(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
+		h.settled("web", 3, 3, 4)
+		killedAt(t, h, 16, func(o *rollout.Options) { o.NewName = "web2" })
+		if rc := clienttest.Find(h.s, client.ReplicationControllers, "default", "web2"); rc == nil || *rc.Spec.Replicas == 0 {
+			t.Fatalf("the update was killed at %+v, want some pods of web2", rc)
+		}
+		out := h.mustUpdate(nil)
+		if !strings.HasPrefix(out, "Found existing update in progress (web2), resuming.\n") || !strings.HasSuffix(out, "Renaming web2 to web\n") {
+			t.Errorf("it printed\n%s", out)
+		}
+		h.end("web", "v2", 3, 6)
+	}, web(3))
 }
 
 // killedAt kills a command at one call.

@@ -234,6 +234,7 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 		if r.opts.AutoRollback && !r.back && v.old != nil && v.old.Annotations[markBack] != "" {
 			r.turn(errors.New(v.old.Annotations[markBack])) // an earlier run began the rollback
 		}
+		r.goal = r.goal.resumed(v)
 		act, err := next(r.goal, v)
 		begins := act.kind == announce || act.kind == replaceForeign
 		if err == nil && act.kind == replaceForeign {
@@ -255,7 +256,7 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 			} else if !mine {
 				continue
 			}
-			if !r.held && (underWay(v.old) || replacing(v.old)) || r.held && r.idle(act) && time.Since(r.beat) >= renewEvery {
+			if !r.held && (underWay(v.old) || replacing(v.old)) || r.held && r.idle(v, act) && time.Since(r.beat) >= renewEvery {
 				if err := r.settle(ctx, r.update(ctx, v.old, nil), false); err != nil {
 					return Outcome{}, err
 				}
@@ -270,7 +271,7 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 			}
 			continue
 		}
-		if r.idle(act) && act.kind != wait {
+		if r.idle(v, act) && act.kind != wait {
 			r.note(fmt.Sprintf("the update period of %v between adding new pods and removing old ones", r.opts.UpdatePeriod))
 			if err := r.rest(ctx, time.Until(r.up.Add(r.opts.UpdatePeriod))); err != nil {
 				return Outcome{}, err
@@ -304,8 +305,14 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 }
 
 // idle reports whether nothing is written for now: the action is to wait, or the update period is not over.
-func (r *running) idle(act action) bool {
-	return act.kind == wait || r.shrinks(act) && time.Now().Before(r.up.Add(r.opts.UpdatePeriod))
+func (r *running) idle(v view, act action) bool {
+	return act.kind == wait || r.shrinks(act) && !r.holds(v) && time.Now().Before(r.up.Add(r.opts.UpdatePeriod))
+}
+
+// holds reports whether the canaries are ready and only old pods are left to remove before the run stops. The update period
+// is for updates that go on by themselves.
+func (r *running) holds(v view) bool {
+	return r.canaries > 0 && !r.back && v.new != nil && replicas(v.new) >= r.canaries && r.made(v.new)
 }
 
 // closed reports whether the last write of the update, which was tried, has succeeded.
@@ -435,14 +442,14 @@ func (r *running) shrinks(act action) bool {
 	return act.kind == deletePod || !r.replace && (act.kind == scaleOld && !r.back || act.kind == scaleNew && r.back)
 }
 
-// undoForeign returns the next action to undo another update, perhaps one that failed.
+// undoForeign returns the next action to undo another update, and prints that it does.
 func (r *running) undoForeign(v view) (action, error) {
-	if r.tried { // otherwise a dry run may still fail, and nothing is undone
+	named, _ := r.controllers.Get(r.opts.Namespace, r.new)
+	act, err := r.goal.undoForeign(v, named)
+	if err == nil && r.tried { // otherwise a dry run may still fail, and nothing is undone
 		r.once("Found existing update in progress (%s) to something else, undoing it first.", v.old.Annotations[markNext])
 	}
-	g := r.goal
-	g.back = true
-	return next(g, v)
+	return act, err
 }
 
 // look reads the cluster from the caches.

@@ -290,7 +290,8 @@ func (e *OrphanedError) Error() string {
 		e.Old, e.Pods, e.Desired, e.New)
 }
 
-// Target returns the new controller of the update, with its temporary name. It changes nothing on the server.
+// Target returns the new controller of the update, with its temporary name, or the error with which [Updater.Run] would
+// refuse to begin. It changes nothing on the server.
 func (u *Updater) Target(ctx context.Context) (*corev1.ReplicationController, error) {
 	old, err := client.ReplicationControllers.Get(ctx, u.opts.Client, u.opts.Namespace, u.opts.Old)
 	if err != nil {
@@ -300,11 +301,19 @@ func (u *Updater) Target(ctx context.Context) (*corev1.ReplicationController, er
 	if err != nil {
 		return nil, err
 	}
+	v, named, err := u.glance(ctx, g, old)
+	if err != nil {
+		return nil, err
+	}
+	g = g.resumed(v)
+	if err := g.refusal(v, named); err != nil {
+		return nil, err
+	}
 	if u.opts.Rollback || u.opts.ReplacePods {
 		return old.DeepCopy(), nil
 	}
 	if u.opts.Promote {
-		return client.ReplicationControllers.Get(ctx, u.opts.Client, u.opts.Namespace, g.new)
+		return v.new.DeepCopy(), nil // refusal has checked that it is there
 	}
 	desired := replicas(old)
 	if n, found := marked(old, markOriginal); found {

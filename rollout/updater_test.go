@@ -190,6 +190,20 @@ func TestCanaries(t *testing.T) {
 	}
 }
 
+// TestCanariesHoldAtOnce has an update period that is much longer than pods take to become ready: the run stops when its
+// canary is ready, because it is the user who looks at it.
+func TestCanariesHoldAtOnce(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
+		h.settled("web", 3, 3, 4)
+		began := time.Now()
+		h.mustUpdate(func(o *rollout.Options) { o.Canaries, o.UpdatePeriod = 1, time.Hour })
+		if took := time.Since(began); took >= time.Minute {
+			t.Errorf("it took %v", took)
+		}
+		h.settled("web", 2, 3, 4)
+	}, web(3))
+}
+
 func TestScaledCanaries(t *testing.T) {
 	inCluster(t, func(t *testing.T, h *testCluster) {
 		h.settled("web", 5, 5, 7)
@@ -370,6 +384,22 @@ func TestForbiddenList(t *testing.T) {
 			t.Errorf("Run = %v, want Forbidden", err)
 		}
 	}, web(1))
+}
+
+// TestInvalidPodsFailAtOnce has the controller report that the API server calls its pods invalid.
+func TestInvalidPodsFailAtOnce(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
+		h.settled("web", 3, 3, 4)
+		began := time.Now()
+		_, err := h.update(h.s, t.Context(), func(o *rollout.Options) { o.Image = "invalid" })
+		var failed *rollout.FailedError
+		if !errors.As(err, &failed) || !strings.Contains(err.Error(), "is invalid: spec.containers[0].image") {
+			t.Errorf("Run = %v, want that it failed", err)
+		}
+		if took := time.Since(began); took >= time.Minute {
+			t.Errorf("it took %v", took)
+		}
+	}, web(3))
 }
 
 func TestUpdatePeriod(t *testing.T) {

@@ -94,7 +94,7 @@ func RollingUpdate(g *session.Globals) *cobra.Command {
 	f.Int32Var(&u.canaries, "canaries", 0, "stop after this many new pods, until --promote or --rollback; 0 means no canaries")
 	f.BoolVar(&u.autoUndo, "auto-rollback", false, "roll back if the new pods cannot become ready or there is no progress within --timeout")
 	f.StringVar(&u.cleanup, "cleanup", "", "what to do with the old controller: delete (default with two names), rename (default with one name) or preserve")
-	f.DurationVar(&u.updatePeriod, "update-period", time.Minute, "pause between adding new pods and removing old ones")
+	f.DurationVar(&u.updatePeriod, "update-period", time.Minute, "pause between adding new pods and removing old ones; canaries do not wait for it before they hold")
 	f.DurationVar(&u.pollInterval, "poll-interval", 3*time.Second, "ignored; accepted for compatibility with old scripts")
 	f.DurationVar(&u.timeout, "timeout", 5*time.Minute, "how long to wait without any progress; 0 means no limit")
 	f.StringVar(&u.key, "deployment-label-key", rollout.DefaultKey, "label that distinguishes new pods from old ones")
