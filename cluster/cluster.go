@@ -20,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/controller"
 	"github.com/sampan-io/sampan/internal/memory"
+	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/proxy/trace/probe"
@@ -69,6 +70,7 @@ type cluster struct {
 	rewrite    func()           // of the store
 	activity   *memory.Activity // each write is some
 	queues     *controller.Metrics
+	quarantine *quarantine.Quarantine // nil: there was no room for it
 }
 
 // A busy cluster may hold headroom as garbage, or, if that is more, garbagePercent of what lives. With Go's own rule the heap of
@@ -114,6 +116,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	c.openQuarantine()
 	caches := cache.NewShared(control.as(controllerManager), o.Log)
 	proxy, err := c.proxy(c.local(control), caches)
 	if err != nil {
@@ -138,7 +141,7 @@ func Run(ctx context.Context, o Options) error {
 	stages = append(
 		stages,
 		run.Stage{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},
-		slices.Concat(workers, names, c.noticeTasks(control), c.credentialTasks(control)),
+		slices.Concat(workers, names, c.noticeTasks(control), c.credentialTasks(control), c.quarantineTasks(control.as("system:apiserver", "system:masters"))),
 	)
 	stages = append(stages, proxy...)
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {

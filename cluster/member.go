@@ -160,6 +160,7 @@ func (m *member) run(ctx context.Context) error {
 		unpacking.Go(c.runtime.unpack)
 		defer unpacking.Wait() // it is short
 	}
+	c.openQuarantine()
 	caches := cache.NewShared(m.asNode, c.Log)
 	var err error
 	if c.names, err = c.listenDNS(ctx); err != nil { // before the node, whose pods get the address
@@ -195,7 +196,7 @@ func (m *member) run(ctx context.Context) error {
 			{Name: "name of the node", Run: m.followName},
 			{Name: "settings of the cluster", Run: m.followSettings},
 		},
-		slices.Concat(run.Stage{c.nodeTask(agent)}, names, c.routes(caches)),
+		slices.Concat(run.Stage{c.nodeTask(agent)}, names, c.routes(caches), c.quarantineTasks(m.asNode)),
 	}
 	stages = append(stages, proxy...)
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {

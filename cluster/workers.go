@@ -97,7 +97,7 @@ func (c *cluster) controllers(p *controlPlane, caches *cache.Shared) (run.Stage,
 	if err != nil {
 		return nil, err
 	}
-	common := controller.Config{Client: p.as(controllerManager), Caches: caches, Log: c.Log, As: func(name string) client.Interface {
+	common := controller.Config{Client: p.as(controllerManager), Caches: caches, Log: c.Log, Quarantine: c.quarantine, As: func(name string) client.Interface {
 		if name != manager.Collector {
 			return p.asAccount(name)
 		}
@@ -134,7 +134,7 @@ func (c *cluster) scheduler(p *controlPlane, caches *cache.Shared) (*scheduler.S
 			return nil, fmt.Errorf("--scheduler-config: %w", err)
 		}
 	}
-	sched, err := scheduler.New(conf.Options(scheduler.Options{Client: p.as("system:kube-scheduler"), Caches: caches, Log: c.Log}))
+	sched, err := scheduler.New(conf.Options(scheduler.Options{Client: p.as("system:kube-scheduler"), Caches: caches, Quarantine: c.quarantine, Log: c.Log}))
 	if err != nil {
 		return nil, err
 	}
@@ -226,6 +226,7 @@ func (c *cluster) fleet(p *controlPlane, caches *cache.Shared) (run.Stage, []str
 		Caches:      caches,
 		As:          func(node string) client.Interface { return p.as("system:node:"+node, "system:nodes") },
 		Plan:        plan,
+		Quarantine:  c.quarantine,
 		PodNetworks: c.Settings.Pods.All(),
 		Version:     KubernetesVersion + ownVersion,
 		Trouble:     c.troubles.note,
@@ -268,8 +269,9 @@ func (c *cluster) nodeOptions(api access, name string, listeners []net.Listener,
 		ClusterDNS:    c.names.forPods(c.Settings.Services),
 		ClusterDomain: c.domain(),
 
-		Trouble: func(err error) { c.troubles.note(name, err) },
-		Log:     c.Log,
+		Quarantine: c.quarantine,
+		Trouble:    func(err error) { c.troubles.note(name, err) },
+		Log:        c.Log,
 	}
 }
 

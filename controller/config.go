@@ -7,6 +7,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -17,6 +18,8 @@ type Config struct {
 	Caches  *cache.Shared                         // caches to read from; nil means separate caches that are filled through Client
 	Workers int                                   // number of objects that each controller reconciles at the same time; 0 means 4
 	Log     *slog.Logger                          // nil means slog.Default
+
+	Quarantine *quarantine.Quarantine // of objects that ended an earlier process; nil has none
 }
 
 // WithDefaults returns c with Caches and Log set, and a task that is ready when the caches are. The task must run

@@ -11,6 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -46,6 +49,11 @@ type Options struct {
 	// Reconcile brings what the key names to where it should be. It reads its own
 	// writes, see the package comment.
 	Reconcile func(ctx context.Context, key Key) (Result, error)
+
+	// Object returns the object of a key as the cache has it, or nil. With it and Quarantine, an object that ended an earlier
+	// process while it was reconciled is left alone until it is changed. Both may be nil.
+	Object     func(Key) client.Object
+	Quarantine *quarantine.Quarantine
 
 	Workers int               // keys worked on at the same time; 0 means 4
 	Needs   []<-chan struct{} // what must be ready before work begins (caches)
@@ -120,6 +128,11 @@ func (l *Loop) work(ctx context.Context, key Key) {
 	l.queue.begin(key)
 	var result Result
 	err := run.Catch(func() (err error) {
+		end, ok := l.mark(key)
+		if !ok {
+			return nil
+		}
+		defer end()
 		result, err = l.opts.Reconcile(ctx, key)
 		return err
 	})
@@ -139,6 +152,26 @@ func (l *Loop) work(ctx context.Context, key Key) {
 		l.opts.Log.Log(ctx, level, "reconcile failed, trying again", "key", key.String(), "failures", failures, "pause", pause, "err", shortened{err})
 	default:
 		l.queue.done(key, result.After, false)
+	}
+}
+
+// mark begins the work on the object of a key; see [quarantine.Quarantine.Begin].
+func (l *Loop) mark(key Key) (end func(), ok bool) {
+	if l.opts.Object != nil && l.opts.Quarantine != nil {
+		if o, is := l.opts.Object(key).(quarantine.Object); is {
+			return l.opts.Quarantine.Begin(l.opts.Name, o)
+		}
+	}
+	return func() {}, true
+}
+
+// ObjectOf returns the function Object of [Options] for the objects of a cache.
+func ObjectOf[T client.Object](c *cache.Cache[T]) func(Key) client.Object {
+	return func(key Key) client.Object {
+		if o, ok := c.Get(key.Namespace, key.Name); ok {
+			return o
+		}
+		return nil
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // Admission: the node admits or rejects each pod that is new to the agent before anything else happens to it; see
-// [lifecycle.Supported], [lifecycle.Allowed], [lifecycle.Featured] and [lifecycle.Admit]. Pods are checked one after the other, under Node.mu.
+// [lifecycle.Supported], [lifecycle.Affordable], [lifecycle.Allowed], [lifecycle.Featured] and [lifecycle.Admit]. Pods are checked one after the other, under Node.mu.
 // Node.taken counts the active pods: pods that have been admitted, that the API server still has, and that have not
 // ended. The pods of the agent's first list are checked together, the oldest first. A pod that the node has admitted once
 // is never checked again, even if the node has changed since: it has a sandbox, or a start time, which no pod has before
@@ -103,6 +103,9 @@ func (n *Node) admit(pod *corev1.Pod, node *corev1.Node) (rejection *lifecycle.R
 func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 	if n.closing {
 		return &lifecycle.Rejection{Reason: "NodeShutdown", Message: "Pod was rejected as the node is shutting down."}
+	}
+	if rejection := lifecycle.Affordable(&pod.Spec); rejection != nil {
+		return rejection
 	}
 	if n.opts.RootDir != "" { // a simulated runtime has none
 		if rejection := lifecycle.Supported(pod); rejection != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/inprocess"
 	"github.com/sampan-io/sampan/internal/nodefeature"
+	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/blockdevice"
@@ -156,6 +157,10 @@ type Options struct {
 	// otherwise over the network and by its ExecSync.
 	Prober probe.Prober
 	Log    *slog.Logger // nil means slog.Default
+
+	// Quarantine has the pods that ended an earlier process while their workers looked after them: they are left alone. Nil has
+	// none.
+	Quarantine *quarantine.Quarantine
 }
 
 const (

@@ -215,6 +215,11 @@ func (w *worker) turn(ctx context.Context) (next time.Time) {
 	w.turning.Store(now.UnixNano())
 	defer w.turned(now)
 	err := run.Catch(func() error {
+		end, ok := w.mark()
+		if !ok {
+			return nil
+		}
+		defer end()
 		w.collect(ctx, now)
 		switch {
 		case w.over:
@@ -232,6 +237,18 @@ func (w *worker) turn(ctx context.Context) (next time.Time) {
 	w.panics++
 	w.panicked("looking after the pod", err)
 	return now.Add(run.Backoff{First: panicPause, Max: retryPause}.Pause(w.panics))
+}
+
+// mark begins a turn in the marks of the process. It returns false if the newest version of the pod ended an earlier process:
+// then nothing is done for it, and its containers go on. A pod that is gone is always cleaned up.
+func (w *worker) mark() (end func(), ok bool) {
+	w.mu.Lock()
+	pod, gone := w.pod, w.gone
+	w.mu.Unlock()
+	if gone {
+		return func() {}, true
+	}
+	return w.n.opts.Quarantine.Begin("node agent", pod)
 }
 
 // turned records the end of a turn that began at a time.

@@ -22,6 +22,9 @@ type outcome struct {
 func (l *loop) attempt(ctx context.Context, it *item) outcome {
 	began := time.Now()
 	o := outcome{it: it, pod: it.Pod}
+	if end, ok := l.opts.Quarantine.Begin(part, o.pod.Pod); ok { // or it would not be in the queue
+		defer end()
+	}
 	if err := run.Catch(func() error { l.place(ctx, &o, began); return nil }); err != nil {
 		l.cluster.Unplace(o.pod.UID)
 		o = outcome{it: it, pod: it.Pod, decision: Decision{Err: err}}

@@ -13,8 +13,19 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
+// part is the name of the scheduler in marks.
+const part = "scheduler"
+
 // podChanged handles every change of a pod.
 func (l *loop) podChanged(before, after *corev1.Pod) {
+	if after != nil {
+		end, ok := l.opts.Quarantine.Begin(part, after)
+		if !ok {
+			l.gone(after)
+			return
+		}
+		defer end()
+	}
 	if before != nil && (after == nil || after.UID != before.UID) {
 		l.gone(before)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -38,6 +39,9 @@ type Options struct {
 
 	// Extenders are asked about pods that they are interested in, in this order.
 	Extenders []Extender
+
+	// Quarantine has the pods that ended an earlier process while it worked on them: they are left alone. Nil has none.
+	Quarantine *quarantine.Quarantine
 
 	Log *slog.Logger // nil means slog.Default
 }

@@ -73,6 +73,7 @@ func Tasks(opts Options) []run.Task {
 	}
 	a.loop = controller.New(controller.Options{
 		Name: loopName, Reconcile: a.reconcile, Workers: config.Workers, Log: config.Log,
+		Object: controller.ObjectOf(a.objects), Quarantine: config.Quarantine,
 		Needs: []<-chan struct{}{a.objects.Ready(), a.pods.Ready()},
 	})
 	a.objects.Subscribe(a.changed)

@@ -44,6 +44,7 @@ func Tasks(config controller.Config) []run.Task {
 	}
 	c.loop = controller.New(controller.Options{
 		Name: name, Reconcile: c.reconcile, Workers: config.Workers, Log: config.Log,
+		Object: controller.ObjectOf(c.objects), Quarantine: config.Quarantine,
 		Needs: []<-chan struct{}{c.objects.Ready(), c.jobs.Ready()},
 	})
 	c.objects.Subscribe(c.changed)

@@ -12,6 +12,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/controller"
+	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -33,6 +34,8 @@ type Options[T client.Object] struct {
 	Needs   []<-chan struct{} // what must be ready before work begins, besides the owners
 	Workers int               // owners worked on at the same time; 0 means 4
 	Log     *slog.Logger      // nil means slog.Default
+
+	Quarantine *quarantine.Quarantine // of owners that ended an earlier process; nil has none
 }
 
 // A Controller is the part that the controllers of all kinds of owners have in common: it caches the owners, queues them
@@ -55,7 +58,7 @@ func NewController[T client.Object](opts Options[T]) *Controller[T] {
 		Events:  client.NewRecorder(opts.Client, opts.Name, "", opts.Log),
 	}
 	k.Loop = controller.New(controller.Options{
-		Name: opts.Name, Workers: opts.Workers, Log: opts.Log,
+		Name: opts.Name, Workers: opts.Workers, Log: opts.Log, Object: controller.ObjectOf(k.Objects), Quarantine: opts.Quarantine,
 		Needs: append([]<-chan struct{}{k.Objects.Ready()}, opts.Needs...),
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {
 			owner, ok := k.Objects.Get(key.Namespace, key.Name)

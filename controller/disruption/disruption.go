@@ -55,6 +55,7 @@ func Tasks(config controller.Config) []run.Task {
 	}
 	b.loop = controller.New(controller.Options{
 		Name: name, Reconcile: b.reconcile, Workers: config.Workers, Log: config.Log,
+		Object: controller.ObjectOf(b.objects), Quarantine: config.Quarantine,
 		Needs: []<-chan struct{}{b.objects.Ready(), b.pods.Ready(), b.rcs.Ready(), b.sets.Ready(), b.deploys.Ready(), b.ordered.Ready()},
 	})
 	b.objects.Subscribe(func(_, after *policyv1.PodDisruptionBudget) {

@@ -74,6 +74,7 @@ func Tasks(config controller.Config) []run.Task {
 	e.members = &members{services: e.services, pods: pods}
 	e.loop = controller.New(controller.Options{
 		Name: "endpoints", Reconcile: e.reconcile, Workers: config.Workers, Log: config.Log,
+		Object: controller.ObjectOf(e.services), Quarantine: config.Quarantine,
 		Needs: []<-chan struct{}{e.services.Ready(), pods.Ready(), e.slices.Ready(), e.endpoints.Ready(), e.nodes.Ready()},
 	})
 	e.services.Subscribe(func(before, after *corev1.Service) {

@@ -78,7 +78,7 @@ func Tasks(opts Options) []run.Task {
 		k.objects.Subscribe(func(before, after client.Object) { s.changed(&k, before, after) })
 		s.kinds, needs = append(s.kinds, k), append(needs, k.objects.Ready())
 	}
-	s.loop = controller.New(controller.Options{Name: name, Reconcile: s.reconcile, Workers: opts.Workers, Log: opts.Log, Needs: needs})
+	s.loop = controller.New(controller.Options{Name: name, Reconcile: s.reconcile, Workers: opts.Workers, Log: opts.Log, Needs: needs, Object: controller.ObjectOf(s.quotas), Quarantine: opts.Quarantine})
 	s.quotas.Subscribe(func(before, after *corev1.ResourceQuota) { s.loop.Add(controller.KeyOfEither(before, after)) })
 	if opts.Custom != nil {
 		opts.Custom.Subscribe(func(r cache.Resource, before, after client.Object) {

@@ -56,7 +56,7 @@ func newSets[T client.Object](config controller.Config, pods *cache.Cache[*corev
 		history: history{dependents.Claims[*appsv1.ControllerRevision]{Client: config.Client, Resource: client.ControllerRevisions, Cache: revisions}},
 	}
 	s.Controller = dependents.NewController(dependents.Options[T]{
-		Name: o.name, Client: config.Client, Caches: config.Caches, Resource: o.resource, Selector: o.selector, Workers: config.Workers, Log: config.Log,
+		Name: o.name, Client: config.Client, Caches: config.Caches, Resource: o.resource, Selector: o.selector, Workers: config.Workers, Log: config.Log, Quarantine: config.Quarantine,
 		Needs: append(o.needs, pods.Ready(), revisions.Ready()), Reconcile: s.reconcile,
 	})
 	s.pods = dependents.NewPods(s.Controller, pods)

@@ -31,7 +31,7 @@ func newDeployments(config controller.Config, sets *cache.Cache[*appsv1.ReplicaS
 		pods: pods,
 	}
 	d.Controller = dependents.NewController(dependents.Options[*appsv1.Deployment]{
-		Name: "deployment-controller", Client: config.Client, Caches: config.Caches, Resource: client.Deployments, Workers: config.Workers, Log: config.Log,
+		Name: "deployment-controller", Client: config.Client, Caches: config.Caches, Resource: client.Deployments, Workers: config.Workers, Log: config.Log, Quarantine: config.Quarantine,
 		Selector: func(one *appsv1.Deployment) labels.Selector { return dependents.Selector(one.Spec.Selector) },
 		Needs:    []<-chan struct{}{sets.Ready(), pods.Ready()}, Reconcile: d.reconcile,
 	})

@@ -33,7 +33,7 @@ type jobs struct {
 func newJobs(config controller.Config, pods *cache.Cache[*corev1.Pod]) *jobs {
 	j := &jobs{}
 	j.Controller = dependents.NewController(dependents.Options[*batchv1.Job]{
-		Name: "job-controller", Client: config.Client, Caches: config.Caches, Resource: client.Jobs, Workers: config.Workers, Log: config.Log,
+		Name: "job-controller", Client: config.Client, Caches: config.Caches, Resource: client.Jobs, Workers: config.Workers, Log: config.Log, Quarantine: config.Quarantine,
 		Selector: func(job *batchv1.Job) labels.Selector { return dependents.Selector(job.Spec.Selector) },
 		Needs:    []<-chan struct{}{pods.Ready()}, Reconcile: j.reconcile,
 	})

@@ -162,7 +162,7 @@ type replicas[T client.Object] struct {
 func newReplicas[T client.Object](config controller.Config, kind replicaKind[T], pods *cache.Cache[*corev1.Pod]) *replicas[T] {
 	r := &replicas[T]{kind: kind}
 	r.Controller = dependents.NewController(dependents.Options[T]{
-		Name: kind.name, Client: config.Client, Caches: config.Caches, Resource: kind.resource, Workers: config.Workers, Log: config.Log,
+		Name: kind.name, Client: config.Client, Caches: config.Caches, Resource: kind.resource, Workers: config.Workers, Log: config.Log, Quarantine: config.Quarantine,
 		Selector: func(obj T) labels.Selector { return kind.describe(obj).selector },
 		Needs:    []<-chan struct{}{pods.Ready()}, Reconcile: r.reconcile,
 	})

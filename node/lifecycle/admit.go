@@ -43,6 +43,20 @@ func Supported(pod *corev1.Pod) *Rejection {
 	return &Rejection{f.Reason, f.Message()}
 }
 
+// mostContainers is how many containers of one pod an agent runs. They are started one after the other, and each event of one has the
+// agent look at all: 20,000 of them would keep a core busy for as long as the pod lives.
+const mostContainers = 1000
+
+// Affordable returns why a pod has more containers than an agent can look after. It returns nil if it has
+// not.
+func Affordable(spec *corev1.PodSpec) *Rejection {
+	n := len(spec.InitContainers) + len(spec.Containers)
+	if n <= mostContainers {
+		return nil
+	}
+	return &Rejection{"TooManyContainers", fmt.Sprintf("spec.containers, spec.initContainers: %d containers are more than a node runs in one pod, want at most %d", n, mostContainers)}
+}
+
 // Allowed returns why a pod may not have the host ports that it asks for, at whatever address of the host: they are ports
 // of the cluster's own servers, such as the API server. It returns nil if it may have them.
 func Allowed(pod *plugin.Pod, own reserved.Ports) *Rejection {

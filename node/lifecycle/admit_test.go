@@ -202,3 +202,15 @@ func TestLongestGracePeriodIsNotNegative(t *testing.T) {
 		t.Errorf("a grace period of %d seconds is %v", *p.Spec.TerminationGracePeriodSeconds, g)
 	}
 }
+
+func TestAffordableBoundsContainers(t *testing.T) {
+	spec := &corev1.PodSpec{Containers: make([]corev1.Container, 600), InitContainers: make([]corev1.Container, 400)}
+	if r := lifecycle.Affordable(spec); r != nil {
+		t.Errorf("1,000 containers: %v", r)
+	}
+	spec.Containers = make([]corev1.Container, 20_000)
+	want := "spec.containers, spec.initContainers: 20400 containers are more than a node runs in one pod, want at most 1000"
+	if r := lifecycle.Affordable(spec); r == nil || r.Message != want {
+		t.Errorf("20,400 containers: %v, want %s", r, want)
+	}
+}

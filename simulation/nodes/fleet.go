@@ -14,6 +14,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
+	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/simulation"
 )
@@ -30,6 +31,9 @@ type Options struct {
 	As func(node string) client.Interface
 
 	Plan *simulation.Plan
+
+	// Quarantine has the pods that ended an earlier process while the fleet worked on them: they are left alone. Nil has none.
+	Quarantine *quarantine.Quarantine
 
 	// PodNetworks are a network with enough addresses for the plan, or one of each IP family;
 	// each node gets a part. They are imaginary.
@@ -214,7 +218,7 @@ func (f *Fleet) loop(ctx context.Context) error {
 		}
 		f.handlePods(pods, now)
 		for r := f.timeline.due(now); r != nil; r = f.timeline.due(now) {
-			run.Shield(f.log, func() { f.step(r, now) })
+			run.Shield(f.log, func() { f.markedStep(r, now) })
 		}
 		f.dispatch(hands)
 
@@ -232,6 +236,19 @@ func (f *Fleet) loop(ctx context.Context) error {
 	}
 	return nil
 }
+
+// markedStep is step for a pod that is not set aside.
+func (f *Fleet) markedStep(r *resident, now time.Time) {
+	end, ok := f.opts.Quarantine.Begin(part, r.body.view.Pod)
+	if !ok {
+		return
+	}
+	defer end()
+	f.step(r, now)
+}
+
+// part is the name of the fleet in marks.
+const part = "simulated nodes"
 
 // queued returns the changes and results since the last call.
 func (f *Fleet) queued() (nodes map[string]*corev1.Node, pods map[types.UID]*corev1.Pod, done []func()) {

@@ -58,7 +58,7 @@ func (f *Fleet) handlePods(pods map[types.UID]*corev1.Pod, now time.Time) {
 		}
 	}
 	for uid, pod := range pods {
-		f.handlePod(uid, pod, now)
+		run.Shield(f.log, func() { f.handlePod(uid, pod, now) }, "pod", uid)
 	}
 }
 
@@ -91,7 +91,7 @@ func (f *Fleet) handlePod(uid types.UID, pod *corev1.Pod, now time.Time) {
 		r.seen = r.revision
 		f.residents[uid] = r
 		m.settle(uid)
-		f.step(r, now)
+		f.markedStep(r, now)
 	default:
 		f.updatePod(r, pod, now)
 	}
