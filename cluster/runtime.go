@@ -163,7 +163,7 @@ func runtimeFlags(p local.Profile, pods, services string) []string {
 
 // start runs the runtime and returns when it answers, or ctx is over.
 func (r *runtimeProcess) start(ctx context.Context) (*exec.Cmd, error) {
-	log, err := os.OpenFile(filepath.Join(r.c.Profile.DataDir, "runtime.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(r.c.Profile.RuntimeLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of the container runtime: %w", err)
 	}

@@ -40,9 +40,6 @@ func (p Profile) Clusters() ([]Found, error) {
 	errs, all := []error{err, listErr}, running
 	for _, name := range names {
 		q := p.called(name)
-		if _, _, err := q.Instance(); err != nil {
-			continue // it is not known whether it runs; the error is among those of running
-		}
 		recorded, err := q.Recorded()
 		if err != nil {
 			errs = append(errs, err)
@@ -52,10 +49,26 @@ func (p Profile) Clusters() ([]Found, error) {
 			if dir == "" || used[dir] || dir == q.Default && !q.holdsIn(dir) {
 				continue
 			}
+			i, runs, err := q.Instance()
+			if err != nil {
+				continue // it is not known whether it runs; the error is among those of running
+			}
 			used[dir] = true
-			all = append(all, Found{Profile: q})
+			if runs = runs && q.At(i).DataDir == dir; !runs {
+				i = Instance{}
+			}
+			all = append(all, Found{q, i, runs})
 		}
 	}
+	slices.SortStableFunc(all, func(a, b Found) int {
+		switch {
+		case a.Running == b.Running:
+			return 0
+		case a.Running:
+			return -1
+		}
+		return 1
+	})
 	return all, errors.Join(errs...)
 }
 

@@ -145,6 +145,9 @@ func (p Profile) runtimeFile() string { return filepath.Join(p.RunDir, "runtime.
 // while it started may have nothing but its Runtime. What damaged files have is
 // found out otherwise: see [Instance.Damage].
 func (p Profile) Instance() (i Instance, running bool, err error) {
+	if i, ok := p.keptInstance(); ok {
+		return i, true, nil
+	}
 	err = read(p.instanceFile(), &i)
 	if err == nil && i.Process.PID == 0 {
 		err = nameless(p.instanceFile())
@@ -237,7 +240,36 @@ func (p Profile) Starters() ([]Process, error) {
 // Save writes an instance down, but for its Runtime.
 func (p Profile) Save(i Instance) error {
 	i.Runtime = Runtime{}
-	return p.write(p.instanceFile(), i)
+	if err := p.write(p.instanceFile(), i); err != nil {
+		return err
+	}
+	if i.Simulated {
+		data, err := json.Marshal(i)
+		if err == nil {
+			err = replace(p.keptFile(), data)
+		}
+		if err != nil && !NoSpace(err) {
+			return fmt.Errorf("writing the state of the cluster: %w", err)
+		}
+	}
+	return nil
+}
+
+// keptFile has the same as instanceFile, of a cluster with simulated nodes. The run directory of a user without root is where
+// the environment says, which differs between sessions, and is removed when the user logs out; the data directory stays.
+func (p Profile) keptFile() string { return filepath.Join(p.DataDir, "instance.json") }
+
+// keptInstance returns the running instance that has the data, if there is no state file about it in the run directory.
+func (p Profile) keptInstance() (i Instance, ok bool) {
+	if _, err := os.Lstat(p.instanceFile()); err == nil {
+		return i, false
+	}
+	if read(p.keptFile(), &i) != nil || i.Name != p.Name || !i.Process.Alive() {
+		return Instance{}, false
+	}
+	// The file may come from a copy of the directory.
+	owner, err := lockOwner(filepath.Join(p.DataDir, "store", "lock"))
+	return i, err == nil && owner == i.Process
 }
 
 // SaveRuntime writes down which process is the container runtime.

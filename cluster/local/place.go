@@ -49,7 +49,11 @@ func (p Profile) Recorded() (string, error) {
 	if p.Default == "" {
 		return "", nil
 	}
-	if err := read(p.record(), &place); err != nil {
+	err := read(p.record(), &place)
+	if errors.Is(err, fs.ErrPermission) {
+		return "", fmt.Errorf("reading the data directory of cluster %s: %w", p.Name, err)
+	}
+	if err != nil {
 		return "", fmt.Errorf("reading the data directory of cluster %s: %w; remove that file, and pass the directory with --data-dir", p.Name, err)
 	}
 	return place.DataDir, nil
@@ -88,6 +92,9 @@ func (p Profile) Elsewhere() (string, error) {
 		return "", nil
 	}
 	recorded, err := p.Recorded()
+	if errors.Is(err, fs.ErrPermission) {
+		return "", nil // it is not a cluster of this user
+	}
 	if err != nil {
 		return "", err
 	}

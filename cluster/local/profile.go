@@ -40,7 +40,7 @@ func NewProfile(name, dataDir string) (Profile, error) {
 			return Profile{}, fmt.Errorf("finding a directory for the cluster's data: %w; pass one with --data-dir", err)
 		}
 		data = filepath.Join(envOr("XDG_DATA_HOME", filepath.Join(home, ".local", "share")), "sampan")
-		run = filepath.Join(envOr("XDG_RUNTIME_DIR", data), "sampan-run")
+		run = filepath.Join(envOr("XDG_RUNTIME_DIR", data), runName)
 	}
 	p := Profile{Name: name, DataDir: filepath.Join(data, name), RunDir: filepath.Join(run, name), Default: filepath.Join(data, name)}
 	if dataDir != "" {
@@ -58,8 +58,14 @@ func checkName(name string) error {
 	if errs := validation.IsDNS1123Label(name); len(errs) > 0 {
 		return fmt.Errorf("--name: must be 1 to %[2]d lower-case letters, digits and '-', beginning and ending with a letter or digit, got %[1]q", name, validation.DNS1123LabelMaxLength)
 	}
+	if name == runName {
+		return fmt.Errorf("--name: %s is the name of a directory of Sampan's own; choose another name", name)
+	}
 	return nil
 }
+
+// runName is the directory of the run directories of a user. It can be beside the data directories.
+const runName = "sampan-run"
 
 func envOr(name, otherwise string) string {
 	if v := os.Getenv(name); v != "" {
@@ -116,6 +122,9 @@ func (p Profile) RelayTable() string { return "sampan-" + p.Name + "-relay" }
 
 // Log returns the file that a cluster in the background logs to.
 func (p Profile) Log() string { return filepath.Join(p.DataDir, "sampan.log") }
+
+// RuntimeLog returns the file that the container runtime logs to.
+func (p Profile) RuntimeLog() string { return filepath.Join(p.DataDir, "runtime.log") }
 
 // RuntimeSocket returns the socket of the container runtime.
 func (p Profile) RuntimeSocket() string { return filepath.Join(p.RunDir, "runtime.sock") }

@@ -253,3 +253,42 @@ func TestDeniedNamesTheOwner(t *testing.T) {
 		t.Errorf("denied = %v, want %q in it", err, want)
 	}
 }
+
+// TestRunningClusterIsFoundWithoutItsRunDir has the run directory of a user be another one, or removed, while the cluster runs.
+func TestRunningClusterIsFoundWithoutItsRunDir(t *testing.T) {
+	root := t.TempDir()
+	p := Profile{Name: "test", DataDir: filepath.Join(root, "data", "test"), RunDir: filepath.Join(root, "run", "test"), Default: filepath.Join(root, "data", "test")}
+	self, err := Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(p.DataDir, "cluster.json"), `{}`)
+	i := Instance{Name: "test", Process: self, Simulated: true, DataDir: p.DataDir, Server: "https://127.0.0.1:6443", ReadyAfter: 1}
+	if err := p.Save(i); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := p
+	elsewhere.RunDir = filepath.Join(root, "other", "test")
+	if _, running, err := elsewhere.Instance(); running || err != nil {
+		t.Errorf("a process without the lock: %v, %v", running, err)
+	}
+	hold(t, filepath.Join(p.DataDir, "store", "lock"))
+	if got, running, err := elsewhere.Instance(); !running || err != nil || got.Server != i.Server {
+		t.Errorf("with another run directory: %+v, %v, %v", got, running, err)
+	}
+	all, err := elsewhere.Clusters()
+	if err != nil || len(all) != 1 || !all[0].Running || all[0].Instance.Process != self {
+		t.Errorf("Clusters = %+v, %v", all, err)
+	}
+	if err := os.RemoveAll(p.RunDir); err != nil {
+		t.Fatal(err)
+	}
+	if _, running, err := p.Instance(); !running || err != nil {
+		t.Errorf("without the run directory: %v, %v", running, err)
+	}
+	renamed := p.called("renamed")
+	renamed.DataDir = p.DataDir
+	if _, running, _ := renamed.Instance(); running {
+		t.Error("a cluster of another name in the directory runs")
+	}
+}
