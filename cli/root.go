@@ -76,6 +76,7 @@ func tree(o Options) (*cobra.Command, *session.Globals) {
 			"  sampan run web --image=nginx --wait         # run a pod, and wait until it is ready\n" +
 			"  sampan get pods -A\n" +
 			"  sampan down --purge                         # stop the cluster, and remove its data",
+		Version:       o.Version, // for --version
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,

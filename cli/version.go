@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/version"
@@ -36,7 +37,7 @@ func versionCommand(g *session.Globals) *cobra.Command {
 				_, err = fmt.Fprintf(g.Out, "server: none (%v)\n", err)
 				return err
 			}
-			_, err = fmt.Fprintf(g.Out, "server %s\n", v.GitVersion)
+			_, err = fmt.Fprintf(g.Out, "server %s\n", described(v))
 			return err
 		},
 	}
@@ -66,6 +67,14 @@ func versions(ctx context.Context, g *session.Globals, only bool) error {
 	}
 	_, err = fmt.Fprintf(g.Out, "%s\n", bytes.TrimSpace(data))
 	return errors.Join(err, unknown)
+}
+
+// described returns the version of a server in words. Sampan's has the version of its program as the commit.
+func described(v version.Info) string {
+	if v.GitCommit == "" || !strings.HasSuffix(v.GitVersion, "+sampan") {
+		return v.GitVersion
+	}
+	return fmt.Sprintf("%s (sampan %s)", v.GitVersion, v.GitCommit)
 }
 
 func serverVersion(ctx context.Context, g *session.Globals) (info version.Info, err error) {

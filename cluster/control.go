@@ -302,8 +302,8 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		Authorizer: authorizer,
 		Admission:  plugins,
 		Aggregator: p.aggregator,
-		Discovery:  discovery.NewAggregated(p.catalog, versionInfo(), p.aggregator),
-		OpenAPI:    openapi.NewAggregated(p.catalog, versionInfo().GitVersion, p.aggregator),
+		Discovery:  discovery.NewAggregated(p.catalog, c.versionInfo(), p.aggregator),
+		OpenAPI:    openapi.NewAggregated(p.catalog, ServerVersion, p.aggregator),
 		Issuer:     auth.NewMetadata(tokens, c.urlForPods(p)),
 		Connect: map[catalog.Handler]apiserver.ConnectHandler{
 			catalog.PodLog: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
@@ -481,11 +481,13 @@ func (c *cluster) listenLoopback(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-func versionInfo() version.Info {
+// versionInfo returns what /version has. The commit is the version of this program.
+func (c *cluster) versionInfo() version.Info {
 	return version.Info{
 		Major:      "1",
 		Minor:      "37",
 		GitVersion: ServerVersion,
+		GitCommit:  c.Version,
 		GoVersion:  runtime.Version(),
 		Compiler:   runtime.Compiler,
 		Platform:   runtime.GOOS + "/" + runtime.GOARCH,

@@ -81,7 +81,7 @@ func (m storeMetrics) Collect(to chan<- prometheus.Metric) {
 func (c *cluster) measure(p *controlPlane) error {
 	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubernetes_build_info", Help: "The version of the program; the value is 1.",
-		ConstLabels: buildLabels(),
+		ConstLabels: c.buildLabels(),
 	}, func() float64 { return 1 })
 	for _, m := range []prometheus.Collector{build, c.queues, p.webhooks.metrics, p.webhooks.conditions, storeMetrics{p.store, filepath.Join(c.Profile.DataDir, "store")}} {
 		if err := p.server.Measure(m); err != nil {
@@ -91,8 +91,8 @@ func (c *cluster) measure(p *controlPlane) error {
 	return nil
 }
 
-func buildLabels() prometheus.Labels {
-	v := versionInfo()
+func (c *cluster) buildLabels() prometheus.Labels {
+	v := c.versionInfo()
 	return prometheus.Labels{
 		"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion, "git_commit": v.GitCommit, "git_tree_state": v.GitTreeState,
 		"build_date": v.BuildDate, "go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform,
