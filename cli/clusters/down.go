@@ -39,6 +39,20 @@ func downCommand(o Options) *cobra.Command {
 				}
 			}
 			was := i.Exists()
+			other, differs := otherCurrent(cmd, p)
+			if differs && (was || stopped || purge && holds(p)) {
+				if err := confirm(cmd, p, other, whatDown(purge)); err != nil {
+					return err
+				}
+			}
+			if !was && !stopped {
+				if theirs := p.OtherUsers(); theirs != "" && !(purge && holds(p)) {
+					return fmt.Errorf("%s is not running; %s", subject(p), theirs)
+				}
+				if differs {
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "the current context is that of cluster %s: --name=%[1]s means that one\n", other.Name)
+				}
+			}
 			if was {
 				if err := end(cmd.Context(), o, p, i); err != nil {
 					return err
@@ -74,6 +88,20 @@ func downCommand(o Options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "also remove the cluster's data and its context in the kubeconfig")
 	return cmd
+}
+
+// whatDown returns what the command does to a cluster, in a verb.
+func whatDown(purge bool) string {
+	if purge {
+		return "stop and remove"
+	}
+	return "stop"
+}
+
+// holds reports whether there are data of the cluster.
+func holds(p local.Profile) bool {
+	has, err := p.Holds()
+	return has && err == nil
 }
 
 // subject returns what the messages about a cluster call it: the node, if it is one of another machine's cluster.

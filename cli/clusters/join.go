@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -100,10 +103,17 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 	case !member && len(args) == 0:
 		return errors.New("this machine is not a node of a cluster yet: pass HOST:PORT of its API server, --token and --ca-cert-hash")
 	}
-	if err := checkSurroundings(local.Settings{}); err != nil {
+	if err := checkSurroundings(local.Settings{}, ""); err != nil {
 		return err
 	}
 	if err := errors.Join(checkDataDir(cmd, p), warnOfOtherData(cmd, p)); err != nil {
+		return err
+	}
+	server := m.Server
+	if len(args) > 0 {
+		server = args[0]
+	}
+	if err := checkPort(server, cmp.Or(j.nodeIP, m.NodeIP), kubeletPort); err != nil {
 		return err
 	}
 	if !member {
@@ -124,6 +134,34 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 	}
 	warnOfConditions(cmd, p)
 	_, _ = fmt.Fprintf(out, "node %s is Ready after %v\ncluster %s\n", m.Settings.NodeName, after, m.Server)
+	return nil
+}
+
+// kubeletPort is where the API server reaches the node agent.
+const kubeletPort = 10250
+
+// checkPort returns an error if a program on this machine has the port of the node agent, before the cluster has a Node for a node
+// that cannot start. server is the API server, as HOST:PORT or a URL, and nodeIP the addresses of --node-ip, or "".
+func checkPort(server, nodeIP string, port int) error {
+	addresses := strings.FieldsFunc(nodeIP, func(r rune) bool { return r == ',' })
+	if len(addresses) == 0 {
+		// A UDP socket sends nothing when it is connected: the kernel only chooses a route.
+		conn, err := net.Dial("udp", strings.TrimPrefix(server, "https://")) //nolint:noctx // it does not block for the network
+		if err != nil {
+			return nil //nolint:nilerr // join reports what is wrong with the address
+		}
+		addresses = []string{conn.LocalAddr().(*net.UDPAddr).IP.String()}
+		_ = conn.Close()
+	}
+	for _, a := range addresses {
+		l, err := net.Listen("tcp", net.JoinHostPort(a, strconv.Itoa(port))) //nolint:noctx // it does not block
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("another program on this machine listens on port %d of %s, where the API server has to reach the node: a machine can be one node of one cluster, and cannot be a node beside a kubelet; nothing was changed", port, a)
+		}
+		if err == nil {
+			_ = l.Close()
+		}
+	}
 	return nil
 }
 
@@ -333,7 +371,7 @@ func runAgent(cmd *cobra.Command, o Options, r local.Reporter, log *slog.Logger)
 	if !found {
 		return fmt.Errorf("this machine is not a node of a cluster: %s has no member.json; `sampan join` makes it one", p.DataDir)
 	}
-	if err := checkSurroundings(m.Settings); err != nil {
+	if err := checkSurroundings(m.Settings, ""); err != nil {
 		return err
 	}
 	return o.Join(cmd.Context(), Joined{

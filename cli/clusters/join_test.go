@@ -2,6 +2,8 @@ package clusters
 
 import (
 	"errors"
+	"net"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,5 +33,24 @@ func TestLeaveHintsAtNodeOfThisMachineOnly(t *testing.T) {
 		if got := deleteHint("two", tt.node, tt.err, "me"); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+func TestPortOfTheNodeAgentInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	for _, where := range [][2]string{{"127.0.0.1:6443", ""}, {"https://127.0.0.1:6443", ""}, {"192.0.2.1:6443", "127.0.0.1"}} {
+		if err := checkPort(where[0], where[1], port); err == nil || !strings.Contains(err.Error(), "one node of one cluster") {
+			t.Errorf("%q: %v", where, err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkPort("127.0.0.1:6443", "", port); err != nil {
+		t.Errorf("a free port: %v", err)
 	}
 }

@@ -78,7 +78,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	if err != nil {
 		return err
 	}
-	if err := checkSurroundings(s); err != nil {
+	if err := checkSurroundings(s, simulate); err != nil {
 		return err
 	}
 	service := Service{

@@ -17,7 +17,7 @@ import (
 	"github.com/sampan-io/sampan/cluster/local"
 )
 
-func statusCommand(Options) *cobra.Command {
+func statusCommand(o Options) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -47,14 +47,24 @@ func statusCommand(Options) *cobra.Command {
 					}
 					show(cmd, c)
 				}
+				showForeign(cmd, printed, len(clusters) > 0)
 				return err
 			}
 			p, i, running, err := found(cmd)
 			if err != nil {
 				return err
 			}
+			if other, differs := otherCurrent(cmd, p); differs {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "the current context is that of cluster %s: --name=%[1]s means that one\n", other.Name)
+			}
 			if !running {
+				if theirs := p.OtherUsers(); theirs != "" && !holds(p) {
+					return fmt.Errorf("%s is not running; %s", subject(p), theirs)
+				}
 				return fmt.Errorf("%w%s", stopped(cmd, p), others(p))
+			}
+			if differs := versionDiffers(o, p, i); differs != "" && !i.Member {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", differs)
 			}
 			if err := damaged(p, i); err != nil {
 				return err
@@ -63,7 +73,7 @@ func statusCommand(Options) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "show every cluster of this machine, also the stopped ones with their data directories")
+	cmd.Flags().BoolVar(&all, "all", false, "show every cluster of this machine: those of this user, also the stopped ones with their data directories, and the running ones of other users")
 	return cmd
 }
 
@@ -129,6 +139,7 @@ func describe(cmd *cobra.Command, c local.Found) {
 	if i.Damage != "" {
 		row("State", "%s", state(c))
 		row("Data", "%s%s", i.DataDir, space(i.DataDir))
+		row("Logs", "%s", logs(c.Profile))
 		row("Processes", "%s", processes(i))
 		row("Warning", "%v", damaged(c.Profile, i))
 		return
@@ -145,6 +156,7 @@ func describe(cmd *cobra.Command, c local.Found) {
 	}
 	row("Service network", "%s", i.ServiceNetwork)
 	row("Data", "%s%s", i.DataDir, space(i.DataDir))
+	row("Logs", "%s", logs(c.Profile))
 	if mem, err := i.Memory(); err == nil {
 		row("Memory", "%.1f MiB (proportional set size)", float64(mem)/(1<<20))
 	}
@@ -154,6 +166,44 @@ func describe(cmd *cobra.Command, c local.Found) {
 		for _, line := range conditionLines(bad, err) {
 			row("Warning", "%s", line)
 		}
+	}
+}
+
+// logs returns the log files that a cluster has. One that runs in the foreground logs to standard error.
+func logs(p local.Profile) string {
+	var files []string
+	for _, file := range []string{p.Log(), p.RuntimeLog()} {
+		if _, err := os.Stat(file); err == nil {
+			files = append(files, file)
+		}
+	}
+	if len(files) == 0 {
+		return "standard error of the process"
+	}
+	return strings.Join(files, ", ")
+}
+
+// showForeign prints the running clusters of other users.
+func showForeign(cmd *cobra.Command, printed, after bool) {
+	for n, f := range local.OfOtherUsers() {
+		if printed {
+			_ = encode(cmd, struct {
+				local.Foreign
+				State string `json:"state"`
+			}{f, "running"})
+			continue
+		}
+		out := cmd.OutOrStdout()
+		if after || n > 0 {
+			_, _ = fmt.Fprintln(out)
+		}
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		_, _ = fmt.Fprintf(w, "Cluster:\t%s\nState:\trunning\nUser:\t%s\n", f.Name, f.User)
+		if f.DataDir != "" {
+			_, _ = fmt.Fprintf(w, "Data:\t%s\n", f.DataDir)
+		}
+		_, _ = fmt.Fprintf(w, "Processes:\t%d sampan\n", f.PID)
+		_ = w.Flush()
 	}
 }
 
@@ -264,8 +314,9 @@ func kubeconfigCommand() *cobra.Command {
 		Use:   "kubeconfig",
 		Short: "Print a cluster's administrator kubeconfig, or merge it into yours",
 		Long: "Print the kubeconfig of the administrator of a cluster on this machine. With --merge, write it as a context into your\n" +
-			"kubeconfig, which `sampan up` has done already.",
-		Example: "  sampan kubeconfig > admin.kubeconfig\n  sampan kubeconfig --name=test --merge",
+			"kubeconfig, which `sampan up` has done already. It has the address 127.0.0.1; for another machine, pass the URL with\n" +
+			"--server. The cluster must have been started with that address (`sampan up --advertise-address`).",
+		Example: "  sampan kubeconfig > admin.kubeconfig\n  sampan kubeconfig --name=test --merge\n  sampan kubeconfig --server=https://192.0.2.1:6443 > admin.kubeconfig",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, _, _, err := found(cmd)
@@ -278,6 +329,15 @@ func kubeconfigCommand() *cobra.Command {
 			}
 			if err != nil {
 				return fmt.Errorf("reading the credentials of cluster %s: %w", p.Name, err)
+			}
+			server := flag(cmd, "server")
+			if server != "" {
+				if merge {
+					return errors.New("--server cannot be used with --merge: the context of the kubeconfig is for this machine")
+				}
+				if data, err = local.WithServer(data, server); err != nil {
+					return err
+				}
 			}
 			if !merge {
 				_, err := cmd.OutOrStdout().Write(data)

@@ -14,6 +14,9 @@ import (
 	"github.com/sampan-io/sampan/runtime/network"
 )
 
+// simulate is what a cluster can do without a real node.
+const simulate = "--simulated-nodes=1 for a cluster that simulates its containers"
+
 // A need is a capability without which no container can be run.
 type need struct {
 	capability uint // its number, see capabilities(7)
@@ -110,14 +113,17 @@ func checkKubeletConfig(cmd *cobra.Command, s local.Settings) error {
 }
 
 // checkSurroundings says what a real node lacks, before anything is changed. That
-// the kernel lacks something is found out by the container runtime.
-func checkSurroundings(s local.Settings) error {
+// the kernel lacks something is found out by the container runtime. instead is what the user can do instead, such as
+// [simulate], or "".
+func checkSurroundings(s local.Settings, instead string) error {
 	if s.Simulated() {
 		return nil
 	}
-	const instead = "--simulated-nodes=1 for a cluster that simulates its containers"
+	if instead != "" {
+		instead = ", or use " + instead
+	}
 	if os.Getuid() != 0 {
-		return fmt.Errorf("a real node needs root, because it creates network interfaces, mounts and cgroups for the containers; use sudo, or %s", instead)
+		return fmt.Errorf("a real node needs root, because it creates network interfaces, mounts and cgroups for the containers; use sudo%s", instead)
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData // 32 bits each
@@ -136,5 +142,5 @@ func checkSurroundings(s local.Settings) error {
 		}
 		return network.IPv6()
 	}
-	return fmt.Errorf("a real node needs the capability %s, which root does not have here; run the surrounding container with --privileged, or use %s", strings.Join(lacking, " and "), instead)
+	return fmt.Errorf("a real node needs the capability %s, which root does not have here; run the surrounding container with --privileged%s", strings.Join(lacking, " and "), instead)
 }

@@ -55,6 +55,9 @@ func upCommand(o Options) *cobra.Command {
 					return err
 				}
 				_, _ = fmt.Fprintf(out, "cluster %s is already running\n", p.Name)
+				if differs := versionDiffers(o, p, i); differs != "" {
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", differs)
+				}
 			} else if i, err = start(cmd, o, p, s); err != nil {
 				return err
 			} else {
@@ -105,7 +108,7 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	if err != nil {
 		return local.Instance{}, err
 	}
-	if err := checkSurroundings(s); err != nil {
+	if err := checkSurroundings(s, simulate); err != nil {
 		return local.Instance{}, err
 	}
 	if err := checkKubeletConfig(cmd, s); err != nil {
@@ -137,9 +140,30 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	} else {
 		err = fmt.Errorf("cluster %s did not start: %w%s", p.Name, err, seeAlso(p.Log()))
 	}
+	if kept := recordFailed(p); kept != "" {
+		err = fmt.Errorf("%w\n%s", err, kept)
+	}
 	after, running, lookErr := p.Instance()
 	if lookErr != nil || running || before.Runtime.Alive() || !after.Exists() {
 		return i, errors.Join(err, lookErr)
 	}
 	return i, errors.Join(err, end(context.WithoutCancel(cmd.Context()), o, p, after))
+}
+
+// recordFailed records the data directory of a start that failed, so that `down --purge` finds what it left by the name alone. A
+// record of an earlier start stays. It returns what to tell the user, or "".
+func recordFailed(p local.Profile) string {
+	if p.DataDir == p.Default {
+		return ""
+	}
+	recorded, err := p.Recorded()
+	other, otherErr := p.Elsewhere()
+	holds, holdsErr := p.Holds()
+	if err != nil || otherErr != nil || holdsErr != nil || !holds || recorded != "" || other != "" {
+		return ""
+	}
+	if err := p.Record(); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("what it left is in %s; `sampan down --purge%s` removes it", p.DataDir, p.NameFlag())
 }

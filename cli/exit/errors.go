@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -152,6 +154,10 @@ func Explain(err error, cluster func() string) []string {
 		}
 		return []string{fmt.Sprintf("error: %v. %s", certificate, advice)}
 	case errors.As(err, &unreachable):
+		if !onThisMachine(unreachable.Server) && cluster() == "" {
+			return []string{fmt.Sprintf("error: the cluster at %s %s. Check that it runs, and the network to it, or use another cluster with --context or --kubeconfig",
+				unreachable.Server, whyUnreachable(unreachable.Err))}
+		}
 		return []string{fmt.Sprintf("error: the cluster at %s %s. Check it with 'sampan status%[3]s' and start it with 'sampan up%[3]s', "+
 			"or use another cluster with --context or --kubeconfig", unreachable.Server, whyUnreachable(unreachable.Err), cluster())}
 	}
@@ -173,6 +179,17 @@ func Explain(err error, cluster func() string) []string {
 		return []string{fmt.Sprintf("Error from server (%s): %s", s.Reason, message)}
 	}
 	return []string{"error: " + err.Error()}
+}
+
+// onThisMachine reports whether a server's URL has an address of this machine alone, as clusters that Sampan starts have.
+func onThisMachine(server string) bool {
+	u, err := url.Parse(server)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
 }
 
 // wrongType is what API servers say about a field of the wrong type: the words of

@@ -94,6 +94,9 @@ func (i *images) dial() (*grpc.ClientConn, error) {
 		if errors.Is(err, os.ErrPermission) {
 			return nil, fmt.Errorf("cannot connect to the container runtime at %s: permission denied; the image commands need root", path)
 		}
+		if os.Getuid() != 0 && i.socket == "" {
+			return nil, fmt.Errorf("the images of a cluster are those of its real node, and that needs root: run the command with sudo; simulated nodes have no images")
+		}
 		return nil, fmt.Errorf("the container runtime of cluster %q is not running on this machine (%s does not exist): start it with '%s'", i.Name, path, start)
 	}
 	i.socket = path

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +51,25 @@ func (p Profile) SaveKubeconfig(c Credentials) error {
 		return fmt.Errorf("writing the administrator's kubeconfig: %w", err)
 	}
 	return nil
+}
+
+// WithServer returns a kubeconfig with another URL of the API server in all of its clusters.
+func WithServer(kubeconfig []byte, server string) ([]byte, error) {
+	u, err := url.Parse(server)
+	if err == nil && u.Scheme == "" && !strings.Contains(server, "/") { // as clients understand it
+		u, err = url.Parse("https://" + server)
+	}
+	if err != nil || u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("--server: must be a URL such as https://192.0.2.1:6443, got %q", server)
+	}
+	cfg, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the administrator's kubeconfig: %w", err)
+	}
+	for _, c := range cfg.Clusters {
+		c.Server = u.String()
+	}
+	return clientcmd.Write(*cfg)
 }
 
 // SavedCredentials returns what the administrator's kubeconfig has, or false if there is none
