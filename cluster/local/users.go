@@ -58,7 +58,11 @@ func foreign(proc string, self int, nameOf func(uid int) string) (all []Foreign)
 
 // served returns the cluster that a process with these arguments serves, as `sampan up` and `sampan serve` do.
 func served(args []string) (f Foreign, ok bool) {
-	if len(args) < 2 || !strings.HasPrefix(filepath.Base(args[0]), "sampan") {
+	if len(args) < 2 {
+		return f, false
+	}
+	program := filepath.Base(args[0])
+	if !strings.HasPrefix(program, "sampan") || strings.HasPrefix(program, "sampan-runtime") { // which has a serve of its own
 		return f, false
 	}
 	f.Name = DefaultName

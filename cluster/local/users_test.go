@@ -18,6 +18,7 @@ func TestClustersOfOtherUsers(t *testing.T) {
 		"14":   {"nginx", "serve", "--name=x"},
 		"15":   {"sampan"},
 		"16":   {""},
+		"18":   {"/var/lib/sampan/x/bin/sampan-runtime", "serve", "--ready-fd=3"},
 		"17":   {"sampan", "serve", "--name"},
 		"self": {"sampan", "serve"},
 	} {
