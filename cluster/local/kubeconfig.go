@@ -55,10 +55,11 @@ func (p Profile) SaveKubeconfig(c Credentials) error {
 
 // WithServer returns a kubeconfig with another URL of the API server in all of its clusters.
 func WithServer(kubeconfig []byte, server string) ([]byte, error) {
-	u, err := url.Parse(server)
-	if err == nil && u.Scheme == "" && !strings.Contains(server, "/") { // as clients understand it
-		u, err = url.Parse("https://" + server)
+	whole := server
+	if !strings.Contains(server, "://") { // as clients understand it
+		whole = "https://" + server
 	}
+	u, err := url.Parse(whole)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("--server: must be a URL such as https://192.0.2.1:6443, got %q", server)
 	}

@@ -95,3 +95,26 @@ func TestTightenReportsForeignFile(t *testing.T) {
 		t.Errorf("%v, want the mode and what to do", err)
 	}
 }
+
+func TestKubeconfigForAnotherAddress(t *testing.T) {
+	p := Profile{Name: "a", DataDir: t.TempDir()}
+	if err := p.SaveKubeconfig(Credentials{Server: "https://127.0.0.1:6443", CA: []byte("ca"), Cert: []byte("cert"), Key: []byte("key")}); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(p.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for server, want := range map[string]string{
+		"https://192.0.2.1:6443": "https://192.0.2.1:6443", "192.0.2.1:6443": "https://192.0.2.1:6443", "host": "https://host",
+		"http://192.0.2.1": "", "ftp://x": "", "https://": "", "a b": "",
+	} {
+		got, err := WithServer(data, server)
+		switch {
+		case want == "" && (err == nil || !strings.Contains(err.Error(), "--server")):
+			t.Errorf("%q: %v", server, err)
+		case want != "" && (err != nil || !strings.Contains(string(got), "server: "+want+"\n") || !strings.Contains(string(got), "client-key-data")):
+			t.Errorf("%q: %s, %v", server, got, err)
+		}
+	}
+}
