@@ -96,7 +96,7 @@ func (t *troubles) now() (why string, changed <-chan struct{}) {
 	return t.why, t.changed
 }
 
-// end lets go of what is known.
+// end forgets the last trouble.
 func (t *troubles) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

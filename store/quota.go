@@ -31,7 +31,7 @@ type Reserve int
 // The reserves, each with those before it.
 const (
 	NoReserve   Reserve = iota
-	ForDeletion         // for updates of what is being deleted
+	ForDeletion         // for updates of objects that are being deleted
 	ForRecovery         // for writes without which the cluster cannot recover, such as Leases and the status of nodes
 	ForMark             // for the begin of a deletion; without a bound
 )
@@ -83,7 +83,7 @@ func (e *MemoryError) Error() string {
 	return fmt.Sprintf("the objects need about %s of memory, and at most %s are available for them", Bytes(e.Needs), Bytes(e.Limit))
 }
 
-// A Measurer is a backend that can tell how large its live records are before it loads them.
+// A Measurer is a backend that knows the size of its live records before it loads them.
 type Measurer interface {
 	// Measure returns the size of the live records, as [Entry.Size] counts, or an upper bound if that is not more than
 	// enough. It is called before Load, which reports damage that Measure finds again.

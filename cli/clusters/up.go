@@ -151,7 +151,7 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 }
 
 // recordFailed records the data directory of a start that failed, so that `down --purge` finds what it left by the name alone. A
-// record of an earlier start stays. It returns what to tell the user, or "".
+// record of an earlier start stays. It returns a sentence for the user, or "".
 func recordFailed(p local.Profile) string {
 	if p.DataDir == p.Default {
 		return ""

@@ -90,7 +90,7 @@ func TestMergedKubeconfigIsPrivate(t *testing.T) {
 }
 
 func TestTightenReportsForeignFile(t *testing.T) {
-	err := tighten("/proc/self/status") // nobody can change its mode
+	err := tighten("/proc/self/status") // its mode cannot be changed
 	if err == nil || !strings.Contains(err.Error(), "chmod 600") || !strings.Contains(err.Error(), "0444") {
 		t.Errorf("%v, want the mode and what to do", err)
 	}

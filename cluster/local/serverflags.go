@@ -15,9 +15,9 @@ import (
 	"github.com/sampan-io/sampan/internal/sorting"
 )
 
-// ServerFlags are values of flags of the API server: those that it has in common with kube-apiserver, under the same
-// names, and those of its store. They are lines of
-// NAME=VALUE in the order of names. A flag that is not there has its default. In JSON they are an object.
+// ServerFlags are values of flags of the API server, which it has in common with kube-apiserver under the same names,
+// and of its store: lines of NAME=VALUE in the order of names. A flag that is not there has its default. In JSON they
+// are an object.
 type ServerFlags string
 
 // None is the value that takes back the path of a file.

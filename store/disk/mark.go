@@ -31,7 +31,7 @@ func (m mark) text() string {
 	return fmt.Sprintf("%s, checksum %08x\n", line, crc32.Checksum([]byte(line), castagnoli))
 }
 
-// readMark returns the mark of the last clean stop; ok is false if there is none that can be read.
+// readMark returns the mark of the last clean stop; ok is false if there is none, or it is damaged.
 func readMark(dir string) (m mark, ok bool, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, closedFile))
 	if errors.Is(err, fs.ErrNotExist) {
