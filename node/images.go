@@ -18,6 +18,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/node/credentials"
+	"github.com/sampan-io/sampan/node/imagename"
 	"github.com/sampan-io/sampan/node/pullrecord"
 )
 
@@ -45,6 +46,7 @@ type pulls struct {
 	records *pullrecord.Records // nil: credentials are not verified
 	files   []string            // with credentials of the node
 	done    chan struct{}       // holds one: a pull has ended
+	names   *imagename.Parser
 }
 
 // ended has unused images collected: the pull may have filled the disk, or failed because it is full.
@@ -57,7 +59,7 @@ func (p *pulls) ended() {
 
 // newPulls returns the state for pulls, without records yet.
 func newPulls(o Options) *pulls {
-	p := &pulls{turns: newTurns(o.Images.ParallelPulls), done: make(chan struct{}, 1)}
+	p := &pulls{turns: newTurns(o.Images.ParallelPulls), done: make(chan struct{}, 1), names: imagename.New()}
 	if o.RootDir == "" {
 		return p
 	}
@@ -112,9 +114,9 @@ func (w *worker) image(ctx context.Context, o order) (*cri.Image, *startError) {
 func (w *worker) ensureImage(ctx context.Context, o order, want wantedImage) (*cri.Image, *startError) {
 	known := ensured{notKnown, notKnown}
 	defer func() { w.n.metrics.images.needed(want.policy, known) }()
-	ref, err := name.ParseReference(want.name, name.WeakValidation)
+	ref, err := w.n.pulls.names.Parse(want.name)
 	if err != nil {
-		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: invalid reference format", want.name, want.name)
+		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", want.name, want.name, err)
 		return nil, &startError{
 			reason: "InvalidImageName", message: message,
 			events: append([]warning{{"InspectFailed", message}}, failed("Error: InvalidImageName")...),
@@ -138,7 +140,15 @@ func (w *worker) ensureImage(ctx context.Context, o order, want wantedImage) (*c
 			laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", want.name, message),
 		}
 	}
-	return w.pullImage(ctx, o, want, found)
+	image, fail := w.pullImage(ctx, o, want, found)
+	if fail != nil {
+		hint := w.presentHint(ctx, want, found)
+		fail.message, fail.laterMessage = fail.message+hint, fail.laterMessage+hint
+		if len(fail.events) > 0 {
+			fail.events[0].message += hint
+		}
+	}
+	return image, fail
 }
 
 // repositoryOf returns the repository of a reference with its registry, with the name docker.io for Docker's.
@@ -298,6 +308,23 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 	w.n.metrics.images.pulled(image.GetSize(), waited)
 	w.post(func() { w.starting.pulls = append(w.starting.pulls, span{asked, asked.Add(waited)}) })
 	return image, nil
+}
+
+// presentHint returns a sentence about an image that could not be pulled though the node has it, such as an imported one with
+// the tag latest. It is empty if the pod may not use that image: its presence is not revealed then.
+func (w *worker) presentHint(ctx context.Context, want wantedImage, found []credentials.Credential) string {
+	if want.policy != corev1.PullAlways || ctx.Err() != nil || w.n.opts.RootDir == "" { // a simulated runtime has every image
+		return ""
+	}
+	image, err := w.n.opts.Runtime.ImageStatus(ctx, want.name)
+	if err != nil || image == nil {
+		return ""
+	}
+	must, err := w.mustPull(want.name, image.GetId(), func() ([]credentials.Credential, error) { return found, nil })
+	if err != nil || must {
+		return ""
+	}
+	return ". The node has an image of this name, but imagePullPolicy is Always, which is the default for the tag latest and for images without a tag. To use the image of the node, set imagePullPolicy: IfNotPresent, or import the image under another tag"
 }
 
 // pullFailure is a failed pull, which is tried again later.

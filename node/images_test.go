@@ -195,6 +195,35 @@ func TestFailedPullBacksOff(t *testing.T) {
 	})
 }
 
+// An imported image with the tag latest is on the node, and is pulled all the same: the message says so, unless the pod may
+// not use the image.
+func TestFailedPullOfPresentImage(t *testing.T) {
+	inPullingBubble(t, func(r *rig, rt *pullingRuntime) {
+		const hint = "The node has an image of this name, but imagePullPolicy is Always"
+		rt.mu.Lock()
+		rt.there["r.example/missing:latest"] = true
+		rt.mu.Unlock()
+		for name, image := range map[string]string{"there": "r.example/missing:latest", "absent": "r.example/missing:other"} {
+			r.create(imagePod(name, image, corev1.PullAlways))
+			p := r.await(name, "failed", waits("ErrImagePull"))
+			message := p.Status.ContainerStatuses[0].State.Waiting.Message
+			synctest.Wait()
+			event := slices.ContainsFunc(r.messages(name), func(m string) bool {
+				return strings.HasPrefix(m, "Failed: Failed to pull image") && strings.Contains(m, hint)
+			})
+			if want := name == "there"; event != want || strings.Contains(message, hint) != want {
+				t.Errorf("%s: the event has the hint: %v; the status is %q", name, event, message)
+			}
+		}
+		r.create(imagePod("private", "r.example/private:latest", corev1.PullAlways, "right"))
+		r.await("private", "ready", isReady)
+		r.create(imagePod("other", "r.example/private:latest", corev1.PullAlways))
+		if p := r.await("other", "failed", waits("ErrImagePull")); strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message, hint) {
+			t.Errorf("a pod without credentials is told that the image is there: %s", p.Status.ContainerStatuses[0].State.Waiting.Message)
+		}
+	}, pullSecret("right", "b", "right"))
+}
+
 func TestRuntimeChoosesTheReasonOfAFailedPull(t *testing.T) {
 	inPullingBubble(t, func(r *rig, _ *pullingRuntime) {
 		r.create(imagePod("web", "r.example/down:1", corev1.PullIfNotPresent))

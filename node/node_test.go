@@ -378,8 +378,11 @@ func TestImageThatCannotBePulled(t *testing.T) {
 
 func TestInvalidImageName(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		r.create(webPod("web", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "UPPER CASE" }))
-		r.await("web", "in InvalidImageName", waits("InvalidImageName"))
+		for i, image := range []string{"UPPER CASE", "registry.test//web:v1", "team/"} {
+			name := fmt.Sprint("web-", i)
+			r.create(webPod(name, func(p *corev1.Pod) { p.Spec.Containers[0].Image = image }))
+			r.await(name, "in InvalidImageName", waits("InvalidImageName"))
+		}
 	})
 }
 
@@ -465,6 +468,35 @@ func TestPodsAreAdoptedAndOrphansEnd(t *testing.T) {
 		}
 		if now := r.pod("stays"); now.Status.ContainerStatuses[0].ContainerID != stay.Status.ContainerStatuses[0].ContainerID {
 			t.Error("the pod that was to go on has another container")
+		}
+		stop()
+	})
+}
+
+// A new agent forgets the back-off of containers, as kubelet does: after a crash of the host their pods start at once.
+func TestNewAgentForgetsBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		stop := r.start()
+		r.create(webPod("web", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{simulated.RunSeconds: "1", simulated.ExitCode: "3"}
+		}))
+		restarts := func(n int32) func(*corev1.Pod) bool {
+			return func(p *corev1.Pod) bool {
+				c := p.Status.ContainerStatuses
+				return len(c) > 0 && c[0].RestartCount == n && c[0].State.Waiting != nil && c[0].State.Waiting.Reason == "CrashLoopBackOff"
+			}
+		}
+		r.await("web", "in its second back-off", restarts(2))
+		stop()
+		stop = r.start()
+		before := time.Now()
+		p := r.await("web", "in back-off again", restarts(3))
+		if waited := time.Since(before); waited > 2*time.Second {
+			t.Errorf("restarted after %v, want at once", waited)
+		}
+		if want := "back-off 10s restarting failed container=web pod=web_default(" + string(p.UID) + ")"; p.Status.ContainerStatuses[0].State.Waiting.Message != want {
+			t.Errorf("message is %q, want %q", p.Status.ContainerStatuses[0].State.Waiting.Message, want)
 		}
 		stop()
 	})

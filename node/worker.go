@@ -330,16 +330,6 @@ func (w *worker) look(ctx context.Context) {
 			c.State, c.ExitCode, c.Reason, c.Message, c.FinishedAt = lifecycle.Exited, 128, "StartError", message, c.CreatedAt
 		}
 	}
-	if w.looks == 0 {
-		// Containers of an earlier agent are adopted with their back-off.
-		newest := map[string]int32{}
-		for _, c := range s.containers {
-			if c.Attempt >= newest[c.Name] {
-				newest[c.Name] = c.Attempt
-				w.view.Memory.Restarts[c.Name] = lifecycle.Recalled(c, w.n.restartPauses())
-			}
-		}
-	}
 	var ran map[string]bool
 	if w.looks == 0 {
 		ran = runningIn(w.n.scheme, &w.view.Last, s.containers)

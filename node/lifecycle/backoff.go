@@ -30,7 +30,8 @@ func UpTo(longest time.Duration) Pauses {
 	return Pauses{First: min(FirstPause, longest), Longest: longest}
 }
 
-// A Backoff is a growing pause. The zero Backoff means no pause at all.
+// A Backoff is a growing pause. The zero Backoff means no pause at all. It is in memory only: a new agent forgets it, as
+// upstream's kubelet does, because the containers of a host that crashed would otherwise be punished for that.
 type Backoff struct {
 	Pause time.Duration
 	At    time.Time // when the pause last grew
@@ -61,15 +62,6 @@ func (b Backoff) Next(event, now time.Time, p Pauses) Backoff {
 		return Backoff{Pause: p.First, At: now}
 	}
 	return Backoff{Pause: min(2*b.Pause, p.Longest), At: now}
-}
-
-// Recalled returns the back-off of a container of which nothing is known but its
-// latest attempt: as if all attempts before had ended quickly.
-func Recalled(c Container, p Pauses) Backoff {
-	if c.Attempt == 0 {
-		return Backoff{}
-	}
-	return Backoff{Pause: min(p.First<<min(c.Attempt-1, 10), p.Longest), At: c.CreatedAt, Attempt: c.Attempt}
 }
 
 // Hash returns a hash of the fields of a container that require a restart when they

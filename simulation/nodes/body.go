@@ -118,9 +118,6 @@ func (b *body) recall(s *corev1.ContainerStatus, box string) {
 	}
 	b.view.Containers, b.clocks = append(b.view.Containers, c), append(b.clocks, k)
 	b.begun(b.spec(c.Name), c.ID)
-	if c.Attempt > 0 {
-		b.restarts()[c.Name] = lifecycle.Recalled(c, lifecycle.DefaultPauses())
-	}
 }
 
 // update sets another version of the pod.
