@@ -37,7 +37,7 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 	}
 	pods := i.Runtime.NodeNetwork
 	if n, parseErr := local.ParsePair(i.Runtime.PodNetwork); parseErr == nil && pods == "" { // an earlier version started it
-		pods = joined(nodeNetworks(n, 0))
+		pods = joined(local.Settings{Networks: local.Networks{Pods: n}}.NodeNetworks(0))
 	}
 	args := append([]string{"clean"}, runtimeFlags(p, pods, i.Runtime.ServiceNetwork)...)
 	out, runErr := exec.CommandContext(ctx, i.Runtime.Program, args...).CombinedOutput()

@@ -24,7 +24,6 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/proxy/trace/probe"
-	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/disk"
 	"github.com/sampan-io/sampan/store/encryption"
@@ -203,16 +202,6 @@ func (c *cluster) controlStages(control *controlPlane) []run.Stage {
 // real reports whether there is a node with real containers.
 func (c *cluster) real() bool { return c.alone == nil && !c.Settings.Simulated() }
 
-// nodeNetworks returns the networks of the pods of the i-th node, of each IP family that the
-// pods have, the primary one first.
-func nodeNetworks(pods local.Pair, i int) []netip.Prefix {
-	var all []netip.Prefix
-	for _, n := range pods.All() {
-		all = append(all, simulation.NodeNetwork(n, simulation.NodeBits(n), i))
-	}
-	return all
-}
-
 // joined returns networks in the format of flags.
 func joined(networks []netip.Prefix) string { return strings.Join(texts(networks), ",") }
 
@@ -308,7 +297,7 @@ func (c *cluster) prepare() (err error) {
 		return err
 	}
 	if c.real() {
-		return errors.Join(c.loadKubeletConfig(), c.prepareNode(nodeNetworks(c.Settings.Pods, 0)))
+		return errors.Join(c.loadKubeletConfig(), c.prepareNode(c.Settings.NodeNetworks(0)))
 	}
 	return err
 }

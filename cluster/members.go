@@ -51,7 +51,7 @@ func (c *cluster) forMembers(p *controlPlane) []bootstrap.Published {
 func (c *cluster) podPool() *nodeipam.Pool {
 	p := &nodeipam.Pool{}
 	for _, n := range c.Settings.Pods.All() {
-		bits := simulation.NodeBits(n)
+		bits := c.Settings.NodeBits(n)
 		const most = 16 // bits; more nodes than a cluster has
 		p.Networks = append(p.Networks, nodeipam.Network{
 			Parts: 1 << min(most, max(0, bits-n.Bits())),
@@ -59,7 +59,7 @@ func (c *cluster) podPool() *nodeipam.Pool {
 		})
 	}
 	if c.real() {
-		p.Reserved = nodeNetworks(c.Settings.Pods, 0)
+		p.Reserved = c.Settings.NodeNetworks(0)
 	}
 	return p
 }

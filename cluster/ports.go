@@ -9,8 +9,8 @@ import (
 // ownPorts returns the ports on which this process listens on this host for others, which users must not take. The ports
 // of the API server are those that it has on this host.
 func (c *cluster) ownPorts(api ...int32) reserved.Ports {
-	own := slices.Concat(reserved.TCP(kubeletPort), reserved.TCP(api...), c.namePorts())
-	if c.kubelet.HealthzPort != nil {
+	own := slices.Concat(reserved.TCP(kubeletPort), reserved.TCP(api...), c.namePorts(), c.proxyPorts())
+	if c.kubelet != nil && c.kubelet.HealthzPort != nil {
 		own = append(own, reserved.TCP(*c.kubelet.HealthzPort)...)
 	}
 	return own

@@ -91,7 +91,8 @@ func (c *cluster) proxy(api access, caches *cache.Shared) ([]run.Stage, error) {
 	if c.tracer, err = probe.New(probe.Options{Services: services.Service, Kernel: kernel, Forwarder: forwarder, Pod: networks.of, Log: c.Log}); err != nil {
 		return nil, err
 	}
-	for _, m := range append(forwarder.Collectors(), services.Metrics()...) {
+	metrics := append(forwarder.Collectors(), services.Metrics()...)
+	for _, m := range metrics {
 		if err := api.measure(m); err != nil {
 			return nil, err
 		}
@@ -102,7 +103,7 @@ func (c *cluster) proxy(api access, caches *cache.Shared) ([]run.Stage, error) {
 			{Name: "service health checks", Run: checks.Run, Ready: checks.Ready()},
 			{Name: "rules of the pod network", Run: func(ctx context.Context) error { watch.heal(ctx, c.restorer(networks), c.Log); return nil }},
 		},
-		{{Name: "service proxy", Run: services.Run, Ready: services.Ready()}},
+		append(run.Stage{{Name: "service proxy", Run: services.Run, Ready: services.Ready()}}, c.proxyPages(services, relayed, metrics...)...),
 	}, nil
 }
 

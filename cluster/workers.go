@@ -307,7 +307,7 @@ func (c *cluster) realNode(api access, metrics ...prometheus.Collector) (*node.N
 	o := c.nodeOptions(api, c.Settings.NodeName, listeners, at...)
 	o.Runtime, o.Metrics = cri, metrics
 	o.OwnPorts = c.ownPorts(api.ports...)
-	o.PodCIDRs = texts(c.networks)
+	o.PodCIDRs, o.MaxPods = texts(c.networks), c.maxPods()
 	o.RootDir = c.Profile.AgentRoot()
 	o.LogDir = filepath.Join(c.Profile.DataDir, "logs")
 	o.CgroupRoot = c.Profile.Cgroup()
@@ -342,7 +342,7 @@ func (c *cluster) simulatedNode(p *controlPlane, links *simulated.Links, name st
 	}
 	o := c.nodeOptions(c.local(p), name, []net.Listener{l}, netip.MustParseAddr("127.0.0.1"))
 	o.Client = links.To(name, o.Client)
-	networks := nodeNetworks(c.Settings.Pods, i)
+	networks := c.Settings.NodeNetworks(i)
 	o.PodCIDRs = texts(networks)
 	o.LogDir = filepath.Join(c.Profile.RunDir, "logs", name)
 	o.DrainPause = -1

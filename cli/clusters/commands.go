@@ -148,6 +148,7 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	containerFlags(f, s)
 	f.Var(pathFlag{to: &s.KubeletConfig, none: local.NoKubeletConfig}, "kubelet-config", "file with a KubeletConfiguration for the node, read at each start; \"none\" restores the default")
 	f.Var(pairFlag{&s.Pods}, "pod-network", "pod network, or one for each IP family separated by a comma, the primary one first (default: an IPv4 network that no route of this host overlaps)")
+	f.IntVar(&s.NodeMaskSize, "node-cidr-mask-size", 0, "length of the prefix of each node's part of an IPv4 --pod-network (default: 24, or less if maxPods of --kubelet-config needs more addresses)")
 	f.Var(pairFlag{&s.Services}, "service-network", "service network, or one for each IP family of --pod-network (default: one that no route of this host overlaps)")
 	f.StringVar((*string)(&s.IPFamily), "ip-family", "", "IP families of the default networks: ipv4, ipv6 or dual (default ipv4)")
 	f.StringVar(&s.LoadBalancerAddresses, "load-balancer-addresses", "", "comma-separated ranges and prefixes of addresses for Services of type LoadBalancer, such as 192.0.2.10-192.0.2.20,2001:db8::/120, or none (default none)")
@@ -172,6 +173,8 @@ func containerFlags(f *pflag.FlagSet, s *local.Settings) {
 	f.StringVar(&s.CNIConfDir, "cni-conf-dir", "", "directory with the configuration of CNI plug-ins, such as /etc/cni/net.d, which then connect the pods; \"none\" restores the built-in network")
 	f.StringVar(&s.CNIBinDir, "cni-bin-dir", "", "comma-separated directories with the programs of CNI plug-ins (default "+local.DefaultCNIBinDir+")")
 	f.StringVar(&s.RuntimeEndpoint, "container-runtime-endpoint", "", "unix socket of another container runtime (CRI), such as unix:///run/containerd/containerd.sock; its CNI configuration connects the pods; \"none\" restores Sampan's own")
+	f.StringVar(&s.ProxyHealth, "healthz-bind-address", "", "address of /healthz and /livez of the node's service proxy, for load balancers, or none (default "+local.DefaultProxyHealth+")")
+	f.StringVar(&s.ProxyMetrics, "metrics-bind-address", "", "address of /metrics and /proxyMode of the node's service proxy, or none (default "+local.DefaultProxyMetrics+")")
 }
 
 // imageFlags adds the flags of where a node gets images from.
@@ -240,7 +243,10 @@ func settingsArgs(s local.Settings) []string {
 	if s.Services.IsValid() {
 		add("service-network", s.Services)
 	}
-	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms, "container-runtime-endpoint": s.RuntimeEndpoint, "cni-conf-dir": s.CNIConfDir, "cni-bin-dir": s.CNIBinDir, "kubelet-config": s.KubeletConfig, "advertise-address": s.AdvertiseAddress} {
+	if s.NodeMaskSize != 0 {
+		add("node-cidr-mask-size", s.NodeMaskSize)
+	}
+	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "healthz-bind-address": s.ProxyHealth, "metrics-bind-address": s.ProxyMetrics, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms, "container-runtime-endpoint": s.RuntimeEndpoint, "cni-conf-dir": s.CNIConfDir, "cni-bin-dir": s.CNIBinDir, "kubelet-config": s.KubeletConfig, "advertise-address": s.AdvertiseAddress} {
 		if value != "" {
 			add(name, value)
 		}

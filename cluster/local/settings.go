@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/dns"
 	"github.com/sampan-io/sampan/dns/zone"
 	"github.com/sampan-io/sampan/internal/unixsocket"
+	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/simulation"
 )
 
@@ -39,6 +40,15 @@ type Settings struct {
 	// AdvertiseAddress is the address of this host at which other machines reach the API server and the node, or one of each
 	// IP family separated by a comma. Empty means that no other machine can join; NoAdvertiseAddress removes a stored one.
 	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
+
+	// NodeMaskSize is the length of the prefix of each node's part of an IPv4 pod network. 0 means as many as the maxPods of
+	// the kubelet configuration need, but 24 at most, when the cluster is made; it stays as it is then.
+	NodeMaskSize int `json:"nodeMaskSize,omitempty"`
+
+	// ProxyHealth and ProxyMetrics are where the service proxy of a real node serves its health and its metrics, as IP:PORT;
+	// "" means kube-proxy's default, and NoAddress nowhere.
+	ProxyHealth  string `json:"proxyHealth,omitempty"`
+	ProxyMetrics string `json:"proxyMetrics,omitempty"`
 
 	// SimulatedNodes is the number of nodes on which pods go through their life
 	// without containers; 0 means one real node or, with SimulatedNodeFile, what the
@@ -256,7 +266,7 @@ func (s Settings) room() error {
 		}
 	}
 	if !s.Simulated() {
-		return nil
+		return s.nodeRoom()
 	}
 	plan, err := s.Plan()
 	if err != nil {
@@ -296,6 +306,13 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	asked.SchedulerConfig = kept("", asked.SchedulerConfig, NoSchedulerConfig)
 	if asked.LoadBalancerAddresses == NoLoadBalancerAddresses {
 		asked.LoadBalancerAddresses = ""
+	}
+	if asked.NodeMaskSize == 0 && !asked.Simulated() && asked.KubeletConfig != "" {
+		config, err := kubeletconfig.Load(asked.KubeletConfig)
+		if err != nil {
+			return Settings{}, fmt.Errorf("--kubelet-config: %w", err)
+		}
+		asked.NodeMaskSize = defaultMask(int(config.MaxPods))
 	}
 	if asked.NodeName == "" {
 		if asked.NodeName, err = hostName(); err != nil {
@@ -418,6 +435,8 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 		return s, refuse("--ip-family", s.Pods.Family(), asked.IPFamily)
 	case asked.Pods.IsValid() && asked.Pods != s.Pods:
 		return s, refuse("--pod-network", s.Pods, asked.Pods)
+	case asked.NodeMaskSize != 0 && asked.NodeMaskSize != s.NodeBits(netip.PrefixFrom(netip.IPv4Unspecified(), 0)):
+		return s, refuse("--node-cidr-mask-size", s.NodeBits(netip.PrefixFrom(netip.IPv4Unspecified(), 0)), asked.NodeMaskSize)
 	case asked.Services.IsValid() && asked.Services != s.Services:
 		return s, refuse("--service-network", s.Services, asked.Services)
 	}
@@ -435,6 +454,7 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	}
 	s.DNSListen, s.DNSUpstream = cmp.Or(asked.DNSListen, s.DNSListen), cmp.Or(asked.DNSUpstream, s.DNSUpstream)
 	s.ProxyMode = cmp.Or(asked.ProxyMode, s.ProxyMode)
+	s.ProxyHealth, s.ProxyMetrics = cmp.Or(asked.ProxyHealth, s.ProxyHealth), cmp.Or(asked.ProxyMetrics, s.ProxyMetrics)
 	s.EventTTL = cmp.Or(asked.EventTTL, s.EventTTL)
 	s.StaticPodPath = kept(s.StaticPodPath, asked.StaticPodPath, NoStaticPodPath)
 	s.Server = s.Server.with(asked.Server)
@@ -525,6 +545,10 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--controllers", cmp.Or(now.Controllers, "*"), wanted.Controllers)
 	case cmp.Or(wanted.ProxyMode, KernelMode) != cmp.Or(now.ProxyMode, KernelMode):
 		return refuse("--proxy-mode", cmp.Or(now.ProxyMode, KernelMode), cmp.Or(wanted.ProxyMode, KernelMode))
+	case wanted.ProxyHealth != now.ProxyHealth:
+		return refuse("--healthz-bind-address", cmp.Or(now.ProxyHealth, DefaultProxyHealth), wanted.ProxyHealth)
+	case wanted.ProxyMetrics != now.ProxyMetrics:
+		return refuse("--metrics-bind-address", cmp.Or(now.ProxyMetrics, DefaultProxyMetrics), wanted.ProxyMetrics)
 	case cmp.Or(wanted.Profiling, "true") != cmp.Or(now.Profiling, "true"):
 		return refuse("--profiling", cmp.Or(now.Profiling, "true"), wanted.Profiling)
 	case wanted.RequestLog.Effective() != now.RequestLog.Effective():
@@ -553,6 +577,10 @@ func (s Settings) check() error {
 	if s.APIPort < 0 || s.APIPort > 65535 {
 		errs = append(errs, fmt.Errorf("--api-port: must be 1 to 65535, got %d", s.APIPort))
 	}
+	if s.NodeMaskSize != 0 && (s.NodeMaskSize < 8 || s.NodeMaskSize > 29) {
+		errs = append(errs, fmt.Errorf("--node-cidr-mask-size: must be 8 to 29, got %d", s.NodeMaskSize))
+	}
+	errs = append(errs, bindable("healthz-bind-address", s.ProxyHealth), bindable("metrics-bind-address", s.ProxyMetrics))
 	if s.SimulatedNodes < 0 || s.SimulatedNodes > MaxSimulatedNodes {
 		errs = append(errs, fmt.Errorf("--simulated-nodes: must be 1 to %[2]d, got %[1]d", s.SimulatedNodes, MaxSimulatedNodes))
 	}

@@ -194,3 +194,34 @@ func TestServingEnds(t *testing.T) {
 		cancel()
 	}
 }
+
+type judged struct{ healthy, eligible bool }
+
+func (s judged) Healthy() bool    { return s.healthy }
+func (s judged) Eligible() bool   { return s.eligible }
+func (judged) Updated() time.Time { return time.Time{} }
+
+// Pages has the paths and words of kube-proxy.
+func TestPages(t *testing.T) {
+	for _, c := range []struct {
+		userspace bool
+		s         judged
+		path      string
+		code      int
+		body      string
+	}{
+		{false, judged{true, true}, "/proxyMode", http.StatusOK, "nftables"},
+		{true, judged{true, true}, "/proxyMode", http.StatusOK, "userspace"},
+		{false, judged{true, true}, "/metrics", http.StatusOK, "go_goroutines"},
+		{false, judged{true, true}, "/healthz", http.StatusOK, "nodeEligible"},
+		{false, judged{true, false}, "/healthz", http.StatusServiceUnavailable, "nodeEligible"},
+		{false, judged{true, false}, "/livez", http.StatusOK, "lastUpdated"},
+		{false, judged{false, true}, "/livez", http.StatusServiceUnavailable, "lastUpdated"},
+	} {
+		w := httptest.NewRecorder()
+		health.Pages(c.s, c.userspace).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.path, nil))
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.body) {
+			t.Errorf("%s: %d %.200s, want %d and %q", c.path, w.Code, w.Body, c.code, c.body)
+		}
+	}
+}

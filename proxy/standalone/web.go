@@ -1,7 +1,6 @@
 package standalone
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,10 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sampan-io/sampan/proxy"
 	"github.com/sampan-io/sampan/proxy/health"
@@ -97,14 +92,9 @@ func whileWaiting() *http.ServeMux {
 
 // open has the pages report on the proxy.
 func (o Options) open(p *proxy.Proxy, f *userspace.Forwarder, listeners []*webListener) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.MustRegister(append(f.Collectors(), p.Metrics()...)...)
 	healthz, metrics := http.NewServeMux(), http.NewServeMux()
 	healthz.Handle("GET /", health.Handler(p))
-	metrics.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	metrics.HandleFunc("GET /proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(cmp.Or(o.Mode, "kernel"))) })
-	metrics.Handle("GET /", health.Handler(p))
+	metrics.Handle("GET /", health.Pages(p, o.Mode == "userspace", append(f.Collectors(), p.Metrics()...)...))
 	for _, d := range listeners {
 		d.answers.Store(map[string]*http.ServeMux{healthzFlag: healthz, metricsFlag: metrics}[d.flag])
 	}
