@@ -315,7 +315,7 @@ func (s *Server) makePod(ctx context.Context, p *pod, spec container.PinSpec) er
 		return err
 	}
 	err = s.supervisor.Spawning(func() error {
-		_, err := container.Pin(p.dir, spec)
+		_, err := s.supervisor.Pin(p.record.ID, p.dir, spec)
 		return err
 	})
 	if err != nil {
@@ -516,7 +516,7 @@ func (s *Server) release(ctx context.Context, r *podRecord, p *pod) error {
 	default:
 		errs = append(errs, s.network.Detach(r.ID, p.attachment(r)))
 	}
-	errs = append(errs, container.Unpin(r.Pins))
+	errs = append(errs, s.supervisor.Unpin(r.ID, r.Pins))
 	if !r.HostIPC {
 		err := unix.Unmount(p.file("shm"), unix.MNT_DETACH)
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
@@ -641,6 +641,12 @@ func (s *Server) adoptPods(ctx context.Context) error {
 			}
 			continue
 		}
+		if err := s.supervisor.Repin(p.record.ID, p.record.Pins); err != nil && p.record.Ready {
+			s.opts.Log.Error("the namespaces of a pod sandbox are lost, it is not ready any more", "pod", p.record.ID, "err", err)
+			if err := s.setNotReady(p); err != nil {
+				return err
+			}
+		}
 		if p.record.Pause != "" && p.record.Ready {
 			if r, err := s.supervisor.Get(p.record.Pause); err != nil || r.State() != container.Running {
 				if err := s.setNotReady(p); err != nil {
@@ -658,6 +664,7 @@ func (s *Server) adoptPods(ctx context.Context) error {
 		s.mu.Unlock()
 		s.adopted[0]++
 	}
+	s.supervisor.ForgetPods(func(id string) bool { _, err := s.findPod(id); return err == nil })
 	if err := s.network.Settle(); err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ func (k *Supervisor) adopt(kept map[string][]int) error {
 			closeAll(fds)
 		}
 	}()
+	k.takeHeld(kept)
 	dirs, err := os.ReadDir(k.containerDir(""))
 	if err != nil {
 		return fmt.Errorf("container state: %w", err)

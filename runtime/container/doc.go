@@ -20,7 +20,7 @@
 //	    detached. The end of a client kills neither a container nor a command in it.
 //
 // Terms: a record is the stored specification of a container; its rootfs is mounted by package image before it is
-// created and unmounted after it is removed; a pin is a bind mount that keeps a pod's namespaces alive without a
+// created and unmounted after it is removed; a pin keeps a pod's namespaces alive without a
 // process in them.
 //
 // CRI, images and networks are outside this package.

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An fdStore keeps descriptors open when this process is killed: of each running container its pidfd, which has its
-// exit code, its output, its terminal, and its standard input. They are sent to a socket and never received; a process
+// An fdStore keeps descriptors open when this process is killed: the namespaces of each pod, and of each running container its pidfd,
+// which has its exit code, its output, its terminal, and its standard input. They are sent to a socket and never received; a process
 // of its own, which does nothing (see [PauseProgram]), has both ends of the socket open. The next supervisor takes
 // the ends out of that process, and the descriptors out of the socket.
 //
-// A message is the name of a container and its descriptors. The newest of a name counts. A message cannot be removed
+// A message is the name of a container or of a pod's namespaces, and its descriptors. The newest of a name counts. A message cannot be removed
 // from the middle of the queue, so the ones that count are sent once more from time to time, and the older ones received:
 // in this order, so that a kill in the middle loses nothing.
 //
@@ -220,6 +220,16 @@ func (s *fdStore) put(name string, files []*os.File) error {
 	defer s.mu.Unlock()
 	s.kept[name] = files
 	return s.sendFiles(name, files)
+}
+
+// adopt counts files as kept that an earlier supervisor has put under a name.
+func (s *fdStore) adopt(name string, files []*os.File) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept[name] = files
 }
 
 // replace keeps other files under a name; those before are closed in the store when it returns. It does nothing if

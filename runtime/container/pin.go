@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pins are the namespaces of a pod, kept alive by bind mounts below one directory.
+// Pins are the namespaces of a pod, at paths below one directory: bind mounts, which keep them alive, or links to descriptors of the
+// process that has a [Supervisor].
 // An empty path means that the pod shares that namespace with the host.
 type Pins struct {
 	Net, IPC, UTS string
@@ -86,15 +87,33 @@ func (p *Pins) made() []namespace {
 	return slices.DeleteFunc(all, func(n namespace) bool { return n.path == "" })
 }
 
-// mount pins the namespaces in a directory of /proc.
-func (p *Pins) mount(from string) error {
+// names returns the names of the namespaces in /proc/PID/ns, without that of PIDs.
+func (p *Pins) names() (list []string) {
 	if p.User != "" {
-		if err := pinOne(from+"user", p.User); err != nil {
-			return err
-		}
+		list = append(list, "user")
 	}
 	for _, n := range p.made() {
-		if err := pinOne(from+n.name, n.path); err != nil {
+		list = append(list, n.name)
+	}
+	return list
+}
+
+// paths returns the paths of the namespaces in the order of names.
+func (p *Pins) paths() (list []string) {
+	if p.User != "" {
+		list = append(list, p.User)
+	}
+	for _, n := range p.made() {
+		list = append(list, n.path)
+	}
+	return list
+}
+
+// pin has each of the namespaces in a directory of /proc pinned at its path.
+func (p *Pins) pin(from string, one func(ns, path string) error) error {
+	paths := p.paths()
+	for i, name := range p.names() {
+		if err := one(from+name, paths[i]); err != nil {
 			return err
 		}
 	}
@@ -120,9 +139,12 @@ func (s *PinSpec) prepare() error {
 	return nil
 }
 
-// Pin makes new namespaces and pins them below dir. It leaves nothing behind if it
+// Pin makes new namespaces and pins them below dir, by bind mounts. It leaves nothing behind if it
 // fails. No process is needed: a thread of this one goes in, and comes back.
-func Pin(dir string, spec PinSpec) (Pins, error) {
+func Pin(dir string, spec PinSpec) (Pins, error) { return pinBy(dir, spec, pinOne) }
+
+// pinBy is Pin, and has the namespaces pinned by a function.
+func pinBy(dir string, spec PinSpec, one func(ns, path string) error) (Pins, error) {
 	if err := spec.Check(); err != nil {
 		return Pins{}, err
 	}
@@ -163,7 +185,7 @@ func Pin(dir string, spec PinSpec) (Pins, error) {
 	} else if err := unix.Unshare(flags); err != nil {
 		return Pins{}, fmt.Errorf("new namespaces: %w", err)
 	}
-	err = pins.mount(from)
+	err = pins.pin(from, one)
 	if err == nil {
 		err = spec.prepare()
 	}

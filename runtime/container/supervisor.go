@@ -67,11 +67,12 @@ type Supervisor struct {
 	spawns  chan struct{} // has an element for each command that is being started in a container
 
 	mu         sync.Mutex
-	containers map[string]*entry // guarded by mu
-	owned      map[int]bool      // guarded by mu; pids that a goroutine waits for
-	group      *run.Group        // guarded by mu; nil unless running
-	reported   map[string]bool   // guarded by mu; missing controllers that were logged
-	fifos      map[string][]int  // guarded by mu; descriptors from before a restart in place
+	containers map[string]*entry     // guarded by mu
+	owned      map[int]bool          // guarded by mu; pids that a goroutine waits for
+	group      *run.Group            // guarded by mu; nil unless running
+	reported   map[string]bool       // guarded by mu; missing controllers that were logged
+	fifos      map[string][]int      // guarded by mu; descriptors from before a restart in place
+	held       map[string][]*os.File // guarded by mu; namespaces of pods, in the order of Pins.names
 }
 
 // entry is one container.
@@ -120,6 +121,7 @@ func New(opts Options) (*Supervisor, error) {
 		containers: map[string]*entry{},
 		owned:      map[int]bool{},
 		reported:   map[string]bool{},
+		held:       map[string][]*os.File{},
 	}, nil
 }
 
