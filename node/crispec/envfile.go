@@ -17,7 +17,7 @@ type Files interface {
 	Open(volume, path string) (file io.ReadCloser, at string, err error)
 }
 
-// errNotParsed is all that containers are told, in kubelet's words: the file may have secrets in it.
+// errNotParsed is the whole error, in kubelet's words: the file may have secrets in it.
 var errNotParsed = errors.New("couldn't parse env file") //nolint:gochecknoglobals // a constant
 
 // envFiles are the files that the variables of one container refer to. Each is read once, for all of its keys.

@@ -91,8 +91,8 @@ func TestMountsAreInOrderAndReplaceDefaults(t *testing.T) {
 	}
 }
 
-// TestMountsHideDefaults has containers with the host's /sys or /dev, such as those that measure the node or hand out its devices: they see
-// the host's cgroups and terminals.
+// TestMountsHideDefaults has containers with the host's /sys or /dev, such as programs that measure the node or hand out its devices: they
+// see the host's cgroups and terminals.
 func TestMountsHideDefaults(t *testing.T) {
 	for _, tt := range []struct{ mount, hidden string }{
 		{"/sys", "/sys/fs/cgroup"},
