@@ -32,6 +32,7 @@ type feed struct {
 	late     bool          // it was started after the wait began
 	unserved bool          // the server does not serve the resource yet
 	again    chan struct{} // retries an unserved resource at once
+	named    *name         // its object is one that pods name; nil for other feeds
 	news     bool          // its objects are CustomResourceDefinitions, which are followed to find new kinds
 	lost     error         // why the server cannot be reached; nil if it can
 
@@ -146,6 +147,9 @@ func (w *watcher) receive(r report) error {
 	if f.news {
 		w.kindsChanged(r.Step)
 		return nil
+	}
+	if f.named != nil {
+		return w.nameReported(f, r.Step)
 	}
 	switch news := r.Step.(type) {
 	case follow.Deleted:
@@ -281,6 +285,7 @@ func (w *watcher) show(f *feed, given client.Object, fresh bool) error {
 		}
 		w.forest.keep(n, given)
 		w.forest.place(n.kind, w.forest.slim(o), under...)
+		w.lookAt(n)
 	}
 	if n.resource == client.Services.GroupVersionResource {
 		w.servicesChanged(n.namespace)

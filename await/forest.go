@@ -39,6 +39,8 @@ type forest struct {
 	texts  map[string]string // strings that many nodes share
 
 	deployments map[types.NamespacedName]*node
+	named       map[name]*namedObject // objects that pods name
+	about       map[types.UID]name    // their names
 }
 
 // A kind is the resource and kind that all nodes of a resource share.
@@ -64,6 +66,7 @@ type node struct {
 	part    judged  // the verdict on it as a part, without warnings
 	verdict Verdict // the same with warnings
 	own     judged  // the verdict on it as a member; only in a compact forest
+	names   []name  // the objects that keep a pod from starting, if it is not starting yet
 	tally   tally   // of this object
 	given   tally   // what it has added to the sums of its owners
 
@@ -136,6 +139,7 @@ func newForest(d Degree) *forest {
 		nodes: map[types.UID]*node{}, kinds: map[schema.GroupVersionResource]*kind{},
 		notes: map[types.UID][]events.Note{}, ends: map[types.NamespacedName]*ends{}, serves: map[types.UID]*serving{},
 		texts: map[string]string{}, deployments: map[types.NamespacedName]*node{},
+		named: map[name]*namedObject{}, about: map[types.UID]name{},
 	}
 }
 
@@ -278,6 +282,7 @@ func (f *forest) remove(n *node) {
 		owners, revision = n.owners, n.revision // keep it until its pods are deleted
 	}
 	n.object, n.fields, n.there, n.tally, n.part, n.own = nil, nil, false, tally{}, judged{}, judged{}
+	f.setNames(n, nil)
 	f.link(n, owners, revision)
 	f.follows(n, "")
 	f.touch(n)
@@ -306,7 +311,7 @@ func (f *forest) forget(n *node) {
 func (f *forest) link(n *node, owners []*node, revision string) {
 	verdict := Verdict{State: Done}
 	if n.part.known {
-		verdict = n.part.final(f.notes[n.uid])
+		verdict = f.final(n, n.part)
 	} else if !n.there && len(n.troubled) > 0 {
 		verdict = n.troubled[0].verdict
 	}
@@ -459,6 +464,9 @@ func (f *forest) renoted(about types.UID) {
 	if n := f.nodes[about]; n != nil {
 		f.relink(n)
 		f.touch(n)
+	}
+	if n, is := f.about[about]; is {
+		f.renamed(n)
 	}
 }
 

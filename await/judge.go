@@ -150,7 +150,7 @@ func judge(d Degree, v *view) (Verdict, error) {
 	case d.settle > 0:
 		return judgeSettled(d, v)
 	case v.compact && v.node.isPod():
-		return v.node.own.final(v.notes[v.node.uid]), nil
+		return v.final(v.node, v.node.own), nil
 	case d.path != nil, d.cel != nil, d.condition != "":
 		return judgeExpression(d, v)
 	}

@@ -87,6 +87,7 @@ type watcher struct {
 	primaries []*feed          // the feeds with targets, in the order of the targets
 	choosers  []*feed          // the primaries with a selector
 	spaces    map[string]*feed // namespaces, by name
+	byName    map[name]*feed   // objects that pods name
 	kinds     *feed            // CustomResourceDefinitions; nil while all kinds are known
 	pending   int              // feeds that only explain and are not listed yet
 	unsynced  int              // feeds of members that are not listed yet
@@ -105,7 +106,7 @@ type watcher struct {
 func newWatcher(req Request, progress func(Progress)) *watcher {
 	w := &watcher{
 		req: req, progress: progress, forest: newForest(req.For),
-		feeds: map[source]*feed{}, spaces: map[string]*feed{},
+		feeds: map[source]*feed{}, spaces: map[string]*feed{}, byName: map[name]*feed{},
 	}
 	w.forest.touched = func(n *node) {
 		for _, m := range n.members {

@@ -38,6 +38,7 @@ func placePod(f *forest, n *node, p *corev1.Pod) {
 		n.own.Cause = f.once(n.own.Cause)
 	}
 	n.part.Cause = f.once(n.part.Cause)
+	f.setNames(n, namesOf(p))
 	f.adopt(p, owner)
 }
 
@@ -111,7 +112,7 @@ func (j judged) logged(d Degree, p *corev1.Pod) judged {
 
 // judgePodServing is judgePod with the degree Serving, which needs EndpointSlices.
 func judgePodServing(d Degree, p *corev1.Pod, v *view) (Verdict, error) {
-	verdict := judgePod(d, p).logged(d, p).final(v.notes[v.node.uid])
+	verdict := v.final(v.node, judgePod(d, p).logged(d, p))
 	if d != Serving || verdict.State != Done {
 		return verdict, nil
 	}

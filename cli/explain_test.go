@@ -200,3 +200,21 @@ func TestExplainRefusesWhatCannotBeMeant(t *testing.T) {
 		c.want(tt.code, "", tt.err, append([]string{"scheduler", "explain"}, tt.args...)...)
 	}
 }
+
+// TestExplainNamesClaims explains a pod that waits for a claim, which no node refuses.
+func TestExplainNamesClaims(t *testing.T) {
+	waits := asks("db", "", "1", "1Gi", 0)
+	waits.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data", UID: "c"}}
+	claim.Status.Phase = corev1.ClaimPending
+	event := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data.1"}, Type: "Warning", Reason: "ProvisioningFailed", Message: "only ReadWriteOnce is supported",
+		InvolvedObject: corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "data", UID: "c"},
+	}
+	_, url := serve(t, machine("a", "4", nil), waits, claim, event)
+	got := newTerminal(t, url).run("scheduler", "explain", "pod/db")
+	want := "default/db: not yet on a node: claim data is not bound to a volume; ProvisioningFailed: only ReadWriteOnce is supported; without that: "
+	if got.code != 2 || !strings.HasPrefix(got.out, want) {
+		t.Errorf("%+v\nwant %s", got, want)
+	}
+}

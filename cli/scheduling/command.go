@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/cli/simulation"
@@ -113,6 +114,9 @@ func (v *explainVerb) run(ctx context.Context, args []string) error {
 	all, err := w.explainAll(ctx, pods, conf)
 	if err != nil {
 		return err
+	}
+	if len(args) > 0 && all[0].Phase == "" && !all[0].Terminating {
+		all[0].Obstacle = await.Obstacle(ctx, server, pods[0].Pod)
 	}
 	if err := v.print(all); err != nil {
 		return err

@@ -182,6 +182,8 @@ func (e *explanation) sentence() string {
 		s += "has finished (" + e.Phase + ") and is not scheduled again; an identical pod: "
 	case e.Terminating:
 		s += "is being deleted and is not scheduled again; an identical pod: "
+	case e.Obstacle != "":
+		s += e.Obstacle + "; without that: "
 	case e.Unattended:
 		s += fmt.Sprintf("spec.schedulerName is %q, and no scheduler with that name has processed it yet: is one running? If so: ", e.SchedulerName)
 	case e.Waiting != nil:
@@ -191,4 +193,4 @@ func (e *explanation) sentence() string {
 }
 
 // stuck reports whether the pod neither has a node nor gets one.
-func (e *explanation) stuck() bool { return e.On == nil && (!e.Fits || e.Waiting != nil) }
+func (e *explanation) stuck() bool { return e.On == nil && (!e.Fits || e.Waiting != nil || e.Obstacle != "") }

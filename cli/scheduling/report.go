@@ -32,6 +32,7 @@ type explanation struct {
 	Terminating   bool         `json:"terminating,omitempty"`
 	Unattended    bool         `json:"unattended,omitempty"` // no scheduler of its name has decided about any pod, or about this one for long
 	Waiting       *waiting     `json:"waiting,omitempty"`    // what keeps it out of the queue
+	Obstacle      string       `json:"obstacle,omitempty"`   // an object that it names and that it waits for, and why
 	NotAsked      []string     `json:"notAsked,omitempty"`   // extenders that would have a say
 	Nodes         []nodeResult `json:"nodes"`                // best first
 	Changes       []change     `json:"changes"`              // each would be enough; smallest first
