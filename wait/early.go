@@ -120,8 +120,9 @@ func PollCycles(interval time.Duration, cycles int, condition ConditionFunc) err
 // call. With an interval that is not positive the channel is closed from the
 // beginning, for one try.
 //
-// No goroutine feeds the channel. A timer does, until the timeout, even if there are no more
-// receivers: with a timeout of 0 use [PollerWithContext].
+// No goroutine feeds the channel. A timer does, until the timeout or until a [WaitFor] on the channel
+// has ended, which closes it: a channel is for one wait. To receive from a channel with a timeout of 0 by
+// other means, use [PollerWithContext].
 func Poller(interval, timeout time.Duration) WaitFunc {
 	return PollerWithContext(context.Background(), interval, timeout) //nolint:forbidigo // code from before contexts has none
 }
@@ -137,6 +138,7 @@ func PollerWithContext(ctx context.Context, interval, timeout time.Duration) Wai
 			close(p.c)
 			return p.c
 		}
+		pollers.Store((<-chan struct{})(p.c), p)
 		p.tick = time.AfterFunc(interval, p.send)
 		p.unbind = context.AfterFunc(ctx, p.close)
 		if timeout > 0 {
@@ -146,6 +148,10 @@ func PollerWithContext(ctx context.Context, interval, timeout time.Duration) Wai
 		return p.c
 	}
 }
+
+// pollers has the open pollers by their channels. A channel is all that a WaitFunc returns, so WaitFor finds
+// here what to stop.
+var pollers sync.Map //nolint:gochecknoglobals // a WaitFunc has no other connection to its channel
 
 // A poller feeds a channel from timers.
 type poller struct {
@@ -183,6 +189,7 @@ func (p *poller) close() {
 		return
 	}
 	p.closed = true
+	pollers.Delete((<-chan struct{})(p.c))
 	p.tick.Stop()
 	if p.end != nil {
 		p.end.Stop()
@@ -192,10 +199,14 @@ func (p *poller) close() {
 }
 
 // WaitFor calls condition once for each value of the channel that wait returns,
-// and once more when it is closed. It is [Poll] with the caller's intervals. The
-// caller also stops the sender of the channel.
+// and once more when it is closed. It is [Poll] with the caller's intervals. A
+// channel of [Poller] ends with the wait; the caller stops any other sender.
 func WaitFor(wait WaitFunc, condition ConditionFunc) error { //nolint:revive // the early name is what callers look for
-	for c := wait(); ; {
+	c := wait()
+	if p, is := pollers.Load(c); is {
+		defer p.(*poller).close()
+	}
+	for {
 		_, open := <-c
 		switch ok, err := condition(); {
 		case err != nil:

@@ -384,3 +384,27 @@ func TestPollWithContextEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitForEndsPoller counts what many waits leave behind: no timer fires any more, whatever their timeout.
+func TestWaitForEndsPoller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			for _, result := range []error{nil, errors.New("no")} {
+				var c <-chan struct{}
+				poll := wait.Poller(time.Millisecond, timeout)
+				err := wait.WaitFor(func() <-chan struct{} { c = poll(); return c }, func() (bool, error) { return result == nil, result })
+				if !errors.Is(err, result) {
+					t.Errorf("WaitFor = %v, want %v", err, result)
+				}
+				select {
+				case _, open := <-c:
+					if open {
+						t.Errorf("timeout %v: the poller still sends", timeout)
+					}
+				case <-time.After(time.Minute):
+					t.Errorf("timeout %v: the poller is not closed", timeout)
+				}
+			}
+		}
+	})
+}
