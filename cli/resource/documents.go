@@ -60,7 +60,7 @@ func documents(r io.Reader) iter.Seq2[document, error] {
 			jsonDocuments(in, yield)
 			return
 		}
-		yamlDocuments(in, yield)
+		yamlDocuments(in, document{number: 1, line: 1}, yield)
 	}
 }
 
@@ -84,9 +84,9 @@ func looksLikeJSON(in *bufio.Reader) bool {
 	}
 }
 
-func yamlDocuments(in *bufio.Reader, yield func(document, error) bool) {
-	doc := document{number: 1, line: 1}
-	line := 0
+// yamlDocuments cuts YAML; doc is the first document, without its text.
+func yamlDocuments(in *bufio.Reader, doc document, yield func(document, error) bool) {
+	line := doc.line - 1
 	ended := false
 	for !ended {
 		text, err := in.ReadBytes('\n')

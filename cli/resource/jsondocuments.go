@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	configuration "github.com/sampan-io/sampan/internal/document"
 )
 
 // A recorder keeps what was read until it is let go, and knows where that stands.
@@ -63,7 +66,48 @@ func (r *recorder) text(offset int64) []byte {
 	return bytes.Clone(r.buf[r.head : r.head+int(offset-r.offset)])
 }
 
-// jsonDocuments cuts a sequence of JSON values. The items of a List are documents
+// mostYAML is how much of an input that looks like JSON may be read before it is tried as YAML, which costs much more.
+const mostYAML = 1 << 20
+
+// kept reports whether the recorder still stands where a document begins, because no item of it was let go, and little was read.
+func (r *recorder) kept(doc document) bool {
+	return r.line == doc.textLine && r.column == doc.textColumn && len(r.buf)-r.head <= mostYAML
+}
+
+func isSyntax(err error) bool {
+	_, is := errors.AsType[*json.SyntaxError](err)
+	return is
+}
+
+// rest returns the input from where the recorder stands.
+func (r *recorder) rest() *bufio.Reader {
+	return bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(r.buf[r.head:])), r.r))
+}
+
+// startsYAML reports whether a value that begins with this byte cannot be JSON: a separator, a comment or a key.
+func startsYAML(c byte) bool {
+	return c == '-' || c == '#' || c == '.' || c == '%' || c >= 'a' && c <= 'z' && c != 'n' || c >= 'A' && c <= 'Z'
+}
+
+// asYAML reads the rest of an input as YAML from the document that begins where the recorder stands, because it is not
+// JSON; wrong says why. If its first document is not YAML either, wrong is what the user gets to know: the input looks like JSON.
+func asYAML(rec *recorder, doc document, wrong error, yield func(document, error) bool) {
+	first := true
+	yamlDocuments(rec.rest(), document{number: doc.number, line: doc.line}, func(d document, err error) bool {
+		if first && wrong != nil && err == nil {
+			_, err = configuration.ToJSON(d.text)
+		}
+		if first && wrong != nil && err != nil {
+			yield(doc, jsonError(wrong))
+			return false
+		}
+		first = false
+		return yield(d, err)
+	})
+}
+
+// jsonDocuments cuts a sequence of JSON values, and what follows them as YAML, as kubectl does: values may have separators
+// between them, and comments. The items of a List are documents
 // of their own, unless something that comes behind them (as the kind of a PodList
 // does in sorted JSON) would be needed to understand them.
 func jsonDocuments(in io.Reader, yield func(document, error) bool) {
@@ -80,9 +124,16 @@ func jsonDocuments(in io.Reader, yield func(document, error) bool) {
 			}
 			return
 		}
+		if startsYAML(rec.buf[rec.head]) {
+			asYAML(rec, doc, nil, yield)
+			return
+		}
 		streamed, wanted, err := jsonValue(d, rec, doc, yield)
 		switch {
 		case !wanted:
+			return
+		case isSyntax(err) && rec.kept(doc):
+			asYAML(rec, doc, err, yield)
 			return
 		case err != nil:
 			yield(doc, jsonError(err))

@@ -219,6 +219,19 @@ func TestInput(t *testing.T) {
 		{"an item that is null in JSON", `{"apiVersion":"v1","kind":"PodList","items":[null]}`, []string{
 			"error: " + src + "1 (line 1), item 1: must be an object with apiVersion, kind and metadata, got empty",
 		}},
+		{"JSON documents with separators", "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"}}\n---\n{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"b\"}}\n--- # third\n\n{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"c\"}}\n---\n", []string{
+			`pod/a in "default" from ` + src + "1 (line 1)", `pod/b in "default" from ` + src + "2 (line 2)", `pod/c in "default" from ` + src + "3 (line 4)",
+		}},
+		{"comments after JSON", "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"}} # one\n# two\n", []string{`pod/a in "default" from ` + src + "1 (line 1)"}},
+		{"YAML after JSON", "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"}}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: b}\n", []string{`pod/a in "default" from ` + src + "1 (line 1)", `pod/b in "default" from ` + src + "2 (line 2)"}},
+		{"a List in JSON and a separator", `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a"}}]}` + "\n---\n{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"b\"}}\n", []string{
+			`pod/a in "default" from ` + src + "1 (line 1), item 1", `pod/b in "default" from ` + src + "2 (line 2)",
+		}},
+		{"comments in flow YAML that begins like JSON", "{\"apiVersion\": \"v1\", # a\n \"kind\": Pod, metadata: {name: a}}\n", nil},
+		{"broken JSON between separators", "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"}}\n---\n{\"kind\" 1}\n---\n{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"b\"}}\n", []string{
+			`pod/a in "default" from ` + src + "1 (line 1)", "error: " + src + "2 (line 2): YAML: line 2: did not find expected ',' or '}'", `pod/b in "default" from ` + src + "3 (line 4)",
+		}},
+		{"broken JSON", `{"kind": "a" "b"}`, []string{"error: " + src + "1 (line 1): JSON: invalid character '\"' after object key:value pair"}},
 		{"flow YAML that is no JSON", "{apiVersion: v1, kind: Pod, metadata: {name: a}}", nil},
 	}
 	for _, tt := range tests {
