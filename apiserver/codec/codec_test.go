@@ -671,7 +671,7 @@ func TestDecodeNormalizesRawJSON(t *testing.T) {
 		"managed fields":    `{"metadata":{"name":"a","managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{ "f:data": {} }}]},"revision":1,"data":{"b":[1],"c":"<&>"}}`,
 	} {
 		obj := &appsv1.ControllerRevision{}
-		if _, err := codec.Decode(codec.JSON, []byte(body), obj, appsv1.SchemeGroupVersion.WithKind("ControllerRevision"), codec.Ignore); err != nil {
+		if _, err := codec.Decode(t.Context(), codec.JSON, []byte(body), obj, appsv1.SchemeGroupVersion.WithKind("ControllerRevision"), codec.Ignore); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := string(obj.Data.Raw), `{"b":[1],"c":"\u003c\u0026\u003e"}`; got != want {

@@ -193,4 +193,6 @@ func (e *explanation) sentence() string {
 }
 
 // stuck reports whether the pod neither has a node nor gets one.
-func (e *explanation) stuck() bool { return e.On == nil && (!e.Fits || e.Waiting != nil || e.Obstacle != "") }
+func (e *explanation) stuck() bool {
+	return e.On == nil && (!e.Fits || e.Waiting != nil || e.Obstacle != "")
+}

@@ -124,9 +124,9 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 			nil,
 		},
 		{
-			`{volumes: [{emptyDir: {}}, {iscsi: {}}], containers: [{}, {securityContext: {seLinuxOptions: {}}}]}`,
+			`{volumes: [{emptyDir: {}}, {iscsi: {}}], containers: [{}, {securityContext: {seLinuxOptions: {type: a}}}]}`,
 			[]string{
-				"ignored " + NoEffect("spec.containers[1].securityContext.seLinuxOptions", noSELinux),
+				"ignored " + NoEffect("Pod", "p", "spec.containers[1].securityContext.seLinuxOptions", noSELinux),
 				"rejected spec.volumes[1].iscsi: is not supported by Sampan's node agent: " + knownVolumes,
 			},
 		},
