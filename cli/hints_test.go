@@ -45,6 +45,15 @@ func TestAnUnknownSubcommandIsNamedBeforeItsFlags(t *testing.T) {
 	}
 }
 
+func TestKubectlsCommandsAreNamed(t *testing.T) {
+	c := &terminal{t: t, kubeconfig: t.TempDir() + "/none"}
+	for _, args := range []string{"edit deploy/x", "describe pod x", "label pod x a=b --overwrite", "set image deploy/x a=b", "patch cm x -p {}"} {
+		verb, _, _ := strings.Cut(args, " ")
+		c.want(1, "", "error: unknown command \""+verb+"\" for \"sampan\"\n\nIt is a command of kubectl, which works with the same kubeconfig: kubectl "+verb+
+			"\nusage: see 'sampan --help'\n", strings.Fields(args)...)
+	}
+}
+
 func TestRollingUpdateTakesAControllerAsTypeAndName(t *testing.T) {
 	_, url := serve(t, webController("web", 3))
 	c := newTerminal(t, url)

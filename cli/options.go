@@ -54,11 +54,60 @@ func optionsCommand() *cobra.Command {
 	}
 }
 
-// shortenUsage leaves most global flags out of the usage of commands.
+// A section is a part of the usage of a command with many flags: those whose names begin with one of the prefixes.
+type section struct {
+	title    string
+	prefixes []string
+}
+
+// sections returns the sections behind the other flags, in their order.
+func sections() []section {
+	return []section{
+		{"Network flags", []string{"advertise-address", "cluster-d", "cni-", "healthz-bind-", "ip-family", "load-balancer-", "metrics-bind-", "node-cidr-mask-", "pod-network", "proxy-", "service-network"}},
+		{"Authentication flags", []string{"anonymous-auth", "authentication-", "oidc-", "requestheader-"}},
+		{"Audit flags", []string{"audit-"}},
+		{"Encryption flags", []string{"encryption-"}},
+	}
+}
+
+// sectionSize is the number of flags from which on a command has sections.
+const sectionSize = 30
+
+// divided returns the flags of a command by sections, first those of none: nothing for a command with few flags.
+func divided(cmd *cobra.Command) []*pflag.FlagSet {
+	own := cmd.LocalNonPersistentFlags()
+	count := 0
+	own.VisitAll(func(*pflag.Flag) { count++ })
+	if count < sectionSize {
+		return nil
+	}
+	all := []*pflag.FlagSet{pflag.NewFlagSet("Flags", pflag.ContinueOnError)}
+	for _, s := range sections() {
+		all = append(all, pflag.NewFlagSet(s.title, pflag.ContinueOnError))
+	}
+	own.VisitAll(func(f *pflag.Flag) {
+		at := 1 + slices.IndexFunc(sections(), func(s section) bool {
+			return slices.ContainsFunc(s.prefixes, func(p string) bool { return strings.HasPrefix(f.Name, p) })
+		})
+		if !f.Hidden {
+			all[at].AddFlag(f)
+		}
+	})
+	return all
+}
+
+// wrapWidth is the width of the usage of flags in sections.
+const wrapWidth = 100
+
+// shortenUsage leaves most global flags out of the usage of commands, and shows the flags of those with many in sections.
 func shortenUsage(root *cobra.Command) {
 	usual := root.UsageFunc()
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		var rest []*pflag.Flag
+		parts := divided(cmd)
+		for _, part := range parts {
+			part.VisitAll(func(f *pflag.Flag) { rest = append(rest, f) })
+		}
 		root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden && (!slices.Contains(everyday(), f.Name) || f.Name == "output" && !prints(cmd)) {
 				rest = append(rest, f)
@@ -72,6 +121,11 @@ func shortenUsage(root *cobra.Command) {
 		hide(true)
 		err := usual(cmd)
 		hide(false)
+		for _, part := range parts {
+			if part.HasFlags() {
+				_, _ = fmt.Fprintf(cmd.OutOrStderr(), "\n%s:\n%s", part.Name(), part.FlagUsagesWrapped(wrapWidth))
+			}
+		}
 		_, _ = fmt.Fprintf(cmd.OutOrStderr(), "\nUse \"%s options\" for all global flags.\n", root.Name())
 		return err
 	})

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/sampan-io/sampan/cli/completion"
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cli/images"
 	"github.com/sampan-io/sampan/cli/nodes"
@@ -102,6 +104,7 @@ func tree(o Options) (*cobra.Command, *session.Globals) {
 	root.AddCommand(o.Extra...)
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
+	completion.Add(root, g)
 	strict(root)
 	shortenUsage(root)
 	wrapArgs(root)
@@ -167,11 +170,22 @@ func suggest(cmd *cobra.Command, args []string, err error) error {
 	if err == nil || len(args) == 0 {
 		return err
 	}
+	if !cmd.HasParent() && slices.Contains(kubectlVerbs(), args[0]) {
+		return fmt.Errorf("%w\n\nIt is a command of kubectl, which works with the same kubeconfig: kubectl %s", err, args[0])
+	}
 	similar := cmd.SuggestionsFor(args[0])
 	if len(similar) == 0 {
 		return err
 	}
 	return fmt.Errorf("%w\n\nDid you mean this?\n\t%s", err, strings.Join(similar, "\n\t"))
+}
+
+// kubectlVerbs are the commands that kubectl has and this program has not.
+func kubectlVerbs() []string {
+	return []string{
+		"alpha", "annotate", "api-resources", "api-versions", "auth", "autoscale", "certificate", "cluster-info", "config", "describe", "diff", "edit",
+		"events", "explain", "expose", "kuberc", "kustomize", "label", "patch", "plugin", "set", "taint",
+	}
 }
 
 // Main runs one command line, args without the program's name, and returns the

@@ -3,6 +3,7 @@ package simulation
 import (
 	"iter"
 	"maps"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -123,7 +124,7 @@ func (p *Plan) Holds(number int, image string) bool {
 func (g *group) node(n int) *corev1.Node {
 	name := g.nodeName(n)
 	l := map[string]string{
-		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
 	}
 	if g.region != "" {
 		l[corev1.LabelTopologyRegion] = g.region
@@ -143,7 +144,7 @@ func (g *group) node(n int) *corev1.Node {
 		Status: corev1.NodeStatus{
 			Capacity: g.capacity, Allocatable: allocatable, Images: g.images, DeclaredFeatures: nodefeature.Declared(false),
 			NodeInfo: corev1.NodeSystemInfo{
-				OperatingSystem: "linux", Architecture: "amd64", ContainerRuntimeVersion: RuntimeName + "://1.0.0",
+				OperatingSystem: "linux", Architecture: runtime.GOARCH, ContainerRuntimeVersion: RuntimeName + "://1.0.0",
 				MachineID: name, SystemUUID: name, BootID: name, KernelVersion: "simulated", OSImage: "simulated",
 			},
 		},

@@ -389,7 +389,9 @@ func (o Options) kubeDNS() fixture {
 	)
 	f := fixture{
 		meta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem, Name: "kube-dns", Labels: map[string]string{"k8s-app": "kube-dns"},
+			Namespace: metav1.NamespaceSystem, Name: "kube-dns",
+			// By the second label kubectl cluster-info finds the services of the cluster itself.
+			Labels: map[string]string{"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true"},
 		},
 		ports: []fixedPort{{"dns", corev1.ProtocolUDP, dnsPort}, {"dns-tcp", corev1.ProtocolTCP, dnsPort}},
 	}

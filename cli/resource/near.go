@@ -23,7 +23,7 @@ func didYouMean(near []string) string {
 // server's discovery.
 func (m *Mapper) kindsNear(ctx context.Context, kind schema.GroupVersionKind) []string {
 	var same, near []string
-	for r := range m.known(ctx) {
+	for r := range m.Served(ctx) {
 		text := r.Kind + " in " + r.GroupVersion().String()
 		switch {
 		case strings.EqualFold(r.Kind, kind.Kind):
@@ -41,7 +41,7 @@ func (m *Mapper) kindsNear(ctx context.Context, kind schema.GroupVersionKind) []
 // typesNear returns names of resources that are spelled much like a word.
 func (m *Mapper) typesNear(ctx context.Context, word string) []string {
 	var near []string
-	for r := range m.known(ctx) {
+	for r := range m.Served(ctx) {
 		name := r.Resource
 		if r.Group != "" {
 			name += "." + r.Group
@@ -53,8 +53,9 @@ func (m *Mapper) typesNear(ctx context.Context, word string) []string {
 	return near[:min(len(near), maxNear)]
 }
 
-// known yields all resources in the server's discovery.
-func (m *Mapper) known(ctx context.Context) func(yield func(Mapping) bool) {
+// Served yields all resources in the server's discovery, the server's preferred versions of a group first. It yields none
+// if the server cannot be asked, and leaves out groups whose servers are down.
+func (m *Mapper) Served(ctx context.Context) func(yield func(Mapping) bool) {
 	return func(yield func(Mapping) bool) {
 		if m.load(ctx) != nil {
 			return

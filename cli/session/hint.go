@@ -1,6 +1,8 @@
 package session
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -39,17 +41,39 @@ func (g *Globals) ClusterFlag() string {
 		raw, _ := g.loader().RawConfig() // without one no context is the current one
 		context = raw.CurrentContext
 	}
-	home, err := local.NewProfile("", "")
-	if err != nil {
-		return ""
-	}
-	clusters, _ := home.Clusters() // it does not matter if others cannot be read
-	for _, c := range clusters {
+	for _, c := range clusters() {
 		if c.Context() == context {
 			return c.NameFlag()
 		}
 	}
 	return ""
+}
+
+// clusters returns the clusters of this machine.
+func clusters() []local.Found {
+	home, err := local.NewProfile("", "")
+	if err != nil {
+		return nil
+	}
+	all, _ := home.Clusters() // it does not matter if others cannot be read
+	return all
+}
+
+// Clusters returns the names of the clusters of this machine.
+func (g *Globals) Clusters() (names []string) {
+	for _, c := range clusters() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// Contexts returns the names of the contexts in the kubeconfig, ascending.
+func (g *Globals) Contexts() []string {
+	raw, err := g.loader().RawConfig()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(raw.Contexts))
 }
 
 // given returns the flags that say which server and user, as they were given.

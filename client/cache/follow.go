@@ -36,8 +36,10 @@ func (c *follower) run(ctx context.Context) error {
 				c.remove(keyOf(s.Object), c.kept(s.Object), c.progress(s.Object.GetResourceVersion()))
 			}
 		case follow.Bookmark:
+			c.down.Store(false)
 			c.reach(c.progress(s.Revision))
 		case follow.Page:
+			c.down.Store(false)
 			if s.Begins {
 				fresh = make(content, len(s.Objects))
 			}

@@ -2,9 +2,11 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,6 +43,9 @@ type follower struct {
 
 	optional, foreign bool // see Options
 
+	// down is set while the server cannot be reached, so that of all followers of a [Shared] one says so, once.
+	down *atomic.Bool
+
 	reading int  // of run alone: how many objects were read of a list that is not complete
 	absent  bool // of run alone: the server does not serve what is optional, and that was said
 	refused bool // of run alone: the user may not read the resource, and that was said
@@ -61,7 +66,7 @@ func newFollower(c client.Interface, r client.Resource[client.Object], what chos
 		log = slog.Default()
 	}
 	return &follower{
-		client: c, resource: r, chosen: what, log: log,
+		client: c, resource: r, chosen: what, log: log, down: new(atomic.Bool),
 		ready:   make(chan struct{}),
 		objects: map[string]map[string]*entry{},
 	}
@@ -88,8 +93,12 @@ func (c *follower) failed(ctx context.Context, f follow.Failed) {
 		c.refused = true
 	default:
 		level := slog.LevelDebug
-		if f.Failures == 2 || f.Failures > 2 && !c.foreign {
+		_, unreachable := errors.AsType[*client.UnreachableError](f.Err)
+		if f.Failures == 2 || f.Failures > 2 && !c.foreign && !unreachable {
 			level = slog.LevelWarn
+		}
+		if unreachable && level == slog.LevelWarn && c.down.Swap(true) {
+			level = slog.LevelDebug // it is known
 		}
 		c.log.Log(ctx, level, "watch interrupted, trying again", "resource", c.resource.Resource, "pause", f.Pause, "err", f.Err)
 	}

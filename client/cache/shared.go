@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -18,6 +19,7 @@ type Shared struct {
 	client client.Interface
 	log    *slog.Logger
 	ready  chan struct{}
+	down   *atomic.Bool // of all followers
 
 	mu        sync.Mutex
 	followers map[schema.GroupVersionResource]*follower // guarded by mu
@@ -28,7 +30,7 @@ type Shared struct {
 // NewShared returns a Shared without caches. The user of c must be allowed to list and
 // watch all that is asked for. A nil log means slog.Default.
 func NewShared(c client.Interface, log *slog.Logger) *Shared {
-	return &Shared{client: c, log: log, ready: make(chan struct{}), followers: map[schema.GroupVersionResource]*follower{}}
+	return &Shared{client: c, log: log, ready: make(chan struct{}), down: new(atomic.Bool), followers: map[schema.GroupVersionResource]*follower{}}
 }
 
 // Of returns the cache of a resource, with indexes that no other reader sees. It panics once s
@@ -61,7 +63,7 @@ func of[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T], wa
 	f := s.followers[r.GroupVersionResource]
 	if f == nil {
 		f = newFollower(s.client, untyped(r), chosen{}, s.log)
-		f.optional, f.keep = want.optional, metadata
+		f.optional, f.keep, f.down = want.optional, metadata, s.down
 		s.followers[r.GroupVersionResource] = f
 		s.stage = append(s.stage, run.Task{Name: r.GroupResource().String(), Run: f.run, Ready: f.ready})
 	}

@@ -3,7 +3,9 @@ package cache_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,6 +180,34 @@ func TestSharedCachesAreNotReadyWithoutAll(t *testing.T) {
 		default:
 		}
 		s.Intercept(nil)
+		<-shared.Ready()
+	})
+}
+
+// TestSharedReportsAnUnreachableServerOnce has a server that cannot be reached for a time, twice.
+func TestSharedReportsAnUnreachableServerOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clienttest.New(t)
+		down := true
+		s.Intercept(func(clienttest.Request) error {
+			if down {
+				return &client.UnreachableError{Server: "https://127.0.0.1:1", Err: errors.New("connection refused")}
+			}
+			return nil
+		})
+		var log strings.Builder
+		shared := cache.NewShared(s, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		cache.Of(shared, client.ConfigMaps, cache.Indexes[*corev1.ConfigMap]{})
+		cache.Of(shared, client.Pods, nil)
+		cache.Of(shared, client.Nodes, nil)
+		g := run.NewGroup(t.Context(), 0)
+		defer g.Stop()
+		g.Go(func(ctx context.Context) { _ = shared.Run(ctx) })
+		time.Sleep(10 * time.Minute)
+		if n := strings.Count(log.String(), "watch interrupted"); n != 1 {
+			t.Errorf("%d lines, want one:\n%s", n, log.String())
+		}
+		down = false
 		<-shared.Ready()
 	})
 }

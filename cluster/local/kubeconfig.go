@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/wait"
 )
@@ -281,6 +283,9 @@ func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) 
 		if changed, err := change(cfg); err != nil || !changed {
 			return true, err
 		}
+		if err := checkKubeconfig(written); err != nil {
+			return false, err
+		}
 		err = clientcmd.ModifyConfig(paths, *cfg, false)
 		if errors.Is(err, fs.ErrExist) {
 			return false, wait.NotYet(fmt.Errorf("writing the kubeconfig: %w: another program is writing it; remove the lock file if none is", err))
@@ -291,6 +296,27 @@ func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) 
 		return true, nil
 	})
 	return written, err
+}
+
+// checkKubeconfig returns an error for a file that would lose what it has: clientcmd reads any YAML as a kubeconfig without
+// contexts, and writes it anew.
+func checkKubeconfig(file string) error {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.TrimSpace(data)) == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	var fields map[string]any
+	if err := yaml.Unmarshal(data, &fields); err == nil {
+		for _, name := range []string{"apiVersion", "kind", "clusters", "contexts", "users", "current-context", "preferences", "extensions"} {
+			if _, ok := fields[name]; ok {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s is not a kubeconfig, and is left as it is: move it away, or pass another file with --kubeconfig", file)
 }
 
 // takeTurns blocks while another program like this one changes a kubeconfig in the

@@ -118,3 +118,22 @@ func TestKubeconfigForAnotherAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestMergeLeavesOtherFilesAlone has files that clientcmd reads as kubeconfigs without contexts.
+func TestMergeLeavesOtherFilesAlone(t *testing.T) {
+	p := Profile{Name: "a", DataDir: t.TempDir()}
+	if err := p.SaveKubeconfig(Credentials{Server: "https://127.0.0.1:6443", CA: []byte("ca"), Cert: []byte("cert"), Key: []byte("key")}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "config")
+	for text, refused := range map[string]bool{"::: not yaml\n": true, "a: b\n": true, "": false, "\n": false, "clusters: []\n": false, "kind: Config\n": false} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := p.Merge(t.Context(), file)
+		after, _ := os.ReadFile(file)
+		if refused != (err != nil) || refused && (string(after) != text || !strings.Contains(err.Error(), "is not a kubeconfig")) {
+			t.Errorf("%q: %v, and the file is\n%s", text, err, after)
+		}
+	}
+}
