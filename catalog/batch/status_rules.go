@@ -49,6 +49,7 @@ func (v *statusChange) had(t batchv1.JobConditionType) bool     { return conditi
 
 // ended reports whether the job is finished, and ends whether that changes.
 func (v *statusChange) ended() bool { return v.is(batchv1.JobComplete) || v.is(batchv1.JobFailed) }
+
 func (v *statusChange) ends() bool {
 	return v.ended() != (v.had(batchv1.JobComplete) || v.had(batchv1.JobFailed))
 }

@@ -21,7 +21,7 @@ func validatePod(p, old *corev1.Pod) field.ErrorList {
 		return errs
 	}
 	errs = append(errs, podspec.Validate(&p.Spec, spec)...)
-	errs = append(errs, podspec.ValidateClaimNames(p.Name, p.Spec.Volumes, spec.Child("volumes"))...)
+	errs = append(errs, podspec.ValidateClaimNames(p.Name, p.Spec.Volumes, spec)...)
 	if old != nil {
 		return append(errs, podspec.ValidateUpdate(&p.Spec, &old.Spec, spec)...)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -344,13 +345,13 @@ func (r *report) checkDriver(name string, at where) {
 	}
 }
 
-// ValidateClaimNames checks the names of the claims that are made for the ephemeral volumes of a pod: volumes must not use
-// these claims in another way.
-func ValidateClaimNames(pod string, volumes []corev1.Volume, at *field.Path) (errs field.ErrorList) {
-	if pod == "" {
+// ValidateClaimNames checks the names of the claims that are made for the ephemeral volumes of a pod, whose spec is at a path:
+// volumes must not use these claims in another way.
+func ValidateClaimNames(pod string, volumes []corev1.Volume, spec *field.Path) (errs field.ErrorList) {
+	if pod == "" || !slices.ContainsFunc(volumes, func(v corev1.Volume) bool { return v.Ephemeral != nil }) {
 		return nil
 	}
-	made := map[string]bool{}
+	at, made := spec.Child("volumes"), map[string]bool{}
 	for i := range volumes {
 		v := &volumes[i]
 		if v.Ephemeral == nil || v.Name == "" {
