@@ -64,8 +64,8 @@ type Kind struct {
 	Bulky bool
 
 	// Coerce makes of obj, which was just decoded, what the schema of its kind can hold: it drops unknown fields and
-	// malformed ones. It runs before Default. Nil means that decoding has done it, as for Go types: only custom resources
-	// have it.
+	// malformed ones. It runs before Default. Nil means that decoding has done it, as for Go types: only custom
+	// resources have it.
 	Coerce func(obj Object, c Coercion) (unknown []string, err error)
 
 	// Default fills in the fields that were left out. It runs on every object
@@ -180,11 +180,11 @@ type Kind struct {
 type Coercion struct {
 	// Strict asks for the paths of the unknown fields.
 	Strict bool
-	// Stored says that the object comes from the store, where an older definition may have admitted it: malformed metadata
-	// is dropped. Otherwise it is an error, the client's fault.
+	// Stored says that the object comes from the store, where an older definition may have admitted it: malformed
+	// metadata is dropped. Otherwise it is an error, the client's fault.
 	Stored bool
-	// Applied says that the object is the result of a server-side apply. A null where the schema has neither a default nor
-	// allows null stays, for validation to refuse, as upstream does. Otherwise it is dropped.
+	// Applied says that the object is the result of a server-side apply. A null where the schema has neither a default
+	// nor allows null stays, for validation to refuse, as upstream does. Otherwise it is dropped.
 	Applied bool
 }
 

@@ -661,8 +661,8 @@ func TestProtobufOfManyObjectsIsLetGo(t *testing.T) {
 	goruntime.KeepAlive(i)
 }
 
-// TestDecodeNormalizesRawJSON sends objects that are stored with spaces and escapes that their stored form does not have: they
-// must not differ from it.
+// TestDecodeNormalizesRawJSON sends objects that are stored with spaces and escapes that their stored form does not
+// have: they must not differ from it.
 func TestDecodeNormalizesRawJSON(t *testing.T) {
 	for name, body := range map[string]string{
 		"spaces":            `{"metadata":{"name":"a"},"revision":1,"data":{ "b": [ 1 ], "c": "<&>" }}`,

@@ -206,9 +206,9 @@ func unmarshal(ctx context.Context, e Encoding, body []byte, obj runtime.Object,
 	return got, append(faults, more...), err
 }
 
-// normalizeRaw gives what obj, which was read from body, keeps as JSON (RawExtension, FieldsV1, values in schemas) the form in
-// which it is stored, so that an object which is sent again does not differ from the stored one by spaces. A body without the
-// characters that the form changes needs nothing.
+// normalizeRaw gives what obj, which was read from body, keeps as JSON (RawExtension, FieldsV1, values in schemas) the
+// form in which it is stored, so that an object which is sent again does not differ from the stored one by spaces. A
+// body without the characters that the form changes needs nothing.
 func normalizeRaw(body []byte, obj runtime.Object) error {
 	if _, untyped := obj.(*unstructured.Unstructured); untyped {
 		return nil

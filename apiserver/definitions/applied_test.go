@@ -61,8 +61,8 @@ const nullable = `{"type":"object","properties":{
 		"items":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string"}}}}}},
 	"status":{"type":"object","properties":{"plain":{"type":"string"}}}}}`
 
-// TestNullsInCustomResources checks what becomes of null where the schema allows it, has a default, or neither. All verbs but apply
-// drop the last one, and apply refuses it, as kube-apiserver.
+// TestNullsInCustomResources checks what becomes of null where the schema allows it, has a default, or neither. All
+// verbs but apply drop the last one, and apply refuses it, as kube-apiserver.
 func TestNullsInCustomResources(t *testing.T) {
 	s := open(t, nil)
 	s.define(widgets("v1", schemaOf(nullable)))

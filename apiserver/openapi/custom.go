@@ -59,7 +59,8 @@ func everyObject(s *spec.Schema) {
 	s.SetProperty("metadata", meta)
 }
 
-// embed adds these fields to the objects in objects: in fields, in lists and in maps. An embedded object must say its kind.
+// embed adds these fields to the objects in objects: in fields, in lists and in maps. An embedded object must say its
+// kind.
 func embed(s *spec.Schema) {
 	if s == nil {
 		return

@@ -37,8 +37,8 @@ func Definitions(kind *catalog.Kind) []metav1.TableColumnDefinition {
 	return defs
 }
 
-// namesItself reports whether a kind with a Go type has its name among its columns. Other columns may have the format too,
-// for the name of another object.
+// namesItself reports whether a kind with a Go type has its name among its columns. Other columns may have the format
+// too, for the name of another object.
 func namesItself(kind *catalog.Kind) bool {
 	if kind.Untyped() {
 		return false

@@ -54,8 +54,8 @@ func validateJob(j, old *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-// validateSpec checks the spec of a job, of a template as well, except its selector. On an update old is the template of pods
-// that is replaced, else nil.
+// validateSpec checks the spec of a job, of a template as well, except its selector. On an update old is the template
+// of pods that is replaced, else nil.
 func validateSpec(s *batchv1.JobSpec, old *corev1.PodTemplateSpec, spec *field.Path) field.ErrorList {
 	errs := validateNumbers(s, spec)
 	errs = append(errs, validateCompletionMode(s, spec)...)
@@ -419,9 +419,9 @@ func validateJobUpdate(j, old *batchv1.Job, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateTemplateUpdate keeps the pods of a job the same. A queueing controller changes a suspended job without active pods,
-// which has not begun or has the condition Suspended: where its pods run, their labels, annotations and scheduling gates, and
-// the resources of their containers.
+// validateTemplateUpdate keeps the pods of a job the same. A queueing controller changes a suspended job without active
+// pods, which has not begun or has the condition Suspended: where its pods run, their labels, annotations and
+// scheduling gates, and the resources of their containers.
 func validateTemplateUpdate(t *corev1.PodTemplateSpec, old *batchv1.Job, at *field.Path) field.ErrorList {
 	was := &old.Spec.Template
 	if !idle(old) {

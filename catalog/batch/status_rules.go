@@ -174,7 +174,8 @@ func (v *statusChange) indexes() {
 	}
 }
 
-// overlap returns the first index that is in both lists, or -1. Parts that cannot be parsed, or reach beyond limit, are ignored.
+// overlap returns the first index that is in both lists, or -1. Parts that cannot be parsed, or reach beyond limit, are
+// ignored.
 func overlap(a, b string, limit int) int {
 	left, right := parsedIntervals(a, limit), parsedIntervals(b, limit)
 	for len(left) > 0 && len(right) > 0 {

@@ -237,7 +237,8 @@ var resizeStatuses = []corev1.ClaimResourceStatus{
 	corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
 }
 
-// validateClaimResource checks the name of something that a claim has got. Of Kubernetes' own resources that is storage.
+// validateClaimResource checks the name of something that a claim has got. Of Kubernetes' own resources that is
+// storage.
 func validateClaimResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	if bad := validation.IsQualifiedName(string(name)); len(bad) > 0 {
 		return faults(bad, at, string(name))

@@ -34,9 +34,9 @@ func DropClosedShared(spec *corev1.PodSpec) {
 	spec.EvictionResponders = nil
 }
 
-// dropStopSignal drops the signal by which a container of spec is stopped, if the spec does not name its operating system.
-// Upstream's gate ContainerStopSignals is closed in v1.37, so that upstream drops all of them. Here the signals work; but
-// where they are kept, the API requires spec.os.
+// dropStopSignal drops the signal by which a container of spec is stopped, if the spec does not name its operating
+// system. Upstream's gate ContainerStopSignals is closed in v1.37, so that upstream drops all of them. Here the signals
+// work; but where they are kept, the API requires spec.os.
 func dropStopSignal(spec *corev1.PodSpec, l **corev1.Lifecycle) {
 	if spec.OS != nil || *l == nil || (*l).StopSignal == nil {
 		return

@@ -29,8 +29,8 @@ var iscsiNames = []struct { //nolint:gochecknoglobals // a constant table
 	{"naa", regexp.MustCompile(`^naa.[[:alnum:]]{32}$`)},
 }
 
-// checkForeignVolume checks what a volume of a pod says of storage outside the cluster, as far as that storage need not be
-// asked. It checks the types that look the same in a persistent volume, too.
+// checkForeignVolume checks what a volume of a pod says of storage outside the cluster, as far as that storage need not
+// be asked. It checks the types that look the same in a persistent volume, too.
 func (c *checker) checkForeignVolume(name string, s *corev1.VolumeSource, at where) {
 	switch {
 	case s.GitRepo != nil:
@@ -96,7 +96,8 @@ func (c *checker) checkShared(s *corev1.VolumeSource, at where) {
 	}
 }
 
-// checkForeignSource checks what a persistent volume says of storage outside the cluster. name is the volume's, or empty.
+// checkForeignSource checks what a persistent volume says of storage outside the cluster. name is the volume's, or
+// empty.
 func (c *checker) checkForeignSource(name string, s *corev1.PersistentVolumeSource, at where) {
 	switch {
 	case s.CSI != nil:

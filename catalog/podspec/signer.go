@@ -51,8 +51,8 @@ func signerLabels(name string, rule func(string) []string, at *field.Path) (errs
 	return errs
 }
 
-// BundleName says what is wrong with the name of a ClusterTrustBundle of a signer, which may be empty. The name begins with that of the signer, with a colon for the slash and one
-// behind it.
+// BundleName says what is wrong with the name of a ClusterTrustBundle of a signer, which may be empty. The name begins
+// with that of the signer, with a colon for the slash and one behind it.
 func BundleName(signer, name string, prefix bool) []string {
 	if signer == "" {
 		if strings.Contains(name, ":") {
@@ -68,7 +68,7 @@ func BundleName(signer, name string, prefix bool) []string {
 	return apivalidation.NameIsDNSSubdomain(rest, prefix)
 }
 
-// ValidateUserAnnotations checks what a pod tells the signer of its certificate.
+// ValidateUserAnnotations checks the annotations of a pod for the signer of its certificate.
 func ValidateUserAnnotations(annotations map[string]string, at *field.Path) (errs field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		errs = append(errs, validation.IsDomainPrefixedKey(at, strings.ToLower(key))...)

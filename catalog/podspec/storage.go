@@ -138,8 +138,8 @@ func ValidateVolume(name string, s *corev1.PersistentVolumeSpec, at *field.Path)
 	})
 }
 
-// ValidateInlineVolume returns the faults of a volume that is part of another object. It must have a source of a CSI driver,
-// and may have nothing that only a claim would ask for.
+// ValidateInlineVolume returns the faults of a volume that is part of another object. It must have a source of a CSI
+// driver, and may have nothing that only a claim would ask for.
 func ValidateInlineVolume(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	return faults(at, func(at where) field.ErrorList {
 		c := checker{}

@@ -345,8 +345,8 @@ func (r *report) checkDriver(name string, at where) {
 	}
 }
 
-// ValidateClaimNames checks the names of the claims that are made for the ephemeral volumes of a pod, whose spec is at a path:
-// volumes must not use these claims in another way.
+// ValidateClaimNames checks the names of the claims that are made for the ephemeral volumes of a pod, whose spec is at
+// a path: volumes must not use these claims in another way.
 func ValidateClaimNames(pod string, volumes []corev1.Volume, spec *field.Path) (errs field.ErrorList) {
 	if pod == "" || !slices.ContainsFunc(volumes, func(v corev1.Volume) bool { return v.Ephemeral != nil }) {
 		return nil

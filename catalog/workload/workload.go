@@ -131,8 +131,8 @@ func (c *Counts) NotLess(name string, n, before *int32) {
 	}
 }
 
-// ValidateTemplate checks a template of pods that run for ever. On an update old is the template that t replaces; else it is
-// nil. Kind is the kind in the message.
+// ValidateTemplate checks a template of pods that run for ever. On an update old is the template that t replaces; else
+// it is nil. Kind is the kind in the message.
 func ValidateTemplate(t, old *corev1.PodTemplateSpec, kind string, at *field.Path) field.ErrorList {
 	errs := podspec.ValidateTemplate(t, old, at)
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
