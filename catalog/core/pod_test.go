@@ -4,9 +4,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/core"
+	"github.com/sampan-io/sampan/catalog/podspec"
 )
 
 func kind(t *testing.T, name string) *catalog.Kind {
@@ -129,5 +131,31 @@ func TestColumns(t *testing.T) {
 				t.Errorf("%s: column %d is %q, want %q", name, i, got[i], want[i])
 			}
 		}
+	}
+}
+
+// TestStoredPodsStayValid has pods that were stored before a rule existed: they can change where the rule does not look, and
+// their templates too.
+func TestStoredPodsStayValid(t *testing.T) {
+	kind := kind(t, "Pod")
+	old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", ResourceVersion: "1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Name: "c", Image: "i", EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "A_b"}}}},
+	}}}}
+	kind.Default(old)
+	labelled := old.DeepCopy()
+	labelled.Labels = map[string]string{"a": "b"}
+	if errs := kind.Validate(labelled, old); len(errs) > 0 {
+		t.Errorf("a label: %v", errs)
+	}
+	labelled.Spec.Containers[0].Image = "other"
+	if errs := kind.Validate(labelled, old); len(errs) != 1 {
+		t.Errorf("another image: %v, want the name of the Secret", errs)
+	}
+	if errs := kind.Validate(old, nil); len(errs) != 1 {
+		t.Errorf("a new pod: %v, want the name of the Secret", errs)
+	}
+	template := &corev1.PodTemplateSpec{Spec: old.Spec}
+	if errs := podspec.ValidateTemplate(template, template.DeepCopy(), nil); len(errs) > 0 {
+		t.Errorf("the same template: %v", errs)
 	}
 }
