@@ -215,10 +215,11 @@ func TestKubeletForwardsToSandboxes(t *testing.T) {
 	r := newStreamRig(t)
 	r.create(webPod("crash"))
 	r.await("crash", "ready", isReady)
-	for r.pod("crash").Status.ContainerStatuses[0].State.Waiting == nil {
+	for restarts := int32(1); r.pod("crash").Status.ContainerStatuses[0].State.Waiting == nil; restarts++ {
 		r.rt.Exit("default", "crash", "web", 1)
-		r.await("crash", "not ready", func(p *corev1.Pod) bool { return !isReady(p) })
-		r.await("crash", "restarted or waiting", func(p *corev1.Pod) bool { return isReady(p) || waits("CrashLoopBackOff")(p) })
+		r.await("crash", "restarted or waiting", func(p *corev1.Pod) bool {
+			return p.Status.ContainerStatuses[0].RestartCount == restarts && isReady(p) || waits("CrashLoopBackOff")(p)
+		})
 	}
 	r.create(webPod("pulling", func(p *corev1.Pod) {
 		p.Annotations, p.Spec.Containers[0].ImagePullPolicy = map[string]string{simulated.PullError: "no such image"}, corev1.PullAlways
