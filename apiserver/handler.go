@@ -329,29 +329,6 @@ func (s *Server) turnAway(x *exchange) error {
 	return nil
 }
 
-// supports reports whether requests with that method are served.
-func (s *Server) supports(r *http.Request, p *path) bool {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
-		return true
-	case http.MethodOptions: // for servers behind a proxy alone
-		return p.subresource == "proxy" || s.opts.Aggregator.Route(r.URL.Path) != nil
-	}
-	return false
-}
-
-// refuseMethod answers a request with a method that is not served. As upstream it is authorized before, with a verb that only
-// a star allows if it is about a resource.
-func (s *Server) refuseMethod(x *exchange) {
-	a := attributesOf(x.r)
-	a.User = x.user
-	if err := s.authorize(x.r.Context(), a); err != nil {
-		x.fail(err)
-		return
-	}
-	x.fail(apierrors.NewMethodNotSupported(schema.GroupResource{Resource: x.r.URL.Path}, x.r.Method))
-}
-
 // impersonate makes the request one of the user that its headers name, if its sender may do that in one of the ways that
 // there are. The error is that of the first way.
 func (s *Server) impersonate(x *exchange) error {
@@ -762,25 +739,6 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 		x = &exchange{w: w, r: r}
 	}
 	x.fail(err)
-}
-
-// unknown answers a request for a resource, a subresource or a path below one that does not exist: with a Status if the
-// group is served, and otherwise with a page, as upstream.
-func (s *Server) unknown(x *exchange, p *path) {
-	if !slices.ContainsFunc(s.opts.Catalog.Kinds(), func(k *catalog.Kind) bool { return k.Group == p.group }) {
-		x.notFoundPage()
-		return
-	}
-	x.fail(apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false))
-}
-
-// notFoundPage is what Kubernetes answers where there is nothing at all.
-func (x *exchange) notFoundPage() {
-	h := x.Header()
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	h.Set("X-Content-Type-Options", "nosniff")
-	x.WriteHeader(http.StatusNotFound)
-	x.writeText("404 page not found\n")
 }
 
 // media negotiates the encoding of the answer; it writes the refusal itself.
