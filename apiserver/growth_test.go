@@ -170,7 +170,7 @@ var stages = []stage{
 	}},
 }
 
-// run runs the stages. The object exists before those that change it, if it can be created.
+// run runs the stages. If the object can be created, it exists before the stages that change it.
 func (g *grower) run(o *large) {
 	for _, s := range stages {
 		s.do(g, o)

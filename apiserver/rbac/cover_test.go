@@ -113,7 +113,7 @@ func many(prefix string, n int) []string {
 	return list
 }
 
-// spent returns the steps and the result of a comparison, and the length of what is said about it.
+// spent returns the steps and the result of a comparison, and the length of its description.
 func spent(t *testing.T, held, rules []rbacv1.PolicyRule) (steps, text int, covered bool, err error) {
 	t.Helper()
 	c := newCoverage(held)

@@ -129,7 +129,7 @@ func onlyCollected[T any, P object[T]](obj, old P) bool {
 // ConfirmNoEscalation returns an error in the words of Kubernetes unless the user has all that rules
 // grant: in a namespace, or everywhere if it is empty.
 //
-// The error names a bounded part of what is missing. Rules that cannot be compared in a time in proportion to their size are
+// The error names a bounded part of the missing rules. Rules that cannot be compared in a time in proportion to their size are
 // refused, and a context that is over is an error, too.
 func (p *Policy) ConfirmNoEscalation(ctx context.Context, user *auth.User, namespace string, rules []rbacv1.PolicyRule) error {
 	held, unresolved := p.collect(user, namespace)
