@@ -270,6 +270,9 @@ type Table struct {
 const (
 	columnSpace = 3
 	columnWidth = 6
+	// No cell makes its column wider than this: a Service with 15,000 external IPs would have each of the other rows padded
+	// with 200 KB.
+	widest = 1000
 )
 
 // NewTable returns a table that is written to w.
@@ -300,7 +303,7 @@ func (t *Table) Flush() error {
 			if i == len(t.widths) {
 				t.widths = append(t.widths, columnWidth)
 			}
-			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(c)+columnSpace)
+			t.widths[i] = max(t.widths[i], min(utf8.RuneCountInString(c), widest)+columnSpace)
 		}
 	}
 	var b strings.Builder
@@ -308,7 +311,7 @@ func (t *Table) Flush() error {
 		for i, c := range cells {
 			b.WriteString(c)
 			if i < len(cells)-1 {
-				b.WriteString(strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(c)))
+				b.WriteString(strings.Repeat(" ", max(t.widths[i]-utf8.RuneCountInString(c), columnSpace)))
 			}
 		}
 		b.WriteByte('\n')

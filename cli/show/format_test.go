@@ -43,3 +43,22 @@ func TestWhoWroteWhichFieldIsPrintedIfThatIsWanted(t *testing.T) {
 		}
 	}
 }
+
+// TestWideCellDoesNotPadOtherRows prints many rows of which one has a very long cell.
+func TestWideCellDoesNotPadOtherRows(t *testing.T) {
+	var b strings.Builder
+	table := show.NewTable(&b)
+	table.Row([]string{"a", strings.Repeat("x", 200_000), "end"})
+	for range 1000 {
+		table.Row([]string{"b", "y", "end"})
+	}
+	if err := table.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if most := 2_000_000; b.Len() > most {
+		t.Errorf("%d bytes, want at most %d", b.Len(), most)
+	}
+	if first, _, _ := strings.Cut(b.String(), "\n"); !strings.HasSuffix(first, "x   end") {
+		t.Errorf("the first row ends with %q", first[len(first)-20:])
+	}
+}

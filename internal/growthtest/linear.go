@@ -13,7 +13,7 @@ import (
 // The limits of growth: what costs at most this many times as much at 2n as at n is linear, with a logarithm and noise.
 const (
 	most = 2.5
-	// Less than this is too little to tell growth from noise.
+	// Less than this is too little to distinguish growth from noise.
 	leastTime  = 3 * time.Millisecond
 	sureTime   = 25 * time.Millisecond // from 2n to 4n, where the square of n is more
 	leastBytes = 1 << 20

@@ -37,7 +37,7 @@ type Object interface {
 	Size() int
 }
 
-// A Quarantine has the marks of one process, and knows those that an earlier one left. A nil Quarantine marks nothing. It is
+// A Quarantine has the marks of one process, and the marks of an earlier one. A nil Quarantine marks nothing. It is
 // safe for concurrent use.
 type Quarantine struct {
 	dir string
@@ -179,7 +179,7 @@ func (q *Quarantine) write(m *mark) (string, error) {
 	return path, os.WriteFile(path, data, 0o600)
 }
 
-// edition tells the versions of an object from each other that people make: the specification, labels, annotations, owners and
+// edition is different for versions of an object that people make: the specification, labels, annotations, owners and
 // the wish to delete it count, what controllers write to the status does not.
 func edition(o metav1.Object) string {
 	h := sha256.New()

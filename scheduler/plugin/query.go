@@ -87,7 +87,7 @@ func selectorOf(s *metav1.LabelSelector) labels.Selector {
 	return selector
 }
 
-// requirements are those that the values of a pod's labels make of keys.
+// requirements returns one requirement per key that is a label of the pod, with its value.
 func requirements(like *corev1.Pod, keys []string, op selection.Operator) []labels.Requirement {
 	var out []labels.Requirement
 	for _, k := range keys {
@@ -169,7 +169,7 @@ type NodeQuery struct {
 	Match func(*corev1.Node) bool
 }
 
-// NodeKey returns the Key of a [NodeQuery] that a text of any length tells from all others.
+// NodeKey returns the Key of a [NodeQuery] for a text of any length, which is different for different texts.
 func NodeKey(text string) string { return fixedKey(text) }
 
 // A Term is a term of pod affinity or anti-affinity.
