@@ -107,6 +107,9 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 	if rejection := lifecycle.Affordable(&pod.Spec); rejection != nil {
 		return rejection
 	}
+	if rejection := tooManyReferences(pod); rejection != nil {
+		return rejection
+	}
 	if n.opts.RootDir != "" { // a simulated runtime has none
 		if rejection := lifecycle.Supported(pod); rejection != nil {
 			return rejection

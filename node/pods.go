@@ -204,7 +204,9 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 	n.group.Go(func(ctx context.Context) {
 		n.metrics.pods.workerStart.Observe(time.Since(w.seen).Seconds())
 		run.Shield(w.log, func() {
-			n.objects.hold(pod)
+			if rejection == nil || rejection.Outdated() { // a rejected pod reads nothing
+				n.objects.hold(pod)
+			}
 			if f != nil {
 				n.adoptCgroup(w.log, w.view.Granted())
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
 // A reference names a config map or a secret.
@@ -234,13 +235,29 @@ func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
 	return nil, fmt.Errorf("secret %q not found", name)
 }
 
+// mostReferences is how many ConfigMaps and Secrets one pod of a node can name. The agent watches each, which takes a
+// connection's worth of memory: a pod can name 30,000.
+const mostReferences = 1000
+
+// tooManyReferences returns why a pod names more objects than the agent can watch, or nil.
+func tooManyReferences(pod *corev1.Pod) *lifecycle.Rejection {
+	n := len(named(pod))
+	if n <= mostReferences {
+		return nil
+	}
+	return &lifecycle.Rejection{
+		Reason: "TooManyReferences", Message: fmt.Sprintf("spec: the pod names %d ConfigMaps and Secrets, which are more than a node watches for one pod, want at most %d", n, mostReferences),
+	}
+}
+
 // named returns the config maps and secrets that the pod names, each once.
 func named(pod *corev1.Pod) []reference {
 	var list []reference
+	seen := map[reference]bool{}
 	add := func(secret bool, name string) {
 		ref := reference{secret, types.NamespacedName{Namespace: pod.Namespace, Name: name}}
-		if name != "" && !slices.Contains(list, ref) {
-			list = append(list, ref)
+		if name != "" && !seen[ref] {
+			seen[ref], list = true, append(list, ref)
 		}
 	}
 	for i := range pod.Spec.Volumes {

@@ -47,14 +47,20 @@ func Supported(pod *corev1.Pod) *Rejection {
 // agent look at all: 20,000 of them would keep a core busy for as long as the pod lives.
 const mostContainers = 1000
 
-// Affordable returns why a pod has more containers than an agent can look after. It returns nil if it has
+// mostVolumes is how many volumes of one pod an agent makes: each is a directory at least, and often a mount that each
+// container gets.
+const mostVolumes = 1000
+
+// Affordable returns why a pod has more containers or volumes than an agent can look after. It returns nil if it has
 // not.
 func Affordable(spec *corev1.PodSpec) *Rejection {
-	n := len(spec.InitContainers) + len(spec.Containers)
-	if n <= mostContainers {
-		return nil
+	if n := len(spec.InitContainers) + len(spec.Containers); n > mostContainers {
+		return &Rejection{"TooManyContainers", fmt.Sprintf("spec.containers, spec.initContainers: %d containers are more than a node runs in one pod, want at most %d", n, mostContainers)}
 	}
-	return &Rejection{"TooManyContainers", fmt.Sprintf("spec.containers, spec.initContainers: %d containers are more than a node runs in one pod, want at most %d", n, mostContainers)}
+	if n := len(spec.Volumes); n > mostVolumes {
+		return &Rejection{"TooManyVolumes", fmt.Sprintf("spec.volumes: %d volumes are more than a node has for one pod, want at most %d", n, mostVolumes)}
+	}
+	return nil
 }
 
 // Allowed returns why a pod may not have the host ports that it asks for, at whatever address of the host: they are ports

@@ -213,4 +213,9 @@ func TestAffordableBoundsContainers(t *testing.T) {
 	if r := lifecycle.Affordable(spec); r == nil || r.Message != want {
 		t.Errorf("20,400 containers: %v, want %s", r, want)
 	}
+	spec = &corev1.PodSpec{Volumes: make([]corev1.Volume, 1001)}
+	want = "spec.volumes: 1001 volumes are more than a node has for one pod, want at most 1000"
+	if r := lifecycle.Affordable(spec); r == nil || r.Message != want {
+		t.Errorf("1,001 volumes: %v, want %s", r, want)
+	}
 }
