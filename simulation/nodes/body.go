@@ -69,6 +69,11 @@ func newBody(pod *corev1.Pod, life simulation.Life, h host, hostIPs []string, no
 	b := &body{view: lifecycle.View{Pod: pod, Last: pod.Status, HostIPs: hostIPs}, life: life, since: now, host: h}
 	if pod.Status.PodIP != "" && !b.view.Finished() {
 		b.adopt(&pod.Status)
+		return b
+	}
+	if r := lifecycle.Affordable(&pod.Spec); r != nil && !b.view.Finished() {
+		b.view.Memory.Failed = r.Verdict()
+		b.warn("", r.Reason, r.Message)
 	}
 	return b
 }
