@@ -7,13 +7,13 @@ import (
 	"slices"
 	"sync"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
-	certificatesv1 "k8s.io/api/certificates/v1"
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
