@@ -5,7 +5,9 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,5 +197,36 @@ func TestNodeStartsAgainOnAFullDisk(t *testing.T) {
 			t.Error("the node is not ready after a minute")
 		}
 		stop()
+	})
+}
+
+// TestNodeReportsRefusedRegistration has an admission webhook refuse the Node for a minute.
+func TestNodeReportsRefusedRegistration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var allowed atomic.Bool
+		r.api.Intercept(func(q clienttest.Request) error {
+			if q.Verb == "create" && q.Resource == "nodes" && !allowed.Load() {
+				return apierrors.NewForbidden(corev1.Resource("nodes"), "n", errors.New(`admission webhook "nodes.example.com" denied the request`))
+			}
+			return nil
+		})
+		var last atomic.Pointer[error]
+		var after atomic.Bool
+		r.opts.Trouble = func(err error) {
+			last.Store(&err)
+			after.Store(allowed.Load())
+		}
+		stop := r.start()
+		defer stop()
+		time.Sleep(time.Minute)
+		if err := last.Load(); err == nil || !strings.Contains((*err).Error(), `"nodes.example.com" denied`) {
+			t.Errorf("reported %v", err)
+		}
+		allowed.Store(true)
+		<-r.node.Ready()
+		if after.Load() {
+			t.Error("trouble was reported after the registration")
+		}
 	})
 }
