@@ -297,7 +297,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	}
 	w := store.Write{
 		Key: m.key(), Value: item, Expect: old.Revision(),
-		Delete: gone(m.kind, obj), Frees: obj.GetDeletionTimestamp() != nil, Reserve: reserveOf(&m.target),
+		Delete: gone(m.kind, obj), Frees: obj.GetDeletionTimestamp() != nil, Reserve: reserveOf(&m.target, true),
 	}
 	if w.Delete {
 		w.Volatile = m.kind.Loses(nil, stored)

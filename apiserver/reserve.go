@@ -9,13 +9,14 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// reserveOf returns how far beyond the quota of the store a write of a user may go.
+// reserveOf returns how far beyond the quota of the store a write of a user may go. update says that the object exists.
 //
 // A cluster that is over its quota has to go on to renew Leases and the status of nodes, or its pods are evicted, and has
 // to write the end of pods and namespaces, or nothing becomes free. The administrator needs a few writes, too, to scale
-// a workload down or to set a ResourceQuota. Everything else is refused: in particular controllers may not create objects
-// beyond the quota, because a user makes them create as many as a Deployment has replicas.
-func reserveOf(t *target) store.Reserve {
+// a workload down or to set a ResourceQuota. Controllers may update the objects that exist, such as the endpoints of a
+// Service, within the lesser reserve: users can make them grow, but cannot take the greater one by that. They may not
+// create objects beyond the quota, because a user makes them create as many as a Deployment has replicas.
+func reserveOf(t *target, update bool) store.Reserve {
 	u := t.user
 	if u == nil {
 		return store.NoReserve
@@ -39,6 +40,9 @@ func reserveOf(t *target) store.Reserve {
 		if !node {
 			return store.ForRecovery
 		}
+	}
+	if update {
+		return store.ForUpdate
 	}
 	return store.NoReserve
 }

@@ -45,12 +45,26 @@ func TestReserveOfWrites(t *testing.T) {
 	} {
 		var may []string
 		for _, resource := range []string{"leases", "nodes/status", "pods/status", "pods", "namespaces"} {
-			if reserveOf(request(resource, &auth.User{Name: tt.user, Groups: []string{tt.groups}})) == store.ForRecovery {
+			if reserveOf(request(resource, &auth.User{Name: tt.user, Groups: []string{tt.groups}}), true) == store.ForRecovery {
 				may = append(may, resource)
 			}
 		}
 		if got := strings.Join(may, " "); got != tt.may {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.may)
+		}
+	}
+	for _, tt := range []struct {
+		user   string
+		update bool
+		want   store.Reserve
+	}{
+		{auth.ServiceAccountUser("kube-system", "endpointslice-controller"), true, store.ForUpdate},
+		{auth.ServiceAccountUser("kube-system", "replicaset-controller"), false, store.NoReserve},
+		{"eve", true, store.NoReserve},
+		{"eve", false, store.NoReserve},
+	} {
+		if got := reserveOf(request("pods", &auth.User{Name: tt.user}), tt.update); got != tt.want {
+			t.Errorf("%s, update %v: %d, want %d", tt.user, tt.update, got, tt.want)
 		}
 	}
 }

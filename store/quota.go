@@ -17,13 +17,14 @@ import (
 // except that
 //
 //   - a deletion, and a write that makes its record no larger, always succeeds;
-//   - an update of an object that is being deleted (ForDeletion, or Frees) may go a sixteenth beyond the quota;
+//   - an update of an object that is being deleted (Frees), or by the control plane (ForUpdate), may go a sixteenth beyond
+//     the quota;
 //   - a write that the cluster needs to recover (ForRecovery) may go an eighth beyond;
 //   - the mark with which a deletion begins (ForMark) always succeeds. It happens once to a record and makes it larger by
 //     about a hundred bytes, so all of them together are bounded by the number of records.
 //
-// The parts are nested, so updates of objects that are being deleted, which any of their owners can make larger and
-// larger, cannot take what the cluster needs.
+// The parts are nested, so updates of objects that are being deleted or followed by controllers, which users can make
+// larger and larger, cannot take the part that the cluster needs.
 
 // A Reserve is a part of the memory beyond the quota that a write may use.
 type Reserve int
@@ -31,14 +32,14 @@ type Reserve int
 // The reserves, each with those before it.
 const (
 	NoReserve   Reserve = iota
-	ForDeletion         // for updates of objects that are being deleted
+	ForUpdate           // for updates of objects by the control plane
 	ForRecovery         // for writes without which the cluster cannot recover, such as Leases and the status of nodes
 	ForMark             // for the begin of a deletion; without a bound
 )
 
 // Shares of the quota, as its divisors.
 const (
-	deletionShare = 16
+	updateShare   = 16
 	recoveryShare = 8
 	historyShare  = 4
 	// A store that has refused writes reports that it has space again when so much of the quota is free.
@@ -106,8 +107,8 @@ func (q *quota) admit(growth int64, w Write) error {
 	switch {
 	case w.Reserve == ForRecovery:
 		limit += q.limit / recoveryShare
-	case w.Reserve == ForDeletion, w.Frees:
-		limit += q.limit / deletionShare
+	case w.Reserve == ForUpdate, w.Frees:
+		limit += q.limit / updateShare
 	}
 	if q.used+growth <= limit {
 		return nil
