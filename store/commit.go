@@ -299,17 +299,6 @@ func (s *Store) take(w Write, q queued) (o *outcome, taken bool, err error) {
 	return o, true, nil
 }
 
-// growth returns how many more bytes of memory the records take after a write.
-func growth(w Write, rec, now *record, exists bool) (bytes int64) {
-	if !w.Delete {
-		bytes = int64(rec.memory)
-	}
-	if exists {
-		bytes -= int64(now.memory)
-	}
-	return bytes
-}
-
 // batchFor returns the batch that takes the next write. The caller holds mu.
 func (a *writes) batchFor(frees bool, size int) *batch {
 	if n := len(a.queue); n > 0 {

@@ -130,6 +130,17 @@ func memoryOf(rec *record, data []byte) int {
 	return size
 }
 
+// growth returns how many more bytes of memory the records take after a write.
+func growth(w Write, rec, now *record, exists bool) (bytes int64) {
+	if !w.Delete {
+		bytes = int64(rec.memory)
+	}
+	if exists {
+		bytes -= int64(now.memory)
+	}
+	return bytes
+}
+
 // refused records that a write was refused for the quota, and notifies of the first one.
 func (s *Store) refused(err *QuotaError) {
 	if s.accept.quota.over.Swap(true) {
