@@ -143,6 +143,9 @@ func Run(ctx context.Context, o Options) error {
 		slices.Concat(workers, names, c.noticeTasks(control), c.credentialTasks(control), c.quarantineTasks(control.as("system:apiserver", "system:masters"))),
 	)
 	stages = append(stages, proxy...)
+	if s := c.firewall(c.local(control)); s != nil {
+		stages = append(stages, s)
+	}
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
 		return c.announce(ctx, local.Instance{
 			Name: c.Profile.Name, Version: c.Version, Server: control.url(), Nodes: nodes, Simulated: !c.real(),

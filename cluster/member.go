@@ -199,6 +199,9 @@ func (m *member) run(ctx context.Context) error {
 		slices.Concat(run.Stage{c.nodeTask(agent)}, names, c.routes(caches), c.quarantineTasks(m.asNode)),
 	}
 	stages = append(stages, proxy...)
+	if s := c.firewall(m.access()); s != nil {
+		stages = append(stages, s)
+	}
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
 		return c.announce(ctx, m.instance(local.Process{}))
 	}}})

@@ -16,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/join"
 	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/internal/names"
 )
 
 // A nodeCondition is a condition of a node that is not as it should be.
@@ -29,6 +30,9 @@ type nodeCondition struct {
 
 // String returns a line for users.
 func (c nodeCondition) String() string {
+	if c.Type == names.FirewallDropsPods {
+		return fmt.Sprintf("the firewall of node %s drops packets of pods: %s", c.Node, printable(c.Message))
+	}
 	s := fmt.Sprintf("node %s gets no new pods: %s is %s", c.Node, c.Type, c.Status)
 	if c.Message != "" {
 		s += ": " + printable(c.Message)
@@ -47,7 +51,7 @@ func printable(text string) string {
 }
 
 // badConditions returns the conditions of nodes with which pods are not started or may be ended: not Ready, or under pressure, or
-// without a network. The pressures of a node that is not known to be Ready are not known either.
+// without a network; and those of nodes whose firewall drops packets of pods. The pressures of a node that is not known to be Ready are not known either.
 func badConditions(nodes []*corev1.Node) []nodeCondition {
 	var bad []nodeCondition
 	for _, n := range nodes {
@@ -65,7 +69,7 @@ func badConditions(nodes []*corev1.Node) []nodeCondition {
 		}
 		for _, c := range n.Status.Conditions {
 			switch c.Type {
-			case corev1.NodeDiskPressure, corev1.NodeMemoryPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable:
+			case corev1.NodeDiskPressure, corev1.NodeMemoryPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable, names.FirewallDropsPods:
 				if c.Status == corev1.ConditionTrue {
 					add(c)
 				}

@@ -71,3 +71,6 @@ const (
 	SimulatedCPU        = Prefix + "simulated-cpu"
 	SimulatedMemory     = Prefix + "simulated-memory"
 )
+
+// FirewallDropsPods is the type of the condition of a Node whose host's packet filter drops packets of pods (status True).
+const FirewallDropsPods = Prefix + "FirewallDropsPods"
