@@ -81,7 +81,7 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 }
 
-// content returns a reader of what the current file has now, or nil if there is no file.
+// content returns a reader of what the current file has now, or nil without a file.
 func (l *logFile) content() (io.ReadCloser, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,8 +232,8 @@ func (s *stream) read(ctx context.Context, fd int) bool {
 	return true
 }
 
-// record writes the lines of a portion of n bytes to the log. It returns the clients that get the portion: those that come
-// later find it in the log.
+// record writes the lines of a portion of n bytes to the log. It returns the clients that get the portion: later clients find
+// it in the log.
 func (s *stream) record(buf *portion, n int) []*tap {
 	s.mu.Lock()
 	defer s.mu.Unlock()
