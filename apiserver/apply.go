@@ -104,7 +104,7 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 	config := &unstructured.Unstructured{Object: fields}
 	force := opts.Force != nil && *opts.Force
 	dryRun := len(opts.DryRun) > 0
-	m := &modification{target: t, operation: admission.Update, dryRun: dryRun, fields: fieldsAreSet}
+	m := &modification{target: t, operation: admission.Update, dryRun: dryRun, patched: true, fields: fieldsAreSet}
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 		w := s.write(&t, opts.FieldManager)
 		v, isView := t.view()

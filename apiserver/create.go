@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,6 +116,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 		t.kind.Default(obj)
 	}
 	fillNew(t.kind, obj)
+	duplicates := dropDuplicateOwners(obj, "")
 	if t.kind.Prepare != nil {
 		t.kind.Prepare(obj, nil)
 	}
@@ -130,6 +132,9 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 		return result{warnings: a.Warnings}, err
 	}
 	obj = a.Object
+	if a.Changed {
+		duplicates = append(duplicates, dropDuplicateOwners(obj, afterAdmission)...)
+	}
 	if s.admission.Mutates() && t.kind.Default != nil {
 		t.kind.Default(obj)
 	}
@@ -152,7 +157,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	if t.kind.Warn != nil {
 		warnings = t.kind.Warn(obj, nil)
 	}
-	warnings = append(warnings, a.Warnings...)
+	warnings = slices.Concat(duplicates, warnings, a.Warnings)
 	if obj.GetResourceVersion() != "" && !dryRun { // as upstream: after the checks, and only if the object is stored
 		return result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
@@ -228,8 +233,7 @@ func fillNew(kind *catalog.Kind, obj catalog.Object) {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
-	obj.SetGeneration(0)
-	if kind.Generation {
+	if kind.Generation { // or else it is what the client says, as upstream
 		obj.SetGeneration(1)
 	}
 }
@@ -245,9 +249,6 @@ func (s *Server) issue(ctx context.Context, t *target, handler IssueHandler, bod
 	defer func() { a.Finish(false) }()
 	if err := s.admitWhole(ctx, &a); err != nil {
 		return result{}, err
-	}
-	if dryRun {
-		return result{obj: body, created: true}, nil
 	}
 	answer, err := handler(auth.WithUser(ctx, t.user), item.Object(), body)
 	if err != nil {

@@ -40,7 +40,7 @@ func (s *Server) evict(ctx context.Context, t *target, body runtime.Object, crea
 	if !ok {
 		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not an Eviction", body))
 	}
-	if eviction.Name != "" && eviction.Name != t.name {
+	if eviction.Name != t.name {
 		return result{}, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
 	if err := checkNamespace(t, eviction); err != nil {

@@ -94,7 +94,7 @@ func TestEvictions(t *testing.T) {
 	}
 	one := []policyv1.PodDisruptionBudgetStatus{observed(1, 2, 1)}
 	none := []policyv1.PodDisruptionBudgetStatus{observed(0, 1, 1)}
-	dry := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}}
+	dry := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}}
 	tests := []struct {
 		name     string
 		phase    corev1.PodPhase
@@ -119,8 +119,8 @@ func TestEvictions(t *testing.T) {
 		{name: "that does not serve and is missed", phase: corev1.PodRunning, budgets: []policyv1.PodDisruptionBudgetStatus{observed(0, 0, 1)}, refuse: "needs 1 healthy pods and has 0"},
 		{name: "that does not serve and may always go", phase: corev1.PodRunning, budgets: []policyv1.PodDisruptionBudgetStatus{observed(0, 0, 1)}, always: true},
 		{name: "of another name", phase: corev1.PodRunning, eviction: &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, refuse: "name in URL does not match"},
-		{name: "of another pod of that name", phase: corev1.PodRunning, eviction: &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("x")}}, refuse: "UID in the precondition"},
-		{name: "with wrong options", phase: corev1.PodRunning, eviction: &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{DryRun: []string{"some"}}}, refuse: "dryRun"},
+		{name: "of another pod of that name", phase: corev1.PodRunning, eviction: &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}, DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("x")}}, refuse: "UID in the precondition"},
+		{name: "with wrong options", phase: corev1.PodRunning, eviction: &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{"some"}}}, refuse: "dryRun"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestEvictions(t *testing.T) {
 			}
 			e := tt.eviction
 			if e == nil {
-				e = &policyv1.Eviction{}
+				e = &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 			}
 			err := q.evict("web", e)
 			switch {
@@ -179,7 +179,7 @@ func TestAnEvictedPodSaysWhyItEnds(t *testing.T) {
 	s := apiservertest.Open(t, nil)
 	q := &quay{t, s.As(auth.User{Name: "boss", Groups: []string{"system:masters"}})}
 	q.pod("web", corev1.PodRunning, true)
-	if err := q.evict("web", &policyv1.Eviction{}); err != nil {
+	if err := q.evict("web", &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}}); err != nil {
 		t.Fatal(err)
 	}
 	obj, err := q.boss.Get(t.Context(), podsGVR, "default", "web", "")
@@ -190,7 +190,7 @@ func TestAnEvictedPodSaysWhyItEnds(t *testing.T) {
 	if last := c[len(c)-1]; last.Type != corev1.DisruptionTarget || last.Reason != "EvictionByEvictionAPI" {
 		t.Errorf("conditions = %+v", c)
 	}
-	err = q.evict("none", &policyv1.Eviction{})
+	err = q.evict("none", &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "none"}})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("evicting what is not there = %v", err)
 	}
@@ -213,7 +213,7 @@ func TestABudgetIsNotSpentTwice(t *testing.T) {
 	g := run.NewGroup(t.Context(), 0)
 	for i := range pods {
 		g.Go(func(context.Context) {
-			switch err := q.evict(fmt.Sprint("web-", i), &policyv1.Eviction{}); {
+			switch err := q.evict(fmt.Sprint("web-", i), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("web-", i)}}); {
 			case err == nil:
 				granted.Add(1)
 			case apierrors.IsTooManyRequests(err):

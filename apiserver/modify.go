@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,9 @@ type modification struct {
 	// act makes the object from the body after the plug-ins have changed that. If it is nil, the object is the proposed
 	// one, which is nil otherwise.
 	act func(old *codec.Item, body runtime.Object) (catalog.Object, error)
+
+	patched  bool     // the request is a patch
+	warnings []string // of the present try
 }
 
 // update replaces an object, or what a subresource shows of it, with a body that
@@ -130,7 +134,7 @@ func (t *target) apply(change func(catalog.Object, runtime.Object) error, old *c
 		if err := checkNamespace(t, m); err != nil {
 			return nil, nil, err
 		}
-		if m.GetName() != "" {
+		if _, isView := t.view(); isView || m.GetName() != "" {
 			if err := checkName(t, m); err != nil {
 				return nil, nil, err
 			}
@@ -179,7 +183,7 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 		}
 		return err
 	}
-	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0, fields: s.updateFields(&t, opts.FieldManager)}
+	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0, patched: true, fields: s.updateFields(&t, opts.FieldManager)}
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 		if v, ok := t.view(); ok {
 			before, err := codec.Encode(codec.Media{}, show(v, old.Object()))
@@ -230,6 +234,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 		return result{}, err
 	}
 	stored := old.Object()
+	m.warnings = nil
 	if body == nil {
 		if err := m.complete(obj, old); err != nil {
 			return result{}, err
@@ -256,6 +261,9 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 		if s.admission.Mutates() && m.sub == nil && m.kind.Default != nil {
 			m.kind.Default(obj)
 		}
+	}
+	if body == nil {
+		m.warnings = append(m.warnings, dropDuplicateOwners(obj, afterAdmission)...)
 	}
 	if m.act != nil {
 		if obj, err = m.act(old, body); err != nil {
@@ -290,7 +298,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	if part, ok := m.shape().(catalog.Part); ok && part.Warn != nil {
 		warnings = part.Warn(obj, stored)
 	}
-	warnings = append(warnings, a.Warnings...)
+	warnings = slices.Concat(m.warnings, warnings, a.Warnings)
 	item, err := newItem(m.kind, obj, old)
 	if err != nil {
 		return result{}, err
@@ -309,7 +317,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 		obj.SetResourceVersion(old.ResourceVersion())
 		return result{obj: obj, warnings: warnings}, nil
 	case !w.Delete && item.Same(old):
-		return result{item: old}, nil // S2
+		return result{item: old, warnings: m.warnings}, nil // S2
 	}
 	if w.Delete {
 		if err := s.beforeGone(ctx, &m.target); err != nil {
@@ -342,13 +350,19 @@ func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
 	stored := old.Object()
 	obj.SetUID(stored.GetUID())
 	obj.SetResourceVersion(old.ResourceVersion())
-	if t := obj.GetCreationTimestamp(); t.IsZero() {
-		obj.SetCreationTimestamp(stored.GetCreationTimestamp())
+	// Times of the server's own are not the client's to change. A wrong time of creation is ignored, and a deletion that is not under
+	// way is a fault, as upstream.
+	obj.SetCreationTimestamp(stored.GetCreationTimestamp())
+	if t := stored.GetDeletionTimestamp(); t != nil {
+		obj.SetDeletionTimestamp(t)
 	}
-	obj.SetDeletionTimestamp(stored.GetDeletionTimestamp())
-	obj.SetDeletionGracePeriodSeconds(stored.GetDeletionGracePeriodSeconds())
+	if obj.GetDeletionGracePeriodSeconds() == nil {
+		obj.SetDeletionGracePeriodSeconds(stored.GetDeletionGracePeriodSeconds())
+	}
 	obj.SetGeneration(stored.GetGeneration())
-	obj.SetSelfLink("")
+	if !m.patched {
+		m.warnings = append(m.warnings, dropDuplicateOwners(obj, "")...)
+	}
 	if m.kind.Default != nil {
 		m.kind.Default(obj)
 	}
@@ -366,7 +380,6 @@ func (m *modification) repeat(obj, stored catalog.Object, body runtime.Object) e
 		return v.Apply(obj, body)
 	}
 	obj.SetGeneration(stored.GetGeneration())
-	obj.SetSelfLink("")
 	if part, ok := m.shape().(catalog.Part); ok {
 		part.Prepare(obj, stored)
 	} else if m.sub == nil && m.kind.Prepare != nil {

@@ -263,8 +263,11 @@ func checkNamespace(t *target, obj metav1.Object) error {
 
 // checkName compares the name of an incoming object with that of the request.
 func checkName(t *target, obj metav1.Object) error {
-	if obj.GetName() == t.name {
+	switch obj.GetName() {
+	case t.name:
 		return nil
+	case "":
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", t.name))
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), t.name))
 }

@@ -63,7 +63,7 @@ func TestUpdateCreatesObjects(t *testing.T) {
 // update creates, as the strategies of Kubernetes v1.37 say.
 func TestUpdatesAreUpstreams(t *testing.T) {
 	const (
-		conditional = "apiservices clustertrustbundles csidrivers csinodes csistoragecapacities customresourcedefinitions leases poddisruptionbudgets podcertificaterequests runtimeclasses storageversionmigrations volumeattachments " +
+		conditional = "apiservices clustertrustbundles csidrivers csinodes csistoragecapacities customresourcedefinitions devicetaintrules leases poddisruptionbudgets podcertificaterequests runtimeclasses storageversionmigrations volumeattachments " +
 			"mutatingadmissionpolicies mutatingadmissionpolicybindings mutatingwebhookconfigurations " +
 			"validatingadmissionpolicies validatingadmissionpolicybindings validatingwebhookconfigurations"
 		created = "clusterrolebindings clusterroles endpoints events leases limitranges rolebindings roles runtimeclasses services"

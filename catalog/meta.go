@@ -32,6 +32,11 @@ func ValidateMeta(kind *Kind, obj, old Object) field.ErrorList {
 		return append(errs, validation.ValidateObjectMetaAccessor(obj, kind.Namespaced, kind.checkName, at)...)
 	}
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, at)...)
+	if prefix := obj.GetGenerateName(); prefix != "" && prefix != old.GetGenerateName() {
+		for _, fault := range kind.checkName(prefix, true) {
+			errs = append(errs, field.Invalid(at.Child("generateName"), prefix, fault))
+		}
+	}
 	return append(errs, validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))...)
 }
 

@@ -36,7 +36,9 @@ func (t *Tokens) Request(ctx context.Context, namespace, name string, tr *authen
 		})
 	}
 	if tr.Namespace != "" && tr.Namespace != namespace {
-		return nil, apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		return nil, apierrors.NewInvalid(tokenRequestKind, name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "namespace"), tr.Namespace, "must match the service account namespace if specified"),
+		})
 	}
 	if tr.Spec.ExpirationSeconds == nil {
 		seconds := int64(defaultLife / time.Second)
@@ -90,7 +92,7 @@ func validateRequest(spec *authenticationv1.TokenRequestSpec) field.ErrorList {
 		errs = append(errs, field.Invalid(path, seconds, "may not specify a duration larger than 2^32 seconds"))
 	}
 	for i, audience := range spec.Audiences {
-		if audience == "" {
+		if audience == "" { // upstream makes a token that nobody takes
 			errs = append(errs, field.Required(field.NewPath("spec", "audiences").Index(i), "must not be empty"))
 		}
 	}

@@ -125,7 +125,7 @@ func TestTokenRequests(t *testing.T) {
 		{name: "of the account itself", tr: of("ship", "cook", "sa-1"), granted: 3600},
 		{name: "of an account made anew", tr: of("", "", "sa-0"), refuse: "the UID in the token request (sa-0) does not match the UID of the service account (sa-1)", is: apierrors.IsConflict},
 		{name: "of another account", tr: of("", "captain", ""), refuse: `metadata.name: Invalid value: "captain": must match the service account name if specified`, is: apierrors.IsInvalid},
-		{name: "of another namespace", tr: of("port", "", ""), refuse: "the namespace of the provided object does not match the namespace sent on the request", is: apierrors.IsBadRequest},
+		{name: "of another namespace", tr: of("port", "", ""), refuse: "metadata.namespace", is: apierrors.IsInvalid},
 		{name: "to a pod without its UID", tr: ask(0, to("Pod", "galley", "")), granted: 3600},
 		{name: "to no such pod", tr: ask(0, to("Pod", "hold", "")), refuse: "not found", is: apierrors.IsNotFound},
 		{name: "to the pod of another account", tr: ask(0, to("Pod", "bridge", "pod-2")), refuse: `cannot bind token for serviceaccount "cook" to pod running with serviceaccount "captain"`, is: apierrors.IsBadRequest},

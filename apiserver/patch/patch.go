@@ -1,6 +1,7 @@
 package patch
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -127,6 +128,9 @@ func isObject(b []byte) bool {
 }
 
 func applyStrategic(patch, original []byte, schema any) ([]byte, error) {
+	if string(bytes.TrimSpace(patch)) == "null" {
+		return original, nil // as upstream
+	}
 	if !isObject(patch) {
 		return nil, apierrors.NewBadRequest("error decoding patch: a strategic merge patch is a JSON object")
 	}

@@ -71,6 +71,12 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 			u.RollingUpdate = &rolling
 		}
 	}
+	if r := u.RollingUpdate; r != nil && (r.MaxUnavailable == nil || r.MaxSurge == nil) {
+		shares := *r // upstream has no absent shares in its own form of the type
+		orDefault(&shares.MaxUnavailable, intstr.FromInt32(0))
+		orDefault(&shares.MaxSurge, intstr.FromInt32(0))
+		u.RollingUpdate = &shares
+	}
 	orDefault(&d.Spec.RevisionHistoryLimit, defaultHistory)
 }
 

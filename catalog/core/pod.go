@@ -230,7 +230,7 @@ func bind(parent catalog.Object, body runtime.Object) error {
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("wrong object passed to pod binding: %T", body))
 	}
-	if b.Name != "" && b.Name != p.Name {
+	if b.Name != p.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := validateBinding(b); len(errs) > 0 {

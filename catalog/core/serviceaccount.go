@@ -20,6 +20,11 @@ func serviceAccounts() *catalog.Kind {
 		Namespaced:       true,
 		New:              func() catalog.Object { return &corev1.ServiceAccount{} },
 		NewList:          func() runtime.Object { return &corev1.ServiceAccountList{} },
+		Prepare: catalog.Prepare(func(a, _ *corev1.ServiceAccount) {
+			for i, secret := range a.Secrets {
+				a.Secrets[i] = corev1.ObjectReference{Name: secret.Name} // they are in its namespace
+			}
+		}),
 		Columns: []catalog.Column{
 			catalog.Age(),
 		},

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,6 +43,7 @@ func endpointSlices() *catalog.Kind {
 		Default:          catalog.Default(defaultSlice),
 		Generation:       true,
 		Counted:          catalog.Object.GetLabels,
+		Prepare:          catalog.Prepare(dropTopology),
 		Validate:         catalog.Validate(validateSlice),
 		Columns: []catalog.Column{
 			catalog.Text("AddressType", doc["addressType"], func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
@@ -49,6 +51,28 @@ func endpointSlices() *catalog.Kind {
 			catalog.Text("Endpoints", doc["endpoints"], formatEndpoints),
 			catalog.Age(),
 		},
+	}
+}
+
+// dropTopology drops the deprecated topology of endpoints that are written, as v1 says. The name of a node that was only there becomes
+// that of the endpoint, so that clients that write back what they have read lose nothing.
+func dropTopology(s, old *discoveryv1.EndpointSlice) {
+	if old != nil && equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+		return
+	}
+	nodes := map[string]bool{}
+	if old != nil {
+		for i := range old.Endpoints {
+			nodes[old.Endpoints[i].DeprecatedTopology[corev1.LabelHostname]] = true
+		}
+	}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		node := e.DeprecatedTopology[corev1.LabelHostname]
+		if e.NodeName == nil && node != "" && nodes[node] && len(validation.IsDNS1123Subdomain(node)) == 0 {
+			e.NodeName = &node
+		}
+		e.DeprecatedTopology = nil
 	}
 }
 

@@ -2,7 +2,9 @@ package podspec
 
 import (
 	"maps"
+	"regexp"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -306,18 +308,29 @@ func RoundUp(list corev1.ResourceList) {
 }
 
 // pullPolicy is Always for images that may change under their name: those with
-// the tag "latest", given or meant.
+// the tag "latest", given or meant. A name that cannot be parsed has no tag.
 func pullPolicy(image string) corev1.PullPolicy {
 	name, _, digest := strings.Cut(image, "@")
 	tag := ""
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
 		tag = name[i+1:]
 	}
-	if tag == "latest" || tag == "" && !digest {
+	if (tag == "latest" || tag == "" && !digest) && imageName().MatchString(image) {
 		return corev1.PullAlways
 	}
 	return corev1.PullIfNotPresent
 }
+
+// imageName returns the form of the names of images, that of the module distribution/reference.
+var imageName = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a constant
+	const (
+		part   = `[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?`
+		domain = `(?:` + part + `(?:\.` + part + `)*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?`
+		path   = `[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*`
+		digest = `[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}`
+	)
+	return regexp.MustCompile(`^(?:` + domain + `/)?` + path + `(?:/` + path + `)*(?::\w[\w.-]{0,127})?(?:@` + digest + `)?$`)
+})
 
 // containers yields the init containers and containers of a spec, in place.
 func containers(spec *corev1.PodSpec) func(yield func(*corev1.Container) bool) {

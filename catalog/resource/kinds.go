@@ -138,6 +138,7 @@ func taintRules() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("DeviceTaintRule"),
 		Resource:         "devicetaintrules",
+		Conditional:      true,
 		Singular:         "devicetaintrule",
 		New:              func() catalog.Object { return &resourcev1.DeviceTaintRule{} },
 		NewList:          func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} },

@@ -55,8 +55,12 @@ func priorityClasses() *catalog.Kind {
 				c.PreemptionPolicy = new(corev1.PreemptLowerPriority)
 			}
 		}),
-		Validate:   catalog.Validate(validate),
-		Generation: true,
+		Prepare: catalog.Prepare(func(c, old *schedulingv1.PriorityClass) {
+			if old == nil {
+				c.Generation = 1 // for good: changes are not counted
+			}
+		}),
+		Validate: catalog.Validate(validate),
 		Columns: []catalog.Column{
 			catalog.Number("Value", doc["value"], func(c *schedulingv1.PriorityClass) int64 { return int64(c.Value) }),
 			catalog.Flag("Global-Default", doc["globalDefault"], func(c *schedulingv1.PriorityClass) bool { return c.GlobalDefault }),

@@ -54,6 +54,12 @@ func csiDrivers() *catalog.Kind {
 				s.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
 			}
 		}),
+		Prepare: catalog.Prepare(func(d, old *storagev1.CSIDriver) {
+			// As upstream, changes are counted from 0.
+			if old != nil && !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
+				d.Generation = old.Generation + 1
+			}
+		}),
 		Validate: catalog.Validate(validateDriver),
 		Warn: catalog.WarnChange(func(d, old *storagev1.CSIDriver) []string {
 			if old != nil && equality.Semantic.DeepEqual(d.Spec.TokenRequests, old.Spec.TokenRequests) {
