@@ -108,7 +108,8 @@ func (b *builder) custom(k *catalog.Kind) (one, list *model) {
 			"metadata":   {AllOf: []*model{b.models.of(reflect.TypeFor[metav1.ListMeta]())}, Description: texts["metadata"]},
 			"items":      {Type: "array", Items: refTo(name), Description: "List of " + k.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"},
 		},
-		Kinds: []kindName{nameOf(listKind)},
+		Kinds:    []kindName{nameOf(listKind)},
+		unmarked: true,
 	}
 	b.models[customName(listKind)] = l
 	return refTo(name), refTo(customName(listKind))

@@ -84,7 +84,8 @@ type (
 		MapType       string            `json:"x-kubernetes-map-type,omitempty"`
 		Default       json.RawMessage   `json:"default,omitempty"`
 
-		opaque bool // any value, changed as a whole
+		opaque   bool // any value, changed as a whole
+		unmarked bool // upstream does not say of its lists that they are atomic, which they are anyway
 
 		custom *spec.Schema // of a kind without a Go type: what JSON says instead
 	}

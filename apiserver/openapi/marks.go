@@ -109,6 +109,9 @@ func (ms models) mark() {
 		}
 	}
 	for _, m := range ms {
+		if m.unmarked {
+			continue
+		}
 		for _, p := range m.Properties {
 			if p.Type == "array" && p.ListType == "" {
 				p.ListType = "atomic"

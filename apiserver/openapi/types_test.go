@@ -210,6 +210,12 @@ func writeMarks(t *testing.T, theirs, have map[string]smd.TypeDef) {
 			}
 		}
 	}
+	for name, keys := range tags.Keys {
+		// Upstream has no schema for clients of definitions.
+		if model, field, _ := strings.Cut(name, "/"); strings.HasPrefix(name, definitionModels) && have[model].Map != nil {
+			add(model, field, "map", keys...)
+		}
+	}
 	for name, required := range tags.Required {
 		model, field, _ := strings.Cut(name, "/")
 		if !required {
@@ -241,6 +247,7 @@ type tags struct {
 	Enums    map[string][]string // the values of types with the tag +enum, sorted, by model
 	Defaults map[string]bool     // MODEL/FIELD with the tag +default
 	Required map[string]bool     // the same whose tag +required or +optional contradicts its JSON tag
+	Keys     map[string][]string // the same with tags +listMapKey
 }
 
 // readTags reads the tags of all types of the API that are in the packages of our types.
@@ -250,8 +257,11 @@ func readTags(t *testing.T, have map[string]smd.TypeDef) tags {
 	for name := range have {
 		packages[name[:strings.LastIndex(name, ".")+1]] = true
 	}
-	all := tags{map[string][]string{}, map[string]bool{}, map[string]bool{}}
-	for module, pattern := range map[string]string{"k8s.io/api": "/*/v*/types.go", "k8s.io/apimachinery": "/pkg/apis/meta/v1/types.go"} {
+	all := tags{map[string][]string{}, map[string]bool{}, map[string]bool{}, map[string][]string{}}
+	for module, pattern := range map[string]string{
+		"k8s.io/api": "/*/v*/types.go", "k8s.io/apimachinery": "/pkg/apis/meta/v1/types.go",
+		"k8s.io/apiextensions-apiserver": "/pkg/apis/apiextensions/v1/types*.go",
+	} {
 		dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 		if err != nil {
 			t.Fatal(err)
@@ -307,6 +317,9 @@ func (all tags) read(file *ast.File, prefix string) {
 				case tagged(f.Doc, "+optional") && !omitted:
 					all.Required[name] = false
 				}
+				if keys := values(f.Doc, "+listMapKey="); len(keys) > 0 {
+					all.Keys[name] = keys
+				}
 			}
 		}
 	}
@@ -320,15 +333,26 @@ func (all tags) read(file *ast.File, prefix string) {
 	for g := range declarations(file, token.CONST) {
 		for _, spec := range g.Specs {
 			v := spec.(*ast.ValueSpec)
-			of, named := v.Type.(*ast.Ident)
-			if !named || len(v.Values) != 1 {
+			if len(v.Values) != 1 {
 				continue
 			}
-			value, literal := v.Values[0].(*ast.BasicLit)
-			if _, known := enums[of.Name]; !known || !literal {
+			of, _ := v.Type.(*ast.Ident)
+			value := v.Values[0]
+			if call, ok := value.(*ast.CallExpr); ok && len(call.Args) == 1 { // a conversion
+				of, _ = call.Fun.(*ast.Ident)
+				value = call.Args[0]
+			}
+			if of == nil {
 				continue
 			}
-			if text, err := strconv.Unquote(value.Value); err == nil && !slices.Contains(enums[of.Name], text) {
+			text := ""
+			switch value := value.(type) {
+			case *ast.BasicLit:
+				text, _ = strconv.Unquote(value.Value)
+			case *ast.SelectorExpr:
+				text = families[value.Sel.Name]
+			}
+			if _, known := enums[of.Name]; known && text != "" && !slices.Contains(enums[of.Name], text) {
 				enums[of.Name] = append(enums[of.Name], text)
 			}
 		}
@@ -351,11 +375,55 @@ func declarations(file *ast.File, sort token.Token) iter.Seq[*ast.GenDecl] {
 	}
 }
 
+// families are the constants of other packages by which enumerations are defined.
+var families = map[string]string{"IPv4Protocol": string(corev1.IPv4Protocol), "IPv6Protocol": string(corev1.IPv6Protocol)}
+
+// values returns what follows a tag in the lines of a comment.
+func values(doc *ast.CommentGroup, tag string) (all []string) {
+	if doc == nil {
+		return nil
+	}
+	for _, c := range doc.List {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(strings.TrimPrefix(c.Text, "//")), tag); ok {
+			all = append(all, value)
+		}
+	}
+	return all
+}
+
 // tagged reports whether a line of a comment begins with a tag.
 func tagged(doc *ast.CommentGroup, tag string) bool {
 	return doc != nil && slices.ContainsFunc(doc.List, func(c *ast.Comment) bool {
 		return strings.HasPrefix(strings.TrimSpace(strings.TrimPrefix(c.Text, "//")), tag)
 	})
+}
+
+// definitionModels is how the names of the models of definitions begin.
+const definitionModels = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
+
+// TestListsOfDefinitionsAreUpstreams compares the keys of lists in definitions with the tags in upstream's types: two managers can have
+// a condition each.
+func TestListsOfDefinitionsAreUpstreams(t *testing.T) {
+	if *update {
+		t.Skip("the marks have just been written")
+	}
+	have := ours(t)
+	found := 0
+	for name, keys := range readTags(t, have).Keys {
+		model, field, _ := strings.Cut(name, "/")
+		d, ok := have[model]
+		if !strings.HasPrefix(name, definitionModels) || !ok {
+			continue
+		}
+		found++
+		f, ok := d.FindField(field)
+		if !ok || f.Type.Inlined.List == nil || f.Type.Inlined.List.ElementRelationship != smd.Associative || !slices.Equal(f.Type.Inlined.List.Keys, keys) {
+			t.Errorf("%s is %s, want a list with the keys %q", name, ref(f.Type), keys)
+		}
+	}
+	if found < 2 {
+		t.Errorf("%d lists with keys are there, want 2 at least", found)
+	}
 }
 
 // TestEnumerationsAreUpstreams compares the values of enumerated fields with the tags in upstream's

@@ -3,12 +3,14 @@ package custom
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/sampan-io/sampan/catalog"
 )
@@ -202,8 +204,11 @@ func (v *version) version(d *apiextensionsv1.CustomResourceDefinitionVersion) (c
 		Subresources: []catalog.Subresource{},
 		Columns:      columns(d.AdditionalPrinterColumns),
 		Selectable:   map[string]func(catalog.Object) string{},
-		Schema:       v.source.openAPI,
+		Schema:       func() *spec.Schema { return withSelectable(v.source.openAPI(), d.SelectableFields) },
 		SchemaDigest: v.source.digest,
+	}
+	for _, f := range d.SelectableFields {
+		out.SchemaDigest += " " + f.JSONPath
 	}
 	if hasStatus {
 		out.Prepare = catalog.Prepare(keepStatus)
@@ -308,4 +313,17 @@ func conversion(convert Converter) func(context.Context, []catalog.Object, schem
 		}
 		return out, nil
 	}
+}
+
+// withSelectable adds to a schema, for clients, by which fields its objects can be selected. It changes the schema.
+func withSelectable(s *spec.Schema, fields []apiextensionsv1.SelectableField) *spec.Schema {
+	if s == nil || len(fields) == 0 {
+		return s
+	}
+	all := make([]any, len(fields))
+	for i, f := range fields {
+		all[i] = map[string]any{"fieldPath": strings.TrimPrefix(f.JSONPath, ".")}
+	}
+	s.AddExtension("x-kubernetes-selectable-fields", all)
+	return s
 }

@@ -85,7 +85,7 @@ func (s *source) openAPI() *spec.Schema {
 	if err != nil {
 		return nil // Kubernetes does not show a schema that is not structural
 	}
-	return structural.ToKubeOpenAPI()
+	return structural.Unfold().ToKubeOpenAPI() // what is an integer or a string says so in anyOf, too
 }
 
 // undocumented takes out of a schema what only people read, which is most of it.
