@@ -345,14 +345,15 @@ func (all tags) read(file *ast.File, prefix string) {
 			if of == nil {
 				continue
 			}
-			text := ""
+			text, ok := "", false
 			switch value := value.(type) {
 			case *ast.BasicLit:
-				text, _ = strconv.Unquote(value.Value)
+				quoted, err := strconv.Unquote(value.Value)
+				text, ok = quoted, err == nil
 			case *ast.SelectorExpr:
-				text = families[value.Sel.Name]
+				text, ok = families[value.Sel.Name]
 			}
-			if _, known := enums[of.Name]; known && text != "" && !slices.Contains(enums[of.Name], text) {
+			if _, known := enums[of.Name]; known && ok && !slices.Contains(enums[of.Name], text) {
 				enums[of.Name] = append(enums[of.Name], text)
 			}
 		}
