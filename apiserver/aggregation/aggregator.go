@@ -242,8 +242,8 @@ func (a *Aggregator) publish() {
 	a.changed = make(chan struct{})
 }
 
-// changedPriorities returns the priorities of versions that are served here where they are not those that the APIService has by
-// itself. The caller holds mu, or is New.
+// changedPriorities returns the priorities of versions that are served here and whose APIService has not the priority of custom
+// resources. The caller holds mu, or is New.
 func (a *Aggregator) changedPriorities() map[schema.GroupVersion]priority {
 	changed := map[schema.GroupVersion]priority{}
 	for _, s := range a.stored {

@@ -92,7 +92,7 @@ func validateRequest(spec *authenticationv1.TokenRequestSpec) field.ErrorList {
 		errs = append(errs, field.Invalid(path, seconds, "may not specify a duration larger than 2^32 seconds"))
 	}
 	for i, audience := range spec.Audiences {
-		if audience == "" { // upstream makes a token that nobody takes
+		if audience == "" { // upstream makes a token that no server accepts
 			errs = append(errs, field.Required(field.NewPath("spec", "audiences").Index(i), "must not be empty"))
 		}
 	}

@@ -95,11 +95,26 @@ func TestGroupsAreInUpstreamsOrder(t *testing.T) {
 	}
 	head := []group{
 		{"first.example.com", []string{"v1"}},
-		{"apiregistration.k8s.io", []string{"v1"}}, {"apps", []string{"v1"}}, {"events.k8s.io", []string{"v1"}}, {"authentication.k8s.io", []string{"v1"}},
-		{"authorization.k8s.io", []string{"v1"}}, {"autoscaling", []string{"v2", "v1"}}, {"batch", []string{"v1"}}, {"certificates.k8s.io", nil},
-		{"networking.k8s.io", nil}, {"policy", nil}, {"rbac.authorization.k8s.io", nil}, {"storage.k8s.io", nil},
-		{"admissionregistration.k8s.io", nil}, {"apiextensions.k8s.io", nil}, {"scheduling.k8s.io", nil}, {"coordination.k8s.io", nil}, {"node.k8s.io", nil},
-		{"discovery.k8s.io", nil}, {"resource.k8s.io", nil}, {"flowcontrol.apiserver.k8s.io", nil},
+		{"apiregistration.k8s.io", []string{"v1"}},
+		{"apps", []string{"v1"}},
+		{"events.k8s.io", []string{"v1"}},
+		{"authentication.k8s.io", []string{"v1"}},
+		{"authorization.k8s.io", []string{"v1"}},
+		{"autoscaling", []string{"v2", "v1"}},
+		{"batch", []string{"v1"}},
+		{"certificates.k8s.io", nil},
+		{"networking.k8s.io", nil},
+		{"policy", nil},
+		{"rbac.authorization.k8s.io", nil},
+		{"storage.k8s.io", nil},
+		{"admissionregistration.k8s.io", nil},
+		{"apiextensions.k8s.io", nil},
+		{"scheduling.k8s.io", nil},
+		{"coordination.k8s.io", nil},
+		{"node.k8s.io", nil},
+		{"discovery.k8s.io", nil},
+		{"resource.k8s.io", nil},
+		{"flowcontrol.apiserver.k8s.io", nil},
 	}
 	head[0], head[1] = head[1], head[0]
 	middle := []group{

@@ -149,7 +149,7 @@ func defaultJob(j *batchv1.Job) {
 		s.BackoffLimit = &limit
 	}
 	if len(j.Labels) == 0 {
-		j.Labels = s.Template.Labels // the same map: as with upstream, a job without labels has those that generateSelector adds, too
+		j.Labels = s.Template.Labels // the same map: generateSelector adds to both, as upstream
 	}
 	if s.CompletionMode == nil {
 		s.CompletionMode = new(batchv1.NonIndexedCompletion)
