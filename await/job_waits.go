@@ -1,6 +1,7 @@
 package await
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ func WaitForJobFinish(ctx context.Context, c client.Interface, namespace, job st
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return verdict, fmt.Errorf("job %s/%s has not finished: %s: %w", namespace, job, verdict.Cause, err)
+		return verdict, fmt.Errorf("job %s/%s has not finished: %s: %w", namespace, job, cmp.Or(verdict.Cause, "no status yet"), err)
 	case err != nil:
 		return verdict, fmt.Errorf("job %s/%s: %w", namespace, job, err)
 	case out.Result == Vanished:

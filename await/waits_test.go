@@ -182,6 +182,11 @@ func TestWaitForJobFinishAndComplete(t *testing.T) {
 		if _, err := await.WaitForJobFinish(ctx, s, "default", "build"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want DeadlineExceeded", err)
 		}
+		over, cancel := context.WithDeadline(t.Context(), time.Now())
+		defer cancel()
+		if _, err := await.WaitForJobFinish(over, s, "default", "build"); err == nil || err.Error() != "job default/build has not finished: no status yet: context deadline exceeded" {
+			t.Errorf("it is %v", err)
+		}
 	})
 }
 

@@ -66,9 +66,25 @@ func whole(v any) (int64, bool) {
 	return 0, false
 }
 
-// KnownConditions returns the condition types that objects of a kind can have. closed is false if other clients may add
-// further types. Kubernetes' own kinds are closed except nodes; a pod may also have types with a domain prefix, and those
-// in its readiness gates.
+// Common reports whether a condition is one that many kinds have by convention. On a kind of Kubernetes that does not have it,
+// it is a mistake of the user.
+func Common(condition string) bool {
+	for _, c := range []string{"Ready", "Available", "Complete", "Completed", "Failed", "Succeeded", "Bound", "Scheduled", "Running"} {
+		if strings.EqualFold(c, condition) {
+			return true
+		}
+	}
+	return false
+}
+
+// HasConditions reports whether an object, on which Kubernetes writes no conditions, has a field for those of others.
+func HasConditions(obj client.Object) bool {
+	return client.KindOf(obj).GroupKind() == schema.GroupKind{Group: "apps", Kind: "DaemonSet"}
+}
+
+// KnownConditions returns the condition types that Kubernetes writes on objects of a kind, and whether it is one of its own
+// kinds for which that is known. Nodes are not: many programs write conditions on them. A pod has also types with a domain
+// prefix, and those in its readiness gates. Other controllers may write further types on every kind that has conditions.
 func KnownConditions(obj client.Object) (known []string, closed bool) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		known = []string{"Ready", "ContainersReady", "Initialized", "PodScheduled", "PodReadyToStartContainers", "DisruptionTarget", "PodResizePending", "PodResizeInProgress", "AllContainersRestarting"}

@@ -39,6 +39,9 @@ func Scale(g *session.Globals) *cobra.Command {
 			if !cmd.Flags().Changed("replicas") || s.replicas < 0 {
 				return exit.Usage(cmd.CommandPath(), errors.New("the --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0"))
 			}
+			if s.current < -1 {
+				return exit.Usage(cmd.CommandPath(), errors.New("the --current-replicas must specify an integer of -1 or greater"))
+			}
 			return s.run(cmd.Context(), args)
 		},
 	}

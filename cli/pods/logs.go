@@ -120,6 +120,9 @@ func (l *logs) query() (url.Values, error) {
 	if l.tail >= 0 {
 		q.Set("tailLines", strconv.FormatInt(l.tail, 10))
 	}
+	if l.maxRequests < 1 {
+		return nil, fmt.Errorf("--max-log-requests=%d: want 1 or more", l.maxRequests)
+	}
 	if l.limitBytes < 0 {
 		return nil, fmt.Errorf("--limit-bytes=%d: want more than 0", l.limitBytes)
 	}

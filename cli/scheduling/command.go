@@ -130,6 +130,8 @@ func (v *explainVerb) run(ctx context.Context, args []string) error {
 	switch {
 	case len(stuck) == 0:
 		return nil
+	case len(all) == 1 && all[0].Obstacle != "":
+		return exit.With(exit.Failed, fmt.Errorf("pod %s waits for an object that it names", stuck[0]))
 	case len(all) == 1:
 		return exit.With(exit.Failed, fmt.Errorf("pod %s does not fit any node", stuck[0]))
 	}

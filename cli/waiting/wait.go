@@ -55,7 +55,7 @@ func Command(g *session.Globals) *cobra.Command {
 			"On a terminal a tree shows the objects and the parts that hold them up; otherwise there is a line per change. -o json\n" +
 			"prints a stream of events, one JSON object per line, the last with \"type\":\"result\".\n\n" +
 			"Exit codes: 0 done, 1 wrong use, no connection or no permission, 2 failed for good, 3 timed out, 4 nothing matched or\n" +
-			"deleted, 5 rolled back, 130 interrupted.",
+			"deleted, 5 automatically rolled back, 130 interrupted.",
 		Example: "  sampan wait rc/web --for=ready\n" +
 			"  sampan wait job/build --for='any(complete, failed)' --timeout=10m\n" +
 			"  sampan wait pods -l app=web --for=ready --count=3 --wait-for-creation --logs",
