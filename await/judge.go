@@ -105,6 +105,7 @@ type view struct {
 	since time.Time // since when the wait has seen it ready; zero if it is not
 	now   time.Time
 
+	unused   bool  // as in Request
 	blind    bool  // the pods that a Service selects are not followed, because there are many Services
 	services *feed // the Services of the namespace; nil if they are not known
 

@@ -475,7 +475,7 @@ func (w *watcher) verdict(m *member, now time.Time) (Verdict, error) {
 		m.since = time.Time{}
 		return waiting("the server has not shown the latest change yet"), nil
 	}
-	v := &view{forest: w.forest, node: n, known: m.knows(), now: now, awaited: m.awaited, blind: m.blind, services: m.services}
+	v := &view{forest: w.forest, node: n, known: m.knows(), now: now, awaited: m.awaited, blind: m.blind, services: m.services, unused: w.req.Unused}
 	if settles := w.req.For.settles(); len(settles) > 0 {
 		ready, err := judge(Ready, v)
 		switch {

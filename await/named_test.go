@@ -114,3 +114,14 @@ func TestNamedObjectsChange(t *testing.T) {
 		"pod/web-a waiting: not yet on a node: claim data is not bound to a volume; ProvisioningFailed: no room",
 		"pod/web-a waiting: not yet on a node: no scheduler has decided about it yet", "pod/web-a done")
 }
+
+// TestUnusedClaim waits for a claim whose storage class waits for a pod. An apply that waits must not hang on it.
+func TestUnusedClaim(t *testing.T) {
+	claim := claimOf("data")
+	event := warning(claim, "WaitForFirstConsumer", "waiting for first consumer to be created before binding")
+	event.Type = corev1.EventTypeNormal
+	for unused, want := range map[bool]await.Result{true: await.AllDone, false: await.TimedOut} {
+		v := newWait(t, claim, event)
+		v.want(want, await.Request{For: await.Ready, Once: true, Unused: unused, Targets: []await.Target{target(client.PersistentVolumeClaims, "data")}})
+	}
+}

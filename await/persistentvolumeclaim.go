@@ -34,6 +34,9 @@ func judgeClaim(d Degree, c *corev1.PersistentVolumeClaim, v *view) (Verdict, er
 	for _, n := range slices.Backward(v.notes[v.node.uid]) {
 		switch n.Reason {
 		case "WaitForFirstConsumer":
+			if v.unused {
+				return done(), nil
+			}
 			return waiting("not bound; no pod uses it yet, and its storage class waits for that").because(v.warning()), nil
 		case "WaitForPodScheduled":
 			return waiting("not bound; %s", n.Message).because(v.warning()), nil

@@ -101,6 +101,9 @@ type Request struct {
 	// a kind that is not served is an error.
 	Missing bool
 
+	// Unused has claims count as ready that no pod uses yet and whose storage class waits for that (WaitForFirstConsumer).
+	Unused bool
+
 	// Quiet means that the caller needs no progress except done objects and the
 	// state of the connection. The wait may then be one blocking read (A8).
 	Quiet bool

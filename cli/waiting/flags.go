@@ -186,7 +186,8 @@ func (w *waiting) requests() []await.Request {
 			}
 		}
 		if !known {
-			r := await.Request{For: degree, Timeout: w.timeout, Targets: []await.Target{target}}
+			// A claim that no pod uses would stay so; with a pod of the same command, that pod waits for it.
+			r := await.Request{For: degree, Timeout: w.timeout, Targets: []await.Target{target}, Unused: w.degree == "true"}
 			_ = w.Apply(&r) // it was checked
 			requests = append(requests, r)
 		}
