@@ -30,6 +30,7 @@ type Decider struct {
 	plugins []plugin.Entry // with a say in decisions; points below are indexes of it
 
 	preFilters  []named[plugin.PreFilter]
+	uncalled    []error                // of each PreFilter, why it must not return a nil Check; nil if it may
 	filters     []named[plugin.Filter] // asked about nodes by themselves
 	checkers    []int                  // asked through their Check
 	postFilters []named[plugin.PostFilter]
@@ -67,6 +68,7 @@ func NewDecider(set plugin.Set) (*Decider, error) {
 	for _, e := range set.At(plugin.AtPreFilter) {
 		if p, ok := e.Plugin.(plugin.PreFilter); ok {
 			d.preFilters = append(d.preFilters, named[plugin.PreFilter]{p, index(e), e.Name()})
+			d.uncalled = append(d.uncalled, plugin.ValidateNoCheck(e.Plugin))
 		}
 	}
 	for _, e := range set.At(plugin.AtFilter) {
@@ -243,6 +245,10 @@ func (d *Decider) prepare(ctx context.Context, out *Decision) bool {
 		check, v := f.p.PreFilter(ctx, w.pod, &w.cluster.Snapshot)
 		switch v.Code {
 		case plugin.Success:
+			if lost := d.uncalled[i]; check == nil && lost != nil {
+				out.Err = failure(f.name, "PreFilter", plugin.Fail(lost))
+				return false
+			}
 			w.checks[f.at] = check
 			if narrower, ok := check.(plugin.Narrower); ok {
 				w.narrow(narrower, f.name)

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -201,5 +204,29 @@ func TestPromisesOfTheLessImportantCountForNothing(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// deaf has a method of a Check, and returns none.
+type deaf struct{}
+
+func (deaf) Name() string { return "deaf" }
+
+func (deaf) PreFilter(context.Context, *plugin.Pod, *plugin.Snapshot) (plugin.Check, plugin.Verdict) {
+	return nil, plugin.Verdict{}
+}
+
+func (deaf) Narrow() ([]string, bool) { return []string{"a"}, true }
+
+func TestNilCheckWithNarrowIsRefused(t *testing.T) {
+	d, err := scheduler.NewDecider(plugin.Set{Entries: []plugin.Entry{{Plugin: deaf{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c plugin.Cluster
+	c.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	got := d.Explain(t.Context(), &c, plugin.NewPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}))
+	if got.Err == nil || !strings.Contains(got.Err.Error(), "Narrow of the scheduler_test.deaf would never be called") {
+		t.Errorf("Explain = %+v", got)
 	}
 }

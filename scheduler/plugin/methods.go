@@ -65,6 +65,25 @@ func ValidateCheck(c Check) error {
 	return errors.Join(methodFaults(reflect.TypeOf(c), checkContract())...)
 }
 
+// ValidateNoCheck returns an error if a plug-in, whose PreFilter has returned a nil [Check], has the methods of a [Narrower] or
+// [Follower] itself. They are those of a Check, and would never be called; the plug-in can be its own Check.
+func ValidateNoCheck(p Plugin) error {
+	var methods []string
+	if _, is := p.(interface{ Narrow() ([]string, bool) }); is {
+		methods = append(methods, "Narrow")
+	}
+	if _, is := p.(interface {
+		PodAdded(pod *Pod, node *Node)
+		PodRemoved(pod *Pod, node *Node)
+	}); is {
+		methods = append(methods, "PodAdded", "PodRemoved")
+	}
+	if len(methods) == 0 {
+		return nil
+	}
+	return fmt.Errorf("PreFilter returns no Check, so %s of the %T would never be called: return the plug-in itself as the Check", strings.Join(methods, " and "), p)
+}
+
 // ValidateScorer is [ValidateCheck] for [Scorer] and [Normalizer].
 func ValidateScorer(s Scorer) error {
 	return errors.Join(methodFaults(reflect.TypeOf(s), scorerContract())...)

@@ -169,6 +169,11 @@ func misdeclared(p plugin.Plugin, w World) error {
 			return fmt.Errorf("PreFilter returns a %T: %w", a.check, err)
 		}
 	}
+	if _, asks := p.(plugin.PreFilter); asks && a.check == nil && a.v.OK() {
+		if err := plugin.ValidateNoCheck(p); err != nil {
+			return err
+		}
+	}
 	if scorer := a.scorer(c.Snapshot.Nodes()); scorer != nil {
 		if err := plugin.ValidateScorer(scorer); err != nil {
 			return fmt.Errorf("PreScore returns a %T: %w", scorer, err)

@@ -34,6 +34,11 @@ type deafCheck struct{}
 func (deafCheck) Filter(*plugin.Node) plugin.Verdict { return plugin.Verdict{} }
 func (deafCheck) PodAdded(*plugin.Pod)               {}
 
+// narrowsItself has the method of a Narrower, but returns no Check.
+type narrowsItself struct{ misdeclares }
+
+func (narrowsItself) Narrow() ([]string, bool) { return nil, false }
+
 type wildScorer struct{}
 
 func (wildScorer) Score(*plugin.Node) int64 { return 1 << 20 }
@@ -53,4 +58,7 @@ func TestTheKitFindsMisdeclaredMethodsOfChecksAndScorers(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) { declared(t, misdeclares{}, w) })
+	if err := misdeclared(narrowsItself{}, w); err == nil || !strings.Contains(err.Error(), "PreFilter returns no Check, so Narrow of the plugintest.narrowsItself would never be called") {
+		t.Errorf("misdeclared = %v", err)
+	}
 }
