@@ -11,7 +11,7 @@ import (
 )
 
 // mistaken reports whether a condition of one of Kubernetes' own kinds is a mistake, so that a wait for it would only time out.
-// Other controllers may write any condition: a kind with conditions can have others than those that Kubernetes writes.
+// Other controllers may write any condition: a kind with conditions can have more than Kubernetes writes.
 // A mistake is a condition that a kind does not have and other kinds do, or a name that is much like one of its own.
 func mistaken(obj client.Object, known []string, condition string) bool {
 	if slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, condition) }) {

@@ -76,7 +76,7 @@ func (n name) what() string {
 	return "claim " + n.name
 }
 
-// A namedObject is what a forest knows of a name.
+// A namedObject is the object of a name, as far as it has been read.
 type namedObject struct {
 	listed bool          // it is known whether the object exists
 	object client.Object // nil if it does not exist
@@ -171,7 +171,7 @@ func (f *forest) troubleOf(n name) string {
 }
 
 // Obstacle returns why an object that a pod names keeps it from a node, or from starting on the node that the pod has from
-// its creation; empty if none does. It reads the objects and their events, without those that c may not read.
+// its creation; empty if none does. It ignores objects and events that c may not read.
 func Obstacle(ctx context.Context, c client.Interface, pod *corev1.Pod) string {
 	f := newForest(Ready)
 	n := f.place(f.kindOf(client.Pods.GroupVersionResource, client.Pods.Kind), pod)
