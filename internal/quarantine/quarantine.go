@@ -121,11 +121,15 @@ func (q *Quarantine) Begin(part string, o Object) (end func(), ok bool) {
 	if q == nil {
 		return nothing, true
 	}
+	small := o.Size() < LeastSize
+	if small && q.empty() {
+		return nothing, true
+	}
 	at := place{part, strings.TrimPrefix(fmt.Sprintf("%T", o), "*"), o.GetNamespace(), o.GetName()}
 	if !q.free(at, o) {
 		return nil, false
 	}
-	if o.Size() < LeastSize {
+	if small {
 		return nothing, true
 	}
 	file, err := q.write(&mark{Part: part, Kind: at.kind, Namespace: at.namespace, Name: at.name, UID: o.GetUID(), Edition: edition(o)})
@@ -138,13 +142,16 @@ func (q *Quarantine) Begin(part string, o Object) (end func(), ok bool) {
 
 func nothing() {}
 
+// empty reports whether no object is set aside.
+func (q *Quarantine) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.aside) == 0
+}
+
 // free reports whether an object is not set aside. One that was changed since is free again.
 func (q *Quarantine) free(at place, o metav1.Object) bool {
 	q.mu.Lock()
-	if len(q.aside) == 0 {
-		q.mu.Unlock()
-		return true
-	}
 	m := q.aside[at]
 	if m == nil {
 		q.mu.Unlock()

@@ -101,6 +101,13 @@ func TestSmallObjectsAndEndedWorkLeaveNothing(t *testing.T) {
 	if n := files(t, dir); n != 0 {
 		t.Errorf("%d files are left", n)
 	}
+	small := pod(10)
+	if got := testing.AllocsPerRun(100, func() {
+		end, _ := q.Begin("scheduler", small)
+		end()
+	}); got > 0 {
+		t.Errorf("%v allocations for a small object, want none", got)
+	}
 	var none *quarantine.Quarantine
 	if _, ok := none.Begin("scheduler", pod(quarantine.LeastSize)); !ok {
 		t.Error("nil sets aside")
