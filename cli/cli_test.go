@@ -134,9 +134,11 @@ func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": "web"}}}
 	p.Spec.Containers = []corev1.Container{{Name: "main"}}
 	p.Spec.NodeName = "n1"
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}} // by a scheduler
 	if change != nil {
 		change(p)
+	}
+	if p.Spec.NodeName != "" && len(p.Status.Conditions) == 0 { // a scheduler has bound it
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 	}
 	return p
 }

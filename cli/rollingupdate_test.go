@@ -67,9 +67,9 @@ func TestRollingUpdateTellsWhatIsWrong(t *testing.T) {
 func TestRollingUpdateDryRunWritesNothing(t *testing.T) {
 	going := webController("going", 2)
 	going.UID = "uid-going"
-	going.Annotations = map[string]string{"kubectl.kubernetes.io/next-controller-id": "next"}
+	going.Annotations = map[string]string{"kubectl.kubernetes.io/next-controller-id": "next", "kubectl.kubernetes.io/original-replicas": "3"}
 	next := webController("next", 1)
-	next.Annotations = map[string]string{"kubectl.kubernetes.io/update-source-id": "going:uid-going"}
+	next.Annotations = map[string]string{"kubectl.kubernetes.io/update-source-id": "going:uid-going", "kubectl.kubernetes.io/desired-replicas": "3"}
 	w, url := serve(t, webController("web", 3), going, next)
 	c := newTerminal(t, url)
 	for _, dry := range []string{"--dry-run", "--dry-run=client", "--dry-run=server"} {
