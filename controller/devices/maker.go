@@ -168,12 +168,17 @@ func (m *maker) find(ctx context.Context, namespace, name string) (*resourcev1.R
 	return c, err
 }
 
-// template returns a template; the server decides that there is none.
+// template returns a template. The server decides that there is none, unless the controller may not get templates, which
+// upstream's role for it does not allow: then the cache does.
 func (m *maker) template(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaimTemplate, error) {
 	if t, ok := m.templates.Get(namespace, name); ok {
 		return t, nil
 	}
-	return client.ResourceClaimTemplates.Get(ctx, m.client, namespace, name)
+	t, err := client.ResourceClaimTemplates.Get(ctx, m.client, namespace, name)
+	if apierrors.IsForbidden(err) {
+		err = apierrors.NewNotFound(client.ResourceClaimTemplates.GroupResource(), name)
+	}
+	return t, err
 }
 
 // fromTemplate returns the claim that a pod gets from a template.
