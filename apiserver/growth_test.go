@@ -262,6 +262,11 @@ func (g *grower) linear(kind *catalog.Kind, example catalog.Object, fields []gro
 		hows = append(hows, growthtest.Equal)
 	}
 	for _, f := range fields {
+		probe := example.DeepCopyObject().(catalog.Object)
+		f.Grow(probe, 2, growthtest.Distinct)
+		if _, err := json.Marshal(probe); err != nil {
+			continue // raw JSON, such as defaults in schemas, that the kit cannot make
+		}
 		n := g.elements(kind, example, f)
 		for _, how := range hows {
 			prepare := func(n int) large { return g.make(kind, example, f, n, how) }
