@@ -50,7 +50,9 @@ func newGrower(t *testing.T) *grower {
 		o.Auth, o.Authorizer = byName{}, authorizer
 		o.Admission = []admission.Plugin{
 			admission.NewNamespaceLifecycle(objects), admission.NewLimitRanger(objects), admission.NewServiceAccount(objects),
-			admission.NewPriority(objects), admission.DefaultTolerationSeconds{}, admission.NewRuntimeClass(objects), admission.NewStorage(objects),
+			admission.NewPriority(objects),
+			admission.DefaultTolerationSeconds{},
+			admission.NewRuntimeClass(objects), admission.NewStorage(objects),
 			admission.NewDefaultIngressClass(objects), admission.NewPodTopologyLabels(objects), admission.NewDeviceAccess(objects, authorizer),
 			admission.NewNodeDeclaredFeatureValidator(objects), admission.NewPodResizeValidator(objects), admission.NewRoleEscalation(policy, authorizer),
 			admission.NewDeviceAdminAccess(objects), security, admission.NewResourceQuota(objects),

@@ -105,7 +105,7 @@ func (c completer) arguments(what argument) cobra.CompletionFunc {
 			case what == nodes:
 				return c.objects(ctx, s, "nodes", "", begin)
 			case len(args) > 0:
-				return nil, cobra.ShellCompDirectiveNoFileComp // the rest is no object
+				return nil, cobra.ShellCompDirectiveNoFileComp // the rest are not objects
 			case what == controllers:
 				return c.objects(ctx, s, "replicationcontrollers", "", begin)
 			}

@@ -14,7 +14,7 @@ import (
 )
 
 // hashed gives a form of a ConfigMap or a Secret --append-hash: a name that changes with the contents, so that pods that
-// name the object are rolled out anew.
+// name the object are replaced.
 func hashed(form Form) Form {
 	var on bool
 	flags, object := form.Flags, form.Object

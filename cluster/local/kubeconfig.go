@@ -299,7 +299,7 @@ func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) 
 }
 
 // checkKubeconfig returns an error for a file that would lose what it has: clientcmd reads any YAML as a kubeconfig without
-// contexts, and writes it anew.
+// contexts, and overwrites it.
 func checkKubeconfig(file string) error {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.TrimSpace(data)) == 0 {
