@@ -159,7 +159,8 @@ func TestAppsOnTheRealServer(t *testing.T) {
 		t.Fatalf("%d pods, %v", len(pods), err)
 	}
 	evict := func() error {
-		_, err := h.boss.Create(h.ctx, client.Pods.GroupVersionResource, "default", pods[0].Name, &policyv1.Eviction{}, metav1.CreateOptions{}, "eviction")
+		_, err := h.boss.Create(h.ctx, client.Pods.GroupVersionResource, "default", pods[0].Name,
+			&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pods[0].Name}}, metav1.CreateOptions{}, "eviction")
 		return err
 	}
 	if err := evict(); !apierrors.IsTooManyRequests(err) || !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {

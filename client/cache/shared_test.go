@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,13 +185,13 @@ func TestSharedCachesAreNotReadyWithoutAll(t *testing.T) {
 	})
 }
 
-// TestSharedReportsAnUnreachableServerOnce has a server that cannot be reached for a time, twice.
+// TestSharedReportsAnUnreachableServerOnce has a server that cannot be reached for a time.
 func TestSharedReportsAnUnreachableServerOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.New(t)
-		down := true
+		var up atomic.Bool
 		s.Intercept(func(clienttest.Request) error {
-			if down {
+			if !up.Load() {
 				return &client.UnreachableError{Server: "https://127.0.0.1:1", Err: errors.New("connection refused")}
 			}
 			return nil
@@ -204,10 +205,11 @@ func TestSharedReportsAnUnreachableServerOnce(t *testing.T) {
 		defer g.Stop()
 		g.Go(func(ctx context.Context) { _ = shared.Run(ctx) })
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		if n := strings.Count(log.String(), "watch interrupted"); n != 1 {
 			t.Errorf("%d lines, want one:\n%s", n, log.String())
 		}
-		down = false
+		up.Store(true)
 		<-shared.Ready()
 	})
 }
