@@ -68,7 +68,8 @@ func TestOfBoundsWhatTheHeapHolds(t *testing.T) {
 		v := build()
 		held := heap() - before
 		got := int64(footprint.Of(v))
-		if got < held*9/10 || got > held*5/2 {
+		// With the race detector, small values do not share a block of the heap.
+		if got < held*4/5 || got > held*5/2 {
 			t.Errorf("%s: %d bytes, the heap holds %d", name, got, held)
 		}
 		runtime.KeepAlive(v)
