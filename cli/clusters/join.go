@@ -109,17 +109,13 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 	if err := errors.Join(checkDataDir(cmd, p), warnOfOtherData(cmd, p)); err != nil {
 		return err
 	}
-	server := m.Server
-	if len(args) > 0 {
-		server = args[0]
+	if member {
+		err = checkPort(m.Server, cmp.Or(j.nodeIP, m.NodeIP), kubeletPort)
+	} else {
+		m, err = j.join(cmd, p, args[0])
 	}
-	if err := checkPort(server, cmp.Or(j.nodeIP, m.NodeIP), kubeletPort); err != nil {
+	if err != nil {
 		return err
-	}
-	if !member {
-		if m, err = j.join(cmd, p, args[0]); err != nil {
-			return err
-		}
 	}
 	if err := p.Record(); err != nil {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %v; when the node is stopped, commands for it need --data-dir\n", err)
@@ -266,6 +262,9 @@ func (j *joining) join(cmd *cobra.Command, p local.Profile, text string) (m loca
 		return m, err
 	case other != "":
 		return m, fmt.Errorf("this machine is a node of that cluster already, as --name=%s: two nodes cannot share the routes of one machine", other)
+	}
+	if err := checkPort(place.Server, j.nodeIP, kubeletPort); err != nil {
+		return m, err
 	}
 	say("requesting a certificate for node " + s.NodeName)
 	certificates, err := join.Request(ctx, user, p.PKI(), s.NodeName, place.CA)
