@@ -259,11 +259,12 @@ func TestNamesWithHashes(t *testing.T) {
 	term := &terminal{t: t, kubeconfig: t.TempDir() + "/none"} // no cluster is needed
 	binary := write(t, t.TempDir()+"/binary", "\xff\xfe")
 	for args, want := range map[string]string{
-		"configmap c":                                                      "configmap/c-94b26g54cg",
-		"configmap c --from-literal=a=b":                                   "configmap/c-m4h6ctkgb2",
-		"configmap c --from-file=b=" + binary:                              "configmap/c-hh4hh66c48",
-		"secret generic s":                                                 "secret/s-6cmg28h685",
-		"secret generic s --from-literal=a=b --type=x":                     "secret/s-426t5bkm8k",
+		"configmap c":                                  "configmap/c-94b26g54cg",
+		"configmap c --from-literal=a=b":               "configmap/c-m4h6ctkgb2",
+		"configmap c --from-file=b=" + binary:          "configmap/c-hh4hh66c48",
+		"secret generic s":                             "secret/s-6cmg28h685",
+		"secret generic s --from-literal=a=b --type=x": "secret/s-426t5bkm8k",
+
 		"secret docker-registry d --docker-username=u --docker-password=p": "secret/d-k85gk65kdh",
 	} {
 		term.want(0, want+"\n", "", append(strings.Fields("create --dry-run=client -o name"), append(strings.Fields(args), "--append-hash")...)...)
