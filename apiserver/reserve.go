@@ -12,10 +12,11 @@ import (
 // reserveOf returns how far beyond the quota of the store a write of a user may go. update says that the object exists.
 //
 // A cluster that is over its quota has to go on to renew Leases and the status of nodes, or its pods are evicted, and has
-// to write the end of pods and namespaces, or nothing becomes free. The administrator needs a few writes, too, to scale
-// a workload down or to set a ResourceQuota. Controllers may update the objects that exist, such as the endpoints of a
-// Service, within the lesser reserve: users can make them grow, but cannot take the greater one by that. They may not
-// create objects beyond the quota, because a user makes them create as many as a Deployment has replicas.
+// to write the end of pods and namespaces, or nothing becomes free. Controllers and the scheduler may update the objects
+// that exist, such as the endpoints of a Service. They may not create objects beyond the quota, because a user makes them
+// create as many as a Deployment has replicas. The administrator needs a few writes, too, to scale a workload down or to
+// set a ResourceQuota, but only the lesser reserve: what kubectl creates beyond the quota must not take what the cluster
+// needs. Leases have no bound, because there is one for each node and a few more, and a renewal needs a few bytes at most.
 func reserveOf(t *target, update bool) store.Reserve {
 	u := t.user
 	if u == nil {
@@ -24,12 +25,14 @@ func reserveOf(t *target, update bool) store.Reserve {
 	_, node := u.Node()
 	switch own := node || controlsCluster(u); {
 	case u.In(auth.GroupMasters):
-		return store.ForRecovery
+		return store.ForAdministration
 	case !own:
 		return store.NoReserve
 	}
 	switch t.kind.GR() {
-	case schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, schema.GroupResource{Resource: "nodes"}:
+	case schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}:
+		return store.ForMark
+	case schema.GroupResource{Resource: "nodes"}:
 		return store.ForRecovery
 	case schema.GroupResource{Resource: "pods"}:
 		// A status has bounds of its own: there are so many containers, each with a message of a few KiB.
@@ -42,7 +45,7 @@ func reserveOf(t *target, update bool) store.Reserve {
 		}
 	}
 	if update {
-		return store.ForUpdate
+		return store.ForRecovery
 	}
 	return store.NoReserve
 }

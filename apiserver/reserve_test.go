@@ -35,17 +35,17 @@ func TestReserveOfWrites(t *testing.T) {
 		name, user, groups string
 		may                string
 	}{
-		{"administrator", "admin", auth.GroupMasters, "leases nodes/status pods/status pods namespaces"},
-		{"node", "system:node:n", auth.GroupNodes, "leases nodes/status pods/status"},
-		{"controller", auth.ServiceAccountUser("kube-system", "namespace-controller"), auth.GroupServiceAccounts, "leases nodes/status namespaces"},
-		{"scheduler", "system:kube-scheduler", "", "leases nodes/status namespaces"},
+		{"administrator", "admin", auth.GroupMasters, ""},
+		{"node", "system:node:n", auth.GroupNodes, "leases nodes/status pods/status pods namespaces"},
+		{"controller", auth.ServiceAccountUser("kube-system", "namespace-controller"), auth.GroupServiceAccounts, "leases nodes/status pods/status pods namespaces"},
+		{"scheduler", "system:kube-scheduler", "", "leases nodes/status pods/status pods namespaces"},
 		{"user", "eve", "edit", ""},
 		{"account of a user", auth.ServiceAccountUser("default", "kube-system"), auth.GroupServiceAccounts, ""},
 		{"a user with the name of a node", "system:node:n", "", ""},
 	} {
 		var may []string
 		for _, resource := range []string{"leases", "nodes/status", "pods/status", "pods", "namespaces"} {
-			if reserveOf(request(resource, &auth.User{Name: tt.user, Groups: []string{tt.groups}}), true) == store.ForRecovery {
+			if reserveOf(request(resource, &auth.User{Name: tt.user, Groups: []string{tt.groups}}), true) >= store.ForRecovery {
 				may = append(may, resource)
 			}
 		}
@@ -58,7 +58,7 @@ func TestReserveOfWrites(t *testing.T) {
 		update bool
 		want   store.Reserve
 	}{
-		{auth.ServiceAccountUser("kube-system", "endpointslice-controller"), true, store.ForUpdate},
+		{auth.ServiceAccountUser("kube-system", "endpointslice-controller"), true, store.ForRecovery},
 		{auth.ServiceAccountUser("kube-system", "replicaset-controller"), false, store.NoReserve},
 		{"eve", true, store.NoReserve},
 		{"eve", false, store.NoReserve},

@@ -302,12 +302,13 @@ func (r *Recorder) combine(e *corev1.Event, now time.Time) string {
 		e.Message = "(combined from similar events): " + e.Message
 		return group
 	}
-	return group + "\x00" + e.Message
+	return group + "\x00" + e.InvolvedObject.FieldPath + "\x00" + e.Message
 }
 
+// objectKey is what one budget is for: an object with all of its parts, as for client-go. A pod may have a thousand containers.
 func objectKey(e *corev1.Event) string {
 	o := e.InvolvedObject
-	return strings.Join([]string{o.Kind, o.Namespace, o.Name, o.FieldPath, string(o.UID), o.APIVersion}, "\x00")
+	return strings.Join([]string{o.Kind, o.Namespace, o.Name, string(o.UID), o.APIVersion}, "\x00")
 }
 
 // forget makes room in m: when it is full, the older half goes.

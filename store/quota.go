@@ -17,31 +17,30 @@ import (
 // except that
 //
 //   - a deletion, and a write that makes its record no larger, always succeeds;
-//   - an update of an object that is being deleted (Frees), or by the control plane (ForUpdate), may go a sixteenth beyond
-//     the quota;
-//   - a write that the cluster needs to recover (ForRecovery) may go an eighth beyond;
-//   - the mark with which a deletion begins (ForMark) always succeeds. It happens once to a record and makes it larger by
-//     about a hundred bytes, so all of them together are bounded by the number of records.
+//   - an update of an object that is being deleted (Frees), or a write of an administrator (ForAdministration), may go a
+//     sixteenth beyond the quota;
+//   - a write that the cluster needs to go on (ForRecovery) may go an eighth beyond;
+//   - the mark with which a deletion begins, and the renewal of a Lease (ForMark), always succeed. They make a record larger
+//     by about a hundred bytes once, so all of them together are bounded by the number of records.
 //
-// The parts are nested, so updates of objects that are being deleted or followed by controllers, which users can make
-// larger and larger, cannot take the part that the cluster needs.
+// The parts are nested, so what people write beyond the quota cannot take the part that the cluster needs.
 
 // A Reserve is a part of the memory beyond the quota that a write may use.
 type Reserve int
 
 // The reserves, each with those before it.
 const (
-	NoReserve   Reserve = iota
-	ForUpdate           // for updates of objects by the control plane
-	ForRecovery         // for writes without which the cluster cannot recover, such as Leases and the status of nodes
-	ForMark             // for the begin of a deletion; without a bound
+	NoReserve         Reserve = iota
+	ForAdministration         // for writes of administrators
+	ForRecovery               // for writes without which the cluster cannot go on, such as updates by controllers and the status of nodes
+	ForMark                   // for the begin of a deletion, and Leases; without a bound
 )
 
 // Shares of the quota, as its divisors.
 const (
-	updateShare   = 16
-	recoveryShare = 8
-	historyShare  = 4
+	administrationShare = 16
+	recoveryShare       = 8
+	historyShare        = 4
 	// A store that has refused writes reports that it has space again when so much of the quota is free.
 	freeShare = 16
 )
@@ -107,8 +106,8 @@ func (q *quota) admit(growth int64, w Write) error {
 	switch {
 	case w.Reserve == ForRecovery:
 		limit += q.limit / recoveryShare
-	case w.Reserve == ForUpdate, w.Frees:
-		limit += q.limit / updateShare
+	case w.Reserve == ForAdministration, w.Frees:
+		limit += q.limit / administrationShare
 	}
 	if q.used+growth <= limit {
 		return nil

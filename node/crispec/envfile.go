@@ -24,7 +24,18 @@ var errNotParsed = errors.New("couldn't parse env file") //nolint:gochecknogloba
 type envFiles struct {
 	files Files
 	read  map[envFile]*envValues
+	left  int // bytes that the values of all files may have together, including the values that are read already
 }
+
+func newEnvFiles(files Files) *envFiles {
+	return &envFiles{files: files, read: map[envFile]*envValues{}, left: maxTotal}
+}
+
+// maxEnvFile is how many bytes of a file are read: comments and values that no variable wants need only time.
+const maxEnvFile = 16 * maxTotal
+
+// errTooLarge is the error of an environment whose values have more than maxTotal bytes.
+var errTooLarge = fmt.Errorf("the environment is longer than %d bytes", maxTotal) //nolint:gochecknoglobals // a constant
 
 type envFile struct{ volume, path string }
 
@@ -70,7 +81,11 @@ func (e *envFiles) open(name envFile, c *corev1.Container) *envValues {
 		}
 	}
 	v := &envValues{at: at}
-	if v.values, err = parseEnvFile(r, keys); err != nil {
+	v.values, err = parseEnvFile(r, keys, &e.left)
+	switch {
+	case errors.Is(err, errTooLarge):
+		v.values, v.err = nil, err
+	case err != nil:
 		v.err = errNotParsed
 	}
 	return v
@@ -78,10 +93,12 @@ func (e *envFiles) open(name envFile, c *corev1.Container) *envValues {
 
 // parseEnvFile returns the first values of keys in a file of variables, as kubelet reads them: lines NAME='VALUE', where the value may
 // have several lines and is taken as it is, comments (#) and blank lines. NAME= 'VALUE' is the empty value. It stops when it has all
-// keys; what it returns with an error was found before the error. Lines are at most 64 KiB long.
-func parseEnvFile(r io.Reader, keys map[string]bool) (map[string]string, error) {
+// keys; what it returns with an error was found before the error. Lines are at most 64 KiB long. The values take their bytes from
+// left; if it has too few the error is errTooLarge.
+func parseEnvFile(r io.Reader, keys map[string]bool, left *int) (map[string]string, error) {
 	values := map[string]string{}
-	lines := bufio.NewScanner(r)
+	limited := &io.LimitedReader{R: r, N: maxEnvFile}
+	lines := bufio.NewScanner(limited)
 	for len(values) < len(keys) && lines.Scan() {
 		line := strings.TrimLeft(lines.Text(), " \t")
 		if line == "" || line[0] == '#' {
@@ -91,19 +108,28 @@ func parseEnvFile(r io.Reader, keys map[string]bool) (map[string]string, error) 
 		if !ok || name == "" || strings.TrimRight(name, " \t") != name {
 			return values, errors.New("a line does not begin with a name and =")
 		}
-		value, err := envValue(lines, rest)
+		_, again := values[name]
+		if !keys[name] || again {
+			if _, err := envValue(lines, rest, nil); err != nil {
+				return values, err
+			}
+			continue
+		}
+		value, err := envValue(lines, rest, left)
 		if err != nil {
 			return values, err
 		}
-		if _, again := values[name]; keys[name] && !again {
-			values[name] = value
-		}
+		values[name] = value
+	}
+	if limited.N <= 0 && len(values) < len(keys) {
+		return values, fmt.Errorf("the file is longer than %d bytes", maxEnvFile)
 	}
 	return values, lines.Err()
 }
 
-// envValue returns the value that begins with rest, and goes on in the next lines until the closing quote.
-func envValue(lines *bufio.Scanner, rest string) (string, error) {
+// envValue returns the value that begins with rest, and goes on in the next lines until the closing quote. Its bytes are taken from
+// left, and the error is errTooLarge if it has too few. If left is nil the value is only read past.
+func envValue(lines *bufio.Scanner, rest string, left *int) (string, error) {
 	if strings.TrimLeft(rest, " \t") != rest {
 		return "", nil
 	}
@@ -114,16 +140,20 @@ func envValue(lines *bufio.Scanner, rest string) (string, error) {
 	var value strings.Builder
 	for {
 		part, after, closed := strings.Cut(rest, "'")
-		value.WriteString(part)
+		if left != nil {
+			if *left -= len(part) + 1; *left < 0 {
+				return "", errTooLarge
+			}
+			value.WriteString(part)
+		}
 		if closed {
 			if after = strings.TrimLeft(after, " \t"); after != "" && after[0] != '#' {
 				return "", errors.New("there is more after the closing quote")
 			}
 			return value.String(), nil
 		}
-		value.WriteByte('\n')
-		if value.Len() > maxTotal {
-			return "", fmt.Errorf("a value is longer than %d bytes", maxTotal)
+		if left != nil {
+			value.WriteByte('\n')
 		}
 		if !lines.Scan() {
 			return "", errors.New("a quote is not closed")

@@ -2,7 +2,9 @@ package crispec
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -45,7 +47,8 @@ func TestEnvFileIsReadAsByKubelet(t *testing.T) {
 		{"A='" + strings.Repeat("x", 65<<10) + "'", "!"},
 		{"A='" + strings.Repeat(strings.Repeat("x", 1<<10)+"\n", maxTotal>>10) + "'", "!"},
 	} {
-		values, err := parseEnvFile(strings.NewReader(tt.file), map[string]bool{"A": true})
+		left := maxTotal
+		values, err := parseEnvFile(strings.NewReader(tt.file), map[string]bool{"A": true}, &left)
 		got, known := values["A"]
 		if !known && err != nil {
 			got = "!"
@@ -102,5 +105,33 @@ func TestVariablesFromFiles(t *testing.T) {
 		if files.opened != 1 {
 			t.Errorf("%s: a file was read %d times", tt.name, files.opened)
 		}
+	}
+}
+
+// TestEnvFilesHaveOneBudget has a file with values that are each as long as an environment may be.
+func TestEnvFilesHaveOneBudget(t *testing.T) {
+	const n = 50
+	long := strings.Repeat(strings.Repeat("x", 1<<10-1)+"\n", maxTotal>>10-1)
+	var file strings.Builder
+	keys := map[string]bool{}
+	for i := range n {
+		fmt.Fprintf(&file, "K%d='%s'\n", i, long)
+		keys[fmt.Sprintf("K%d", i)] = true
+	}
+	text := strings.NewReader(file.String())
+	left := maxTotal
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	values, err := parseEnvFile(text, keys, &left)
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, errTooLarge) || len(values) != 1 {
+		t.Errorf("%d values, %v; want one and errTooLarge", len(values), err)
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 16*maxTotal {
+		t.Errorf("%d bytes were allocated for %d values, want those of one value", grown, n)
+	}
+	left = maxTotal
+	if _, err := parseEnvFile(strings.NewReader(file.String()), map[string]bool{"L": true}, &left); err == nil || errors.Is(err, errTooLarge) || left != maxTotal {
+		t.Errorf("a key that is not in the first %d bytes: %v, %d bytes left", maxEnvFile, err, left)
 	}
 }

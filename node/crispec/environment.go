@@ -34,11 +34,10 @@ type Facts struct {
 // map for expansion. Of several with one name the last counts.
 func (f Facts) Environment(c *corev1.Container) ([]*cri.KeyValue, map[string]string, error) {
 	services := f.serviceVariables()
-	files := &envFiles{files: f.Files, read: map[envFile]*envValues{}}
+	files := newEnvFiles(f.Files)
 	known := map[string]string{}
 	var names []string
 	total := 0
-	tooLarge := fmt.Errorf("the environment is longer than %d bytes", maxTotal)
 	set := func(name, value string) {
 		if _, old := known[name]; !old {
 			names = append(names, name)
@@ -51,7 +50,7 @@ func (f Facts) Environment(c *corev1.Container) ([]*cri.KeyValue, map[string]str
 			return nil, nil, err
 		}
 		if total > maxTotal {
-			return nil, nil, tooLarge
+			return nil, nil, errTooLarge
 		}
 	}
 	lookup := func(name string) (string, bool) {
@@ -70,7 +69,7 @@ func (f Facts) Environment(c *corev1.Container) ([]*cri.KeyValue, map[string]str
 			}
 			set(e.Name, value)
 			if total > maxTotal {
-				return nil, nil, tooLarge
+				return nil, nil, errTooLarge
 			}
 			continue
 		}
@@ -82,7 +81,7 @@ func (f Facts) Environment(c *corev1.Container) ([]*cri.KeyValue, map[string]str
 			set(e.Name, value)
 		}
 		if total > maxTotal {
-			return nil, nil, tooLarge
+			return nil, nil, errTooLarge
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
