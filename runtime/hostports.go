@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -59,8 +60,31 @@ func hostPorts(c *cri.PodSandboxConfig) ([]network.HostPort, error) {
 	return ports, nil
 }
 
-// named adds to a TakenError the name of the pod that has the port.
+// portsBefore returns the host ports of TCP, at whatever address of the host, of the pods of an earlier server. There may be
+// rules for them before the pods are adopted. Records that can't be read are left to adoptPods.
+func (s *Server) portsBefore() map[uint16]bool {
+	all := map[uint16]bool{}
+	entries, _ := os.ReadDir(s.podDir(""))
+	for _, e := range entries {
+		p, err := s.loadPod(e.Name())
+		if err != nil || p.record.HostNet {
+			continue
+		}
+		ports, _ := hostPorts(p.config) // checked when it was made
+		for _, port := range ports {
+			if port.Protocol == unix.IPPROTO_TCP {
+				all[port.Host.Port()] = true
+			}
+		}
+	}
+	return all
+}
+
+// named adds to a TakenError the name of the pod that has the port, and to an OwnError its code.
 func (s *Server) named(err error) error {
+	if own, ok := errors.AsType[*network.OwnError](err); ok {
+		return status.Error(codes.FailedPrecondition, own.Error())
+	}
 	taken, ok := errors.AsType[*network.TakenError](err)
 	if !ok {
 		return err

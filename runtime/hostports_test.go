@@ -2,6 +2,9 @@ package runtime_test
 
 import (
 	"net"
+	"net/url"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -113,4 +116,56 @@ func TestHostPortsAreChecked(t *testing.T) {
 			t.Errorf("%v; want it to say %s", err, want)
 		}
 	}
+}
+
+// TestPortOfStreamsIsNoHostPort asks for the port at which the runtime serves exec, before and after a new start of it, and has a new start
+// find the port of a pod in use.
+func TestPortOfStreamsIsNoHostPort(t *testing.T) {
+	n := newNode(t).start().withDemo()
+	k := n.kit()
+	config := mapped(k, "web", &cri.PortMapping{HostPort: 18081, ContainerPort: 80})
+	server, _ := k.ContainerIn(k.Pod(config), config, k.ContainerConfig("web", "serve"))
+	refused := func() {
+		t.Helper()
+		res, err := k.Runtime.Exec(k.Context(), &cri.ExecRequest{ContainerId: server, Cmd: []string{"version"}, Stdout: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := url.Parse(res.GetUrl())
+		if err != nil {
+			t.Fatal(err)
+		}
+		port, err := strconv.ParseInt(u.Port(), 10, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ip := range []string{"", "127.0.0.1", "10.1.2.3", "::"} {
+			_, err := k.Runtime.RunPodSandbox(k.Context(), &cri.RunPodSandboxRequest{Config: mapped(k, "thief",
+				&cri.PortMapping{HostIp: ip, HostPort: int32(port), ContainerPort: 80})})
+			if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), u.Port()+"/TCP is a port of the container runtime itself") {
+				t.Errorf("a pod with port %d at %q: %v", port, ip, err)
+			}
+		}
+		if list, err := k.Runtime.ListPodSandbox(k.Context(), &cri.ListPodSandboxRequest{}); err != nil || len(list.GetItems()) != 1 {
+			t.Errorf("there are the pods %v, %v; want one", list.GetItems(), err)
+		}
+	}
+	refused()
+	n.kill()
+	// The kernel chooses no other port for the next one than that of the pod.
+	const choice = "/proc/sys/net/ipv4/ip_local_port_range"
+	before, err := os.ReadFile(choice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.WriteFile(choice, before, 0) })
+	if err := os.WriteFile(choice, []byte("18081 18081"), 0); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	k = n.kit()
+	if out, _, code := k.Exec(server, "get", "http://localhost/healthz"); code != 0 {
+		t.Errorf("exec after the new start: exit code %d, %s", code, out)
+	}
+	refused()
 }

@@ -350,6 +350,9 @@ func (s *Server) reserve(p *pod) (at network.Attachment, err error) {
 	if err == nil {
 		bandwidth, err = network.BandwidthOf(p.config.GetAnnotations())
 	}
+	if err == nil {
+		err = network.CheckOwn(ports, s.streams.Port())
+	}
 	if err == nil && s.cni == nil {
 		at, err = s.network.Reservation(p.record.ID, ports)
 	}
@@ -607,6 +610,19 @@ func (s *Server) listPods() []*pod {
 	return pods
 }
 
+// loadPod reads the record of a pod of an earlier server. The pod is never nil.
+func (s *Server) loadPod(id string) (*pod, error) {
+	p := &pod{dir: s.podDir(id), config: &cri.PodSandboxConfig{}}
+	data, err := os.ReadFile(p.file("pod.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &p.record)
+	}
+	if err == nil {
+		err = proto.Unmarshal(p.record.Config, p.config)
+	}
+	return p, err
+}
+
 // adoptPods restores the pods of an earlier server. The supervisor has found the
 // containers before.
 func (s *Server) adoptPods(ctx context.Context) error {
@@ -618,19 +634,12 @@ func (s *Server) adoptPods(ctx context.Context) error {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	for _, e := range entries {
-		p := &pod{dir: s.podDir(e.Name()), config: &cri.PodSandboxConfig{}}
-		data, err := os.ReadFile(p.file("pod.json"))
+		p, err := s.loadPod(e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
 			if err := os.RemoveAll(p.dir); err != nil {
 				return err
 			}
 			continue
-		}
-		if err == nil {
-			err = json.Unmarshal(data, &p.record)
-		}
-		if err == nil {
-			err = proto.Unmarshal(p.record.Config, p.config)
 		}
 		if err != nil {
 			return fmt.Errorf("%s is damaged (%w): remove everything with the command clean", p.file("pod.json"), err)

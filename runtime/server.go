@@ -172,7 +172,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("runtime: %w", err)
 	}
-	s.streams = streaming.New(streaming.Options{Handler: streamHandler{s}, Gone: container.ErrClientGone, Log: opts.Log})
+	s.streams = streaming.New(streaming.Options{Handler: streamHandler{s}, Avoid: s.portsBefore, Gone: container.ErrClientGone, Log: opts.Log})
 	return s, nil
 }
 

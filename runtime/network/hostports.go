@@ -2,6 +2,7 @@ package network
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/sorting"
@@ -47,10 +49,31 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("host port %v is already used by pod sandbox %s", e.Port, e.Pod)
 }
 
+// An OwnError is the error for a port of the host at which the container runtime itself serves.
+type OwnError struct {
+	Port HostPort // as it was asked for
+}
+
+func (e *OwnError) Error() string {
+	return fmt.Sprintf("host port %v is a port of the container runtime itself", e.Port)
+}
+
+// CheckOwn returns an [OwnError] for the first of the ports that is this port of TCP, at whatever address of the host:
+// connections to what the runtime itself serves there would get to the pod. 0 is no port.
+func CheckOwn(ports []HostPort, own uint16) error {
+	for _, p := range ports {
+		if own != 0 && p.Protocol == unix.IPPROTO_TCP && p.Host.Port() == own {
+			return &OwnError{p}
+		}
+	}
+	return nil
+}
+
 // A publication is what host ports lead to a pod.
 type publication struct {
-	at   Attachment
-	open bool // its rules are there, or may be
+	at      Attachment
+	open    bool // it is among the rules that are written
+	written bool // its rules are there, or may be
 }
 
 // A lead is a host port and the address that packets to it get instead.
@@ -73,38 +96,63 @@ func (a Attachment) leads() (all []lead) {
 
 // claim takes the ports for a pod, all or none. The caller holds mu.
 func (n *Network) claim(id string, at Attachment, open bool) error {
-	if len(at.leads()) == 0 {
+	own := at.leads()
+	if len(own) == 0 {
 		return nil
 	}
-	for _, l := range at.leads() {
-		for _, other := range slices.Sorted(maps.Keys(n.ports)) {
-			if other != id && slices.ContainsFunc(n.ports[other].at.leads(), func(o lead) bool { return l.meets(o.HostPort) }) {
-				return &TakenError{l.HostPort, other}
+	asked := map[uint16][]lead{}
+	for _, l := range own {
+		asked[l.Host.Port()] = append(asked[l.Host.Port()], l)
+	}
+	for _, other := range slices.Sorted(maps.Keys(n.ports)) {
+		if other == id {
+			continue
+		}
+		for _, o := range n.ports[other].at.leads() {
+			for _, l := range asked[o.Host.Port()] {
+				if l.meets(o.HostPort) {
+					return &TakenError{l.HostPort, other}
+				}
 			}
 		}
 	}
-	n.ports[id] = &publication{at, open}
+	n.ports[id] = &publication{at: at, open: open, written: open}
 	return nil
 }
 
 // Publish directs the host ports that were reserved for a pod to it: new connections, and
 // UDP packets, also of flows that began before. It is called on a thread that is in the
-// host's namespace.
+// host's namespace. After an error the ports are still reserved, and the rules that are written for other pods do not
+// have them.
 func (n *Network) Publish(id string) error {
 	n.mu.Lock()
 	p := n.ports[id]
-	if p != nil {
-		p.open = true
-	}
 	n.mu.Unlock()
 	if p == nil {
 		return nil
 	}
-	if err := n.writePorts(); err != nil {
+	if err := n.open(p); err != nil {
 		return err
 	}
 	n.forgetFlows(unpublished(p.at.leads()))
 	return nil
+}
+
+// open writes the rules with those of p. After an error they are written without it from then on: or those of all pods would
+// fail with it.
+func (n *Network) open(p *publication) error {
+	n.writing.Lock()
+	defer n.writing.Unlock()
+	n.mu.Lock()
+	p.open, p.written = true, true
+	n.mu.Unlock()
+	err := n.writeOpen()
+	if err != nil {
+		n.mu.Lock()
+		p.open = false
+		n.mu.Unlock()
+	}
+	return err
 }
 
 // withdraw undoes Publish. It may be repeated.
@@ -115,16 +163,13 @@ func (n *Network) withdraw(id string, at Attachment) error {
 		// The owners of the other entries of the table are not known yet.
 		n.stale = append(n.stale, at.leads()...)
 	}
-	was := p != nil && p.open
+	was := p != nil && p.written
 	if was {
-		p.open = false // and still claimed
+		p.open = false // and still claimed; an error leaves written, so that the next try does it again
 	}
 	n.mu.Unlock()
 	if was {
 		if err := n.writePorts(); err != nil {
-			n.mu.Lock()
-			p.open = true // so that the next try does it again
-			n.mu.Unlock()
 			return err
 		}
 		n.forgetFlows(published(p.at.leads()))
@@ -180,6 +225,11 @@ func (n *Network) Restore() error {
 func (n *Network) writePorts() error {
 	n.writing.Lock()
 	defer n.writing.Unlock()
+	return n.writeOpen()
+}
+
+// writeOpen is writePorts. The caller holds writing.
+func (n *Network) writeOpen() error {
 	n.mu.Lock()
 	var all []lead
 	for _, p := range n.ports {
@@ -189,7 +239,7 @@ func (n *Network) writePorts() error {
 	}
 	n.mu.Unlock()
 	sorting.Slice(all, func(a, b lead) int { return cmp.Or(a.Host.Compare(b.Host), cmp.Compare(a.Protocol, b.Protocol)) })
-	c, err := nftables.New()
+	c, err := nftables.New(nftables.WithSockOptions(largeBuffers))
 	if err != nil {
 		return err
 	}
@@ -206,6 +256,13 @@ func (n *Network) writePorts() error {
 		return fmt.Errorf("rules of host ports, in the nftables table %s: %w", n.opts.Table, err)
 	}
 	return n.letLoopbackOut(slices.ContainsFunc(all, lead.atLoopback))
+}
+
+// largeBuffers lets one transaction have the host ports of all pods. An entry takes at most 100 bytes, so there is room
+// for 600,000. The kernel takes memory only for what is sent. Without the right to it, the limits of the system remain.
+func largeBuffers(c *netlink.Conn) error {
+	const size = 64 << 20
+	return errors.Join(c.SetWriteBuffer(size), c.SetReadBuffer(size))
 }
 
 func (l lead) atLoopback() bool {

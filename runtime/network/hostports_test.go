@@ -2,6 +2,7 @@ package network
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -684,5 +685,88 @@ func TestHostPortsOfSCTP(t *testing.T) {
 	k, _, err := server.ReadFromIP(b[:])
 	if err != nil || k < 4 || binary.BigEndian.Uint16(b[2:]) != 80 {
 		t.Errorf("the pod got % x, %v; want a packet to port 80", b[:k], err)
+	}
+}
+
+// TestManyHostPorts publishes more than the usual send buffer of a socket holds, and takes it back.
+func TestManyHostPorts(t *testing.T) {
+	nstest.NeedRoot(t)
+	n := upNetwork(t, dual(t))
+	const pods, each = 15, 2000
+	var all []Attachment
+	for i := range pods {
+		var ports []HostPort
+		for j := range each {
+			ports = append(ports, everywhere(unix.IPPROTO_TCP, uint16(1024+i*each+j))...)
+		}
+		name := fmt.Sprint("pod-", i)
+		at, err := n.Reservation(name, ports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Publish(name); err != nil {
+			t.Fatalf("pod %d with %d host ports: %v", i, each, err)
+		}
+		all = append(all, at)
+	}
+	if got, want := strings.Count(tables(t), "host-ports-anywhere"), 2*pods*each; got != want {
+		t.Errorf("%d host ports lead to pods, want %d", got, want)
+	}
+	for i, at := range all {
+		if err := n.Detach(fmt.Sprint("pod-", i), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Count(tables(t), "host-ports-anywhere"); got > 0 {
+		t.Errorf("%d host ports are left of pods that are gone", got)
+	}
+}
+
+// TestPodWhoseRulesFailLeavesTheOthers has a pod with two ports of its own behind one of the host, which the kernel refuses.
+func TestPodWhoseRulesFailLeavesTheOthers(t *testing.T) {
+	nstest.NeedRoot(t)
+	n := upNetwork(t, options(t))
+	host := &place{t: t, name: "host", ns: netns.None()}
+	first := pod(t, n, "first", port(unix.IPPROTO_TCP, "0.0.0.0:8080"))
+	at := netip.MustParseAddrPort("0.0.0.0:9090")
+	bad, err := n.Reservation("bad", []HostPort{{unix.IPPROTO_TCP, at, 80}, {unix.IPPROTO_TCP, at, 81}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Publish("bad"); err == nil {
+		t.Fatal("one port of the host leads to two of a pod")
+	}
+	pod(t, n, "second", port(unix.IPPROTO_TCP, "0.0.0.0:8081"))
+	host.want("tcp", "10.97.0.1:8080", "first to 10.97.0.1")
+	host.want("tcp", "10.97.0.1:8081", "second to 10.97.0.1")
+	if err := n.Detach("first", first.at); err != nil {
+		t.Error(err)
+	}
+	host.want("tcp", "10.97.0.1:8080", "")
+	if err := n.Detach("bad", bad); err != nil {
+		t.Error(err)
+	}
+	pod(t, n, "third", port(unix.IPPROTO_TCP, "0.0.0.0:9090"))
+	host.want("tcp", "10.97.0.1:9090", "third to 10.97.0.1")
+}
+
+func TestCheckOwn(t *testing.T) {
+	for _, tt := range []struct {
+		port HostPort
+		own  uint16
+		want string
+	}{
+		{port(unix.IPPROTO_TCP, "0.0.0.0:46053"), 46053, "host port 46053/TCP is a port of the container runtime itself"},
+		{port(unix.IPPROTO_TCP, "[::]:46053"), 46053, "host port 46053/TCP is a port of the container runtime itself"},
+		{port(unix.IPPROTO_TCP, "127.0.0.1:46053"), 46053, "host port 127.0.0.1:46053/TCP is a port of the container runtime itself"},
+		{port(unix.IPPROTO_TCP, "192.168.7.1:46053"), 46053, "host port 192.168.7.1:46053/TCP is a port of the container runtime itself"},
+		{port(unix.IPPROTO_UDP, "0.0.0.0:46053"), 46053, ""},
+		{port(unix.IPPROTO_TCP, "0.0.0.0:46054"), 46053, ""},
+		{port(unix.IPPROTO_TCP, "0.0.0.0:46053"), 0, ""},
+	} {
+		err := CheckOwn([]HostPort{port(unix.IPPROTO_TCP, "0.0.0.0:8080"), tt.port}, tt.own)
+		if said := fmt.Sprint(err); said != cmp.Or(tt.want, "<nil>") {
+			t.Errorf("%v, where the runtime has %d: %v, want %q", tt.port, tt.own, err, tt.want)
+		}
 	}
 }

@@ -8,5 +8,7 @@
 //	S2  The context of a handler is cancelled when its client disconnects, with the cause of [Options], and when the
 //	    server stops.
 //	S3  A panic of a handler ends its stream only.
-//	S4  Forwarded connections leave file descriptors for the rest of the runtime, and those to one pod leave a few for other pods.
+//	S4  A server does not listen on a port whose connections go elsewhere, by [Options.Avoid]. Its owner sees to it that none
+//	    does later: see [Server.Port].
+//	S5  Forwarded connections leave file descriptors for the rest of the runtime, and those to one pod leave a few for other pods.
 package streaming

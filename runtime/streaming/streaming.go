@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -32,8 +33,13 @@ type Handler interface {
 // Options configures a [Server].
 type Options struct {
 	Handler Handler
-	Gone    error        // the cause that a handler's context gets if the client disconnects
-	Log     *slog.Logger // nil means slog.Default
+
+	// Avoid returns the TCP ports of 127.0.0.1 at which connections do not reach the server, such as host ports of pods. Run
+	// calls it once. Nil means that there are none.
+	Avoid func() map[uint16]bool
+
+	Gone error        // the cause that a handler's context gets if the client disconnects
+	Log  *slog.Logger // nil means slog.Default
 }
 
 // Limits of requests and connections. The durations are those of the kubelet and of containerd.
@@ -55,6 +61,7 @@ type Server struct {
 	mu     sync.Mutex
 	tokens map[string]ticket // guarded by mu
 	base   string            // guarded by mu; of URLs; "" unless it serves
+	port   uint16            // guarded by mu; see Port
 	active sync.WaitGroup    // streams; added to with mu, while it serves
 }
 
@@ -80,19 +87,33 @@ func New(opts Options) *Server {
 // Ready is closed when the server listens.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Run listens on a free port of 127.0.0.1 and serves until ctx is cancelled; then it ends all streams, waits for the
+// Port returns the TCP port of 127.0.0.1 at which streams are served, or were last; 0 if there was none. It does not change once
+// [Server.Ready] is closed.
+func (s *Server) Port() uint16 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.port
+}
+
+// Run listens on a free port of 127.0.0.1 that is not to be avoided, and serves until ctx is cancelled; then it ends all streams, waits for the
 // handler and returns nil.
 // Without that address, which is so in a network namespace whose loopback interface is down, it waits for ctx, and
 // requests are refused.
 func (s *Server) Run(ctx context.Context) error {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	var avoid map[uint16]bool
+	if s.opts.Avoid != nil {
+		avoid = s.opts.Avoid()
+	}
+	listener, err := listen(ctx, avoid)
 	if err != nil {
 		s.opts.Log.Error("exec, attach and port-forward are not possible: can't listen on 127.0.0.1", "err", err)
 		close(s.ready)
 		<-ctx.Done()
 		return nil
 	}
+	s.mu.Lock()
+	s.port = portOf(listener)
+	s.mu.Unlock()
 	s.setBase("http://" + listener.Addr().String())
 	defer s.active.Wait()
 	defer s.setBase("")
@@ -114,6 +135,35 @@ func (s *Server) Run(ctx context.Context) error {
 	_ = server.Close()
 	return nil
 }
+
+// listen listens on a port of 127.0.0.1 that is not to be avoided: one that the kernel chooses, or the first free one if
+// it chooses none of these.
+func listen(ctx context.Context, avoid map[uint16]bool) (net.Listener, error) {
+	const choices, first = 20, 1024
+	var config net.ListenConfig
+	for range choices {
+		l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil || !avoid[portOf(l)] {
+			return l, err
+		}
+		if err := l.Close(); err != nil {
+			return nil, err
+		}
+	}
+	err := errors.New("pods have all ports of the host")
+	for port := first; port <= math.MaxUint16; port++ {
+		if avoid[uint16(port)] {
+			continue
+		}
+		var l net.Listener
+		if l, err = config.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			return l, nil
+		}
+	}
+	return nil, err
+}
+
+func portOf(l net.Listener) uint16 { return l.Addr().(*net.TCPAddr).AddrPort().Port() }
 
 func (s *Server) setBase(base string) {
 	s.mu.Lock()
