@@ -51,7 +51,11 @@ const mostContainers = 1000
 // container gets.
 const mostVolumes = 1000
 
-// Affordable returns why a pod has more containers or volumes than an agent can look after. It returns nil if it has
+// mostHostPorts is how many ports of the host may lead to one pod: the rules of all pods are written at once, whenever one pod with
+// such ports comes or goes.
+const mostHostPorts = 1000
+
+// Affordable returns why a pod has more containers, volumes or host ports than an agent can look after. It returns nil if it has
 // not.
 func Affordable(spec *corev1.PodSpec) *Rejection {
 	if n := len(spec.InitContainers) + len(spec.Containers); n > mostContainers {
@@ -60,7 +64,27 @@ func Affordable(spec *corev1.PodSpec) *Rejection {
 	if n := len(spec.Volumes); n > mostVolumes {
 		return &Rejection{"TooManyVolumes", fmt.Sprintf("spec.volumes: %d volumes are more than a node has for one pod, want at most %d", n, mostVolumes)}
 	}
+	if n := hostPorts(spec); n > mostHostPorts {
+		return &Rejection{"TooManyHostPorts", fmt.Sprintf("spec.containers, spec.initContainers: %d host ports are more than a node leads to one pod, want at most %d", n, mostHostPorts)}
+	}
 	return nil
+}
+
+// hostPorts counts the ports of the host that lead to a pod. To a pod on the host's network none has to.
+func hostPorts(spec *corev1.PodSpec) (n int) {
+	if spec.HostNetwork {
+		return 0
+	}
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			for _, p := range containers[i].Ports {
+				if p.HostPort != 0 {
+					n++
+				}
+			}
+		}
+	}
+	return n
 }
 
 // Allowed returns why a pod may not have the host ports that it asks for, at whatever address of the host: they are ports

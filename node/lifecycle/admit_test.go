@@ -219,3 +219,28 @@ func TestAffordableBoundsContainers(t *testing.T) {
 		t.Errorf("1,001 volumes: %v, want %s", r, want)
 	}
 }
+
+func TestAffordableBoundsHostPorts(t *testing.T) {
+	ports := func(host, inside int) (ports []corev1.ContainerPort) {
+		for i := range host {
+			ports = append(ports, corev1.ContainerPort{HostPort: int32(i + 1), ContainerPort: int32(i + 1)})
+		}
+		return append(ports, make([]corev1.ContainerPort, inside)...)
+	}
+	spec := &corev1.PodSpec{InitContainers: []corev1.Container{{Ports: ports(400, 5)}}, Containers: []corev1.Container{{Ports: ports(600, 2000)}}}
+	if r := lifecycle.Affordable(spec); r != nil {
+		t.Errorf("1,000 host ports: %v", r)
+	}
+	spec.Containers = append(spec.Containers, corev1.Container{Ports: ports(1, 0)})
+	want := lifecycle.Rejection{
+		Reason:  "TooManyHostPorts",
+		Message: "spec.containers, spec.initContainers: 1001 host ports are more than a node leads to one pod, want at most 1000",
+	}
+	if r := lifecycle.Affordable(spec); r == nil || *r != want {
+		t.Errorf("1,001 host ports: %v, want %v", r, want)
+	}
+	spec.HostNetwork = true
+	if r := lifecycle.Affordable(spec); r != nil {
+		t.Errorf("1,001 ports of a pod on the host's network: %v", r)
+	}
+}
