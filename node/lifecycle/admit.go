@@ -45,7 +45,8 @@ func Supported(pod *corev1.Pod) *Rejection {
 
 // mostContainers is how many containers of one pod an agent runs. They are started one after the other, and each event of one has the
 // agent look at all: 20,000 of them would keep a core busy for as long as the pod lives.
-const mostContainers = 1000
+// The API server merges lists of up to 2,000 items in a patch, and with patches the agent writes the status of all containers.
+const mostContainers = 500
 
 // mostVolumes is how many volumes of one pod an agent makes: each is a directory at least, and often a mount that each
 // container gets.

@@ -18,7 +18,7 @@ func TestPodWithTooManyContainersFails(t *testing.T) {
 		}))
 		r.create(newPod("small", "n-0"))
 		synctest.Wait()
-		const want = "Pod was rejected: spec.containers, spec.initContainers: 1501 containers are more than a node runs in one pod, want at most 1000"
+		const want = "Pod was rejected: spec.containers, spec.initContainers: 1501 containers are more than a node runs in one pod, want at most 500"
 		if s := r.pod("large").Status; s.Phase != corev1.PodFailed || s.Reason != "TooManyContainers" || s.Message != want || len(s.ContainerStatuses) > 0 {
 			t.Errorf("phase %s, reason %s, message %s, %d container statuses", s.Phase, s.Reason, s.Message, len(s.ContainerStatuses))
 		}
