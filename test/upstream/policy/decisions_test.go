@@ -139,7 +139,7 @@ func TestDecisions(t *testing.T) {
 			for _, r := range paths {
 				wanted = append(wanted, (&rbacv1.PolicyRule{Verbs: r.GetVerbs(), NonResourceURLs: r.GetNonResourceURLs()}).String())
 			}
-			// A role counts once here, however many bindings have it: the answer would be a multiple of what is stored.
+			// A role counts once here, however many bindings have it: the answer would be several times as large as the stored roles.
 			slices.Sort(got)
 			slices.Sort(wanted)
 			got, wanted = slices.Compact(got), slices.Compact(wanted)
