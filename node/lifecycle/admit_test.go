@@ -204,14 +204,14 @@ func TestLongestGracePeriodIsNotNegative(t *testing.T) {
 }
 
 func TestAffordableBoundsContainers(t *testing.T) {
-	spec := &corev1.PodSpec{Containers: make([]corev1.Container, 600), InitContainers: make([]corev1.Container, 400)}
+	spec := &corev1.PodSpec{Containers: make([]corev1.Container, 300), InitContainers: make([]corev1.Container, 200)}
 	if r := lifecycle.Affordable(spec); r != nil {
-		t.Errorf("1,000 containers: %v", r)
+		t.Errorf("500 containers: %v", r)
 	}
 	spec.Containers = make([]corev1.Container, 20_000)
-	want := "spec.containers, spec.initContainers: 20400 containers are more than a node runs in one pod, want at most 1000"
+	want := "spec.containers, spec.initContainers: 20200 containers are more than a node runs in one pod, want at most 500"
 	if r := lifecycle.Affordable(spec); r == nil || r.Message != want {
-		t.Errorf("20,400 containers: %v, want %s", r, want)
+		t.Errorf("20,200 containers: %v, want %s", r, want)
 	}
 	spec = &corev1.PodSpec{Volumes: make([]corev1.Volume, 1001)}
 	want = "spec.volumes: 1001 volumes are more than a node has for one pod, want at most 1000"
