@@ -15,7 +15,7 @@ const (
 	most = 2.5
 	// Less than this is too little to distinguish growth from noise.
 	leastTime  = 3 * time.Millisecond
-	sureTime   = 25 * time.Millisecond // from 2n to 4n, where the square of n is more
+	sureTime   = 25 * time.Millisecond // from 2n on, where the square of n is more
 	leastBytes = 1 << 20
 	// A measurement that looks too steep is repeated, because other work on the machine can only add to it.
 	tries = 4
@@ -82,12 +82,12 @@ func linear(t *testing.T, n int, measure func(func()) Cost, prepare func(n int) 
 }
 
 // Steep is [Linear] without a test: it returns why the cost grows too fast, or "". A step between n and 2n, where a map or
-// a cache becomes too small, is not growth: the step from 2n to 4n has to be as steep.
+// a cache becomes too small, is not growth: the steps from 2n to 4n and from 4n to 8n have to be as steep.
 func Steep(n int, measure func(func()) Cost, prepare func(n int) (work func())) string {
-	if compare(n, leastTime, measure, prepare) == "" {
+	if compare(n, leastTime, measure, prepare) == "" || compare(2*n, sureTime, measure, prepare) == "" {
 		return ""
 	}
-	return compare(2*n, sureTime, measure, prepare)
+	return compare(4*n, sureTime, measure, prepare)
 }
 
 func compare(n int, least time.Duration, measure func(func()) Cost, prepare func(n int) (work func())) string {
