@@ -631,6 +631,27 @@ func recursiveReadOnly(vm corev1.VolumeMount, able bool) (bool, error) {
 	return true, nil
 }
 
+// catchUp brings those volumes up to date of which a container mounts a part that is not there: the variable that names the part
+// may be newer than what was written to the volume, and a missing part is made as a directory.
+func (f *files) catchUp(ctx context.Context, pod *corev1.Pod, c *corev1.Container, facts crispec.Facts, env func(string) (string, bool)) error {
+	if f.root == "" {
+		return nil
+	}
+	for _, vm := range c.VolumeMounts {
+		i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == vm.Name && isWritten(&v) && v.Image == nil })
+		if part, err := subPath(vm, env); i < 0 || err != nil || part == "" {
+			continue // mounts reports the error
+		} else if found, err := volume.Find(f.path(pod, &pod.Spec.Volumes[i]), part); err == nil {
+			_ = found.Close()
+			continue
+		}
+		if _, err := f.volume(ctx, pod, &pod.Spec.Volumes[i], facts, time.Time{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // part returns where the part of a volume is mounted for one attempt at a container.
 func (f *files) part(pod *corev1.Pod, c *corev1.Container, attempt int32, index int) string {
 	return filepath.Join(f.pod(pod.UID), "parts", fmt.Sprintf("%s-%d-%d", c.Name, attempt, index))

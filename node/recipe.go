@@ -127,7 +127,11 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image, v
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := n.files.mounts(o.pod, o.container, o.attempt, ips, volumes, func(name string) (string, bool) { v, ok := known[name]; return v, ok })
+	env := func(name string) (string, bool) { v, ok := known[name]; return v, ok }
+	if err := n.files.catchUp(ctx, o.pod, o.container, facts, env); err != nil {
+		return nil, err
+	}
+	mounts, err := n.files.mounts(o.pod, o.container, o.attempt, ips, volumes, env)
 	if err != nil {
 		return nil, err
 	}
