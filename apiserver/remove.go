@@ -98,10 +98,7 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	}
 
 	obj := deleting(t.kind, stored, &opts, now())
-	w := store.Write{Key: t.key(), Expect: old.Revision(), Volatile: t.kind.Loses(obj, stored), Frees: true}
-	if stored.GetDeletionTimestamp() == nil {
-		w.Reserve = store.ForMark
-	}
+	w := store.Write{Key: t.key(), Expect: old.Revision(), Volatile: t.kind.Loses(obj, stored), Frees: true, Reserve: reserveOf(t, true), Account: accountOf(t)}
 	var item *codec.Item
 	switch obj {
 	case nil: // it goes now, as it is
@@ -111,6 +108,9 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 			return result{}, err
 		}
 		w.Value = item
+		if stored.GetDeletionTimestamp() == nil {
+			w.Reserve = store.ForMark
+		}
 	}
 	switch {
 	case dryRun && w.Delete:

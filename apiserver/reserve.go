@@ -50,6 +50,15 @@ func reserveOf(t *target, update bool) store.Reserve {
 	return store.NoReserve
 }
 
+// accountOf returns what shares the memory that is left when the quota is nearly used up: a namespace, or one object
+// outside of namespaces, because those of nodes have different owners.
+func accountOf(t *target) string {
+	if t.namespace != "" {
+		return "namespace " + t.namespace
+	}
+	return t.key()
+}
+
 // controlsCluster reports whether the user is a controller, the scheduler or another part of the control plane. Users
 // with rights in a namespace of their own cannot become one.
 func controlsCluster(u *auth.User) bool {

@@ -14,11 +14,11 @@ func TestStoreMemory(t *testing.T) {
 	for _, tt := range []struct {
 		asked, available, quota, load int64
 	}{
-		{0, 0, 2 * gib, 0},
+		{0, 0, 512 * mib, 0},
 		{0, 128 * mib, 64 * mib, 96 * mib},
 		{0, 700 * mib, 175 * mib, 525 * mib},
-		{0, 4 * gib, gib, 3 * gib},
-		{0, 64 * gib, 2 * gib, 48 * gib},
+		{0, 1 * gib, 256 * mib, 768 * mib},
+		{0, 64 * gib, 512 * mib, 48 * gib},
 		{600 * mib, 700 * mib, 600 * mib, 600 * mib},
 		{4 * gib, 700 * mib, 4 * gib, 700 * mib},
 	} {

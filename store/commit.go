@@ -94,6 +94,7 @@ type queued struct {
 	data     []byte
 	replaces int   // size of the record before, see Entry.Replaces
 	growth   int64 // bytes of memory that the record takes more than the one before
+	account  string
 }
 
 // A batch is a run of writes, in the order of their revisions, that share a sync.
@@ -261,12 +262,12 @@ func (s *Store) take(w Write, q queued) (o *outcome, taken bool, err error) {
 	case w.Delete && !exists:
 		return nil, false, fmt.Errorf("%s: %w", w.Key, ErrNotFound)
 	}
-	q.growth = growth(w, q.rec, now, exists)
+	q.growth, q.account = growth(w, q.rec, now, exists), w.account()
 	if err := a.quota.admit(q.growth, w); err != nil {
 		return nil, false, err
 	}
 	a.last++
-	a.quota.used += q.growth
+	a.quota.count(q.growth, q.account)
 	q.rec.Revision, q.rec.Created = a.last, a.last
 	if exists {
 		// The key of the first write stays, so that one key is one string.
@@ -727,7 +728,7 @@ func (s *Store) fail(b *batch, err, later, refuse error) {
 	}
 	for i := range items {
 		failed[items[i].rec.Key] = true
-		a.quota.used -= items[i].growth
+		a.quota.count(-items[i].growth, items[i].account)
 	}
 	a.forget(b)
 	var kept, dropped []*batch
@@ -740,7 +741,7 @@ func (s *Store) fail(b *batch, err, later, refuse error) {
 		a.forget(l)
 		for i := range l.items {
 			failed[l.items[i].rec.Key] = true
-			a.quota.used -= l.items[i].growth
+			a.quota.count(-l.items[i].growth, l.items[i].account)
 		}
 	}
 	a.queue = kept

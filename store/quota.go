@@ -17,21 +17,25 @@ import (
 // except that
 //
 //   - a deletion, and a write that makes its record no larger, always succeeds;
-//   - an update of an object that is being deleted (Frees), or a write of an administrator (ForAdministration), may go a
-//     sixteenth beyond the quota;
+//   - an update of an object that is being deleted (Frees) may go a sixteenth beyond the quota;
 //   - a write that the cluster needs to go on (ForRecovery) may go an eighth beyond;
+//   - the writes of administrators (ForAdministration) have a sixteenth of their own, which no other write can take;
 //   - the mark with which a deletion begins, and the renewal of a Lease (ForMark), always succeed. They make a record larger
 //     by about a hundred bytes once, so all of them together are bounded by the number of records.
 //
-// The parts are nested, so what people write beyond the quota cannot take the part that the cluster needs.
+// The last sixteenth of the quota and the reserves are shared: what a write takes of them counts for its account
+// (Write.Account), such as that of its namespace, and a write is refused as well if its account would then have more than
+// is left of what the write may use. So one namespace gets at most half of them, whatever it writes or makes controllers
+// write, and a second one half of the rest. This is the dynamic threshold by which switches share the memory of their
+// queues (Choudhury and Hahne, 1998): it needs no number of accounts, and leaves something for those that have taken little.
 
 // A Reserve is a part of the memory beyond the quota that a write may use.
 type Reserve int
 
-// The reserves, each with those before it.
+// The reserves.
 const (
 	NoReserve         Reserve = iota
-	ForAdministration         // for writes of administrators
+	ForAdministration         // for writes of administrators, whose account is the same for all
 	ForRecovery               // for writes without which the cluster cannot go on, such as updates by controllers and the status of nodes
 	ForMark                   // for the begin of a deletion, and Leases; without a bound
 )
@@ -41,8 +45,9 @@ const (
 	administrationShare = 16
 	recoveryShare       = 8
 	historyShare        = 4
-	// A store that has refused writes reports that it has space again when so much of the quota is free.
-	freeShare = 16
+	// The last part of the quota, which accounts share. A store that has refused writes reports that it has space again
+	// when so much of the quota is free.
+	sharedShare = 16
 )
 
 // recordOverhead is about what a record takes in memory beside its value: the record, its places in the tree and in the
@@ -64,10 +69,17 @@ type QuotaError struct {
 	Quota int64 // bytes, as Options.Quota
 	Used  int64 // bytes that the records take without the write
 	Needs int64 // bytes that the write adds
+
+	// Account is that of the write if there is enough memory, but the account would take more than it leaves.
+	Account string
 }
 
 func (e *QuotaError) Error() string {
-	return fmt.Sprintf("the objects in memory take %s of the quota of %s, and this write needs %s more", Bytes(e.Used), Bytes(e.Quota), Bytes(e.Needs))
+	text := fmt.Sprintf("the objects in memory take %s of the quota of %s, and this write needs %s more", Bytes(e.Used), Bytes(e.Quota), Bytes(e.Needs))
+	if e.Account != "" {
+		text += fmt.Sprintf("; of the last %s, %s may take at most half", Bytes(e.Quota/sharedShare), e.Account)
+	}
+	return text
 }
 
 // Is makes errors.Is(err, ErrFull) true.
@@ -90,30 +102,87 @@ type Measurer interface {
 	Measure(enough int64) (int64, error)
 }
 
-// quota is the account of the memory of records, guarded by the mu of its writes, except for over.
+// quota counts the memory of records. It is guarded by the mu of its writes, except for over.
 type quota struct {
 	limit int64       // 0: none
 	used  int64       // by the accepted writes
 	over  atomic.Bool // a write was refused since used was well below the limit
+
+	// accounts have what each account has taken of the shared part and the reserves, and that of administrators what it has
+	// taken of the reserves. What an account makes free is taken off. All entries are positive.
+	accounts map[string]int64
 }
 
-// admit reports whether a write may make the records take so many more bytes.
+// administrators is the account of all writes for ForAdministration.
+const administrators = "administrators"
+
+func (w *Write) account() string {
+	if w.Reserve == ForAdministration {
+		return administrators
+	}
+	return w.Account
+}
+
+// admit reports whether a write may make the records take so many more bytes. If it may, [quota.count] must follow.
 func (q *quota) admit(growth int64, w Write) error {
 	if q.limit == 0 || growth <= 0 || w.Delete || w.Reserve == ForMark {
 		return nil
 	}
-	limit := q.limit
-	switch {
-	case w.Reserve == ForRecovery:
-		limit += q.limit / recoveryShare
-	case w.Reserve == ForAdministration, w.Frees:
-		limit += q.limit / administrationShare
-	}
-	if q.used+growth <= limit {
+	after := q.used + growth
+	if after <= q.unshared() {
 		return nil
 	}
-	return &QuotaError{Quota: q.limit, Used: q.used, Needs: growth}
+	refusal := &QuotaError{Quota: q.limit, Used: q.used, Needs: growth}
+	if w.Reserve == ForAdministration {
+		if after > q.limit && q.accounts[administrators]+min(growth, after-q.limit) > q.limit/administrationShare {
+			return refusal
+		}
+		return nil
+	}
+	most := q.limit
+	switch {
+	case w.Reserve == ForRecovery:
+		most += q.limit/recoveryShare + q.accounts[administrators]
+	case w.Frees:
+		most += q.limit/administrationShare + q.accounts[administrators]
+	}
+	switch left := most - after; {
+	case left < 0:
+		return refusal
+	case w.Account != "" && q.accounts[w.Account]+min(growth, after-q.unshared()) > left:
+		refusal.Account = w.Account
+		return refusal
+	}
+	return nil
 }
+
+// count adds the growth of an accepted write, which may be negative, to its account. With the opposite growth it takes back
+// a write that failed.
+func (q *quota) count(growth int64, account string) {
+	q.used += growth
+	if q.used <= q.unshared() {
+		clear(q.accounts)
+		return
+	}
+	if growth > 0 {
+		free := q.unshared()
+		if account == administrators {
+			free = q.limit
+		}
+		growth = min(growth, max(0, q.used-free))
+	}
+	switch now := q.accounts[account] + growth; {
+	case account == "" || now <= 0:
+		delete(q.accounts, account)
+	case q.accounts == nil:
+		q.accounts = map[string]int64{account: now}
+	default:
+		q.accounts[account] = now
+	}
+}
+
+// unshared returns up to how many bytes any account may take.
+func (q *quota) unshared() int64 { return q.limit - q.limit/sharedShare }
 
 // memoryOf returns what a record takes in memory. data is what is saved of it.
 func memoryOf(rec *record, data []byte) int {
@@ -158,7 +227,7 @@ func (s *Store) relieved() {
 	s.accept.mu.Lock()
 	used := q.used
 	s.accept.mu.Unlock()
-	if used > q.limit-q.limit/freeShare || !q.over.Swap(false) {
+	if used > q.unshared() || !q.over.Swap(false) {
 		return
 	}
 	s.opts.Log.Info("the store is well below its quota again", "used", used, "quota", q.limit)

@@ -111,6 +111,91 @@ func TestQuotaRefusesWritesThatGrow(t *testing.T) {
 	}
 }
 
+// TestScarceMemoryIsShared has one namespace take all that it can, beside which the others go on.
+func TestScarceMemoryIsShared(t *testing.T) {
+	const quota = 512 * mib
+	s, _ := bounded(t, nil, store.Options{Quota: quota, History: 4})
+	sizes := map[string]int{}
+	put := func(key string, size int, w store.Write) error {
+		w.Key, w.Value = key, heavy{blob("x"), size}
+		if rec, err := s.Get(key); err == nil {
+			w.Expect = rec.Revision
+		}
+		_, err := s.Commit(t.Context(), w)
+		if err == nil {
+			sizes[key] = size
+		}
+		return err
+	}
+	remove := func(key string, w store.Write) {
+		t.Helper()
+		rec, err := s.Get(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Key, w.Value, w.Delete, w.Expect = key, rec.Value, true, rec.Revision
+		if _, err := s.Commit(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eve, bob, ann := store.Write{Account: "namespace eve"}, store.Write{Account: "namespace bob"}, store.Write{Account: "namespace ann"}
+	for n := 0; put(fmt.Sprintf("configmaps/eve/%d", n), mib, eve) == nil; n++ {
+	}
+	near := func(what string, want int64) {
+		t.Helper()
+		if used := s.Stats().Memory; used < want-4*mib || used > want+4*mib {
+			t.Errorf("%s: the records take %d MiB, want about %d MiB", what, used/mib, want/mib)
+		}
+	}
+	near("one namespace takes half of the last sixteenth", quota-quota/32)
+	// What eve makes controllers write leaves half of what they may use.
+	controller := func(w store.Write) store.Write { w.Reserve = store.ForRecovery; return w }
+	for size := mib; put("pods/eve/a", size, controller(eve)) == nil; size += mib {
+	}
+	near("one namespace makes controllers take half", quota+quota/32)
+	if over, ok := errors.AsType[*store.QuotaError](put("pods/eve/a", sizes["pods/eve/a"]+mib, controller(eve))); !ok || over.Account != "namespace eve" {
+		t.Errorf("the error %v does not say that the namespace has its share", over)
+	}
+	if err := put("pods/bob/a", mib, controller(bob)); err != nil {
+		t.Errorf("another namespace: %v", err)
+	}
+	if err := put("pods/bob/b", mib, bob); err == nil {
+		t.Error("a write without a reserve succeeds beyond the quota")
+	}
+	for size := mib; put("pods/ann/a", size, controller(ann)) == nil; size += mib {
+	}
+	if err := put("pods/bob/a", 2*mib, controller(bob)); err != nil {
+		t.Errorf("beside two that take all: %v", err)
+	}
+	// Administrators have their own part, however much of the others is used.
+	admin := store.Write{Account: "namespace bob", Reserve: store.ForAdministration}
+	n := 0
+	for ; put(fmt.Sprintf("secrets/bob/%d", n), mib, admin) == nil; n++ {
+	}
+	if n < 30 || n > 32 {
+		t.Errorf("administrators wrote %d MiB, want 32", n)
+	}
+	if used := s.Stats().Memory; used > quota+quota*3/16 {
+		t.Errorf("the records take %d MiB", used/mib)
+	}
+	remove("secrets/bob/0", admin)
+	if err := put("secrets/bob/again", mib, admin); err != nil {
+		t.Errorf("after a deletion by an administrator: %v", err)
+	}
+	// However much an administrator makes free, eve cannot take all of it.
+	for i := 0; i < 300; i += 100 {
+		for n := range 100 {
+			remove(fmt.Sprintf("configmaps/eve/%d", i+n), admin)
+		}
+		n := 0
+		for ; put(fmt.Sprintf("configmaps/eve/new-%d-%d", i, n), mib, eve) == nil; n++ {
+		}
+		if err := put("pods/bob/b", (i/100+1)*mib, bob); err != nil {
+			t.Errorf("after deletions by an administrator, and %d MiB more of one namespace: %v", n, err)
+		}
+	}
+}
+
 // TestFailedWritesGiveTheirMemoryBack has a backend without space fail writes, which then do not count.
 func TestFailedWritesGiveTheirMemoryBack(t *testing.T) {
 	s, _ := bounded(t, noSpace{}, store.Options{Quota: 16 * mib})

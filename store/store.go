@@ -64,6 +64,10 @@ type Write struct {
 	// Reserve says how far beyond the quota of memory the write may go. Deletions, and updates
 	// that make the record take no more memory, need no reserve.
 	Reserve Reserve
+
+	// Account names what shares the memory that is left when it is scarce, such as "namespace a". The writes without one
+	// do not share it.
+	Account string
 }
 
 // A Query selects records of one resource.

@@ -9,17 +9,18 @@ import (
 // storeQuotaFlag is the name of the flag that bounds the memory of the objects.
 const storeQuotaFlag = "store-quota"
 
-// The bounds of the default quota and the smallest one that can be set, in bytes. The largest default is that of etcd.
+// The bounds of the default quota and the smallest one that can be set, in bytes. With the largest default the process
+// stays below 1 GiB, whatever users write: objects beyond the quota, histories and garbage come on top of it.
 const (
 	leastQuota       = 16 << 20
 	leastAutoQuota   = 64 << 20
-	mostDefaultQuota = 2 << 30
+	mostDefaultQuota = 512 << 20
 )
 
 func storeFlags() []ServerFlag {
 	return []ServerFlag{{
 		Name: storeQuotaFlag, Kind: Size,
-		Usage: "memory that objects may take, such as 512Mi: writes beyond it are refused, deletions succeed (default: a quarter of the available memory, 64Mi to 2Gi)",
+		Usage: "memory that objects may take, such as 512Mi: writes beyond it are refused, deletions succeed (default: a quarter of the available memory, 64Mi to 512Mi)",
 	}}
 }
 

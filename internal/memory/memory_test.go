@@ -20,8 +20,10 @@ func TestPercentFor(t *testing.T) {
 		{"no headroom", 5 << 20, 0, 100, 100},
 		{"a small heap gets all of it", 8 << 20, 64 << 20, 200, 800},
 		{"a heap as large", 64 << 20, 64 << 20, 100, 100},
-		{"a larger one may double", 500 << 20, 64 << 20, 100, 100},
-		{"a larger one may treble", 500 << 20, 64 << 20, 200, 200},
+		{"a larger one may double", 200 << 20, 64 << 20, 100, 100},
+		{"a larger one may treble", 100 << 20, 64 << 20, 200, 200},
+		{"garbage that is plenty", 512 << 20, 64 << 20, 200, 50},
+		{"a very large one may have a third", 8 << 30, 64 << 20, 200, 33},
 		{"next to nothing", 1, 64 << 20, 100, 10_000},
 		{"nothing at all", 0, 64 << 20, 100, 10_000},
 	}
