@@ -76,6 +76,8 @@ func (c *cluster) proxy(api access, caches *cache.Shared) ([]run.Stage, error) {
 		HostAddresses: func(ctx context.Context, set func([]netip.Addr)) error {
 			return hostaddresses.Follow(ctx, c.Profile.BalancerLink(), set)
 		},
+		Resolvers: c.followResolvers,
+		Gateways:  hostaddresses.FollowGateways,
 		Networks:  kernel.SetServiceCIDRs,
 		Health:    checks,
 		Keep:      true, // the pods go on as well; what is left goes with them (Clean)

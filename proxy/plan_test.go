@@ -77,6 +77,10 @@ func (s *planStory) node(words []string) {
 			s.here.Reserved.Servers = addressesOf(value)
 		case "host":
 			s.here.Reserved.Host = addressesOf(value)
+		case "resolvers":
+			s.here.Reserved.Resolvers = addressesOf(value)
+		case "gateways":
+			s.here.Reserved.Gateways = addressesOf(value)
 		case "pods":
 			for _, n := range list(value) {
 				s.here.Reserved.Pods = append(s.here.Reserved.Pods, netip.MustParsePrefix(n))

@@ -50,6 +50,10 @@ type Options struct {
 	// may be nil.
 	HostAddresses func(ctx context.Context, set func([]netip.Addr)) error
 
+	// Resolvers and Gateways are the same for the name servers that cluster DNS and the host ask, and for the routers of
+	// the host's default routes. Neither external IPs nor addresses of load balancers must be among them.
+	Resolvers, Gateways func(ctx context.Context, set func([]netip.Addr)) error
+
 	// Networks, if not nil, makes the proxy watch the cluster's ServiceCIDRs, if the API server
 	// serves them, in place of Services. It is called with all networks, ascending, without
 	// duplicates, before the kernel's rules are replaced because they changed, and not concurrently
@@ -207,9 +211,7 @@ func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 // an error if it can't make the rules at the start; it logs and retries later failures.
 func (p *Proxy) Run(ctx context.Context) error {
 	first := append(slices.Clone(p.caches), run.Task{Name: "events", Run: p.events.Run}, run.Task{Name: "kernel", Run: p.runKernel})
-	if p.opts.HostAddresses != nil {
-		first = append(first, p.hostAddresses())
-	}
+	first = append(first, p.reserves()...)
 	if p.reports != nil {
 		first = append(first, run.Task{Name: "reports", Run: p.reports.run})
 	}
@@ -276,16 +278,30 @@ func (p *Proxy) moveTo(change func(*Here)) {
 	}
 }
 
-// hostAddresses returns the task that follows the addresses of this host.
-func (p *Proxy) hostAddresses() run.Task {
-	ready := make(chan struct{})
-	known := sync.OnceFunc(func() { close(ready) })
-	return run.Task{Name: "addresses of this host", Ready: ready, Run: func(ctx context.Context) error {
-		return p.opts.HostAddresses(ctx, func(all []netip.Addr) {
-			p.moveTo(func(h *Here) { h.Reserved.Host = all })
-			known()
-		})
-	}}
+// reserves returns the tasks that follow the addresses which Services must not have.
+func (p *Proxy) reserves() (tasks []run.Task) {
+	for _, source := range []struct {
+		name   string
+		follow func(ctx context.Context, set func([]netip.Addr)) error
+		keep   func(*reserved.Addresses, []netip.Addr)
+	}{
+		{"addresses of this host", p.opts.HostAddresses, func(a *reserved.Addresses, all []netip.Addr) { a.Host = all }},
+		{"name servers of this host", p.opts.Resolvers, func(a *reserved.Addresses, all []netip.Addr) { a.Resolvers = all }},
+		{"gateways of this host", p.opts.Gateways, func(a *reserved.Addresses, all []netip.Addr) { a.Gateways = all }},
+	} {
+		if source.follow == nil {
+			continue
+		}
+		ready := make(chan struct{})
+		known := sync.OnceFunc(func() { close(ready) })
+		tasks = append(tasks, run.Task{Name: source.name, Ready: ready, Run: func(ctx context.Context) error {
+			return source.follow(ctx, func(all []netip.Addr) {
+				p.moveTo(func(h *Here) { source.keep(&h.Reserved, all) })
+				known()
+			})
+		}})
+	}
+	return tasks
 }
 
 // caused records when an event that changed endpoints happened. It never blocks.

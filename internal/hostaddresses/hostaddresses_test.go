@@ -3,6 +3,7 @@ package hostaddresses_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"testing"
 
@@ -77,6 +78,66 @@ func TestFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 		await("[]")
+		cancel()
+		g.Wait()
+	})
+}
+
+func TestFollowGateways(t *testing.T) {
+	nstest.Run(t, func(t *testing.T) {
+		link := addBridge(t, "own")
+		addAddress(t, link, "192.0.2.10/24")
+		addAddress(t, link, "2001:db8::1/64")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		got := make(chan []netip.Addr)
+		g := run.NewGroup(ctx, 0)
+		g.Go(func(ctx context.Context) {
+			err := hostaddresses.FollowGateways(ctx, func(all []netip.Addr) {
+				select {
+				case got <- all:
+				case <-ctx.Done():
+				}
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		await := func(want string) {
+			t.Helper()
+			for {
+				select {
+				case all := <-got:
+					if fmt.Sprint(all) == want {
+						return
+					}
+				case <-t.Context().Done():
+					t.Fatalf("gateways did not become %s", want)
+				}
+			}
+		}
+		route := func(to, via string, table int) netlink.Route {
+			r := netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(via), Table: table}
+			if to != "" {
+				_, r.Dst, _ = net.ParseCIDR(to)
+			}
+			if err := netlink.RouteAdd(&r); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		await("[]")
+		route("198.51.100.0/24", "192.0.2.7", 0) // no default route
+		v4 := route("", "192.0.2.1", 0)
+		await("[192.0.2.1]")
+		route("::/0", "2001:db8::2", 0)
+		await("[192.0.2.1 2001:db8::2]")
+		route("", "192.0.2.3", 100)
+		await("[192.0.2.1 192.0.2.3 2001:db8::2]")
+		if err := netlink.RouteDel(&v4); err != nil {
+			t.Fatal(err)
+		}
+		await("[192.0.2.3 2001:db8::2]")
 		cancel()
 		g.Wait()
 	})

@@ -1,5 +1,5 @@
 // Package reserved decides which addresses and ports of a cluster's hosts its users may not take: those at which its own
-// servers answer, such as cluster DNS, kubelets and the API server.
+// servers answer, such as cluster DNS, kubelets and the API server, and the name servers and gateways that the hosts use.
 //
 // A user who may write pods and Services in one namespace could otherwise redirect connections of all namespaces, because
 // host ports, node ports and external IPs apply to the packets of every pod of a node (CVE-2020-8554 is one such way). The
@@ -55,11 +55,17 @@ type Addresses struct {
 	Servers []netip.Addr   // of API servers, the endpoints of the Service default/kubernetes
 	Host    []netip.Addr   // on links of this host
 	Pods    []netip.Prefix // networks of pods; each has the address of a node, too
+
+	// Resolvers are the name servers that cluster DNS and the host ask, and Gateways the routers of the host's default
+	// routes. What pods and the host send there would go to the pods of a Service that has such an address.
+	Resolvers []netip.Addr
+	Gateways  []netip.Addr
 }
 
 // Equal reports whether two sets of addresses are the same.
 func (a Addresses) Equal(b Addresses) bool {
-	return slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Servers, b.Servers) && slices.Equal(a.Host, b.Host) && slices.Equal(a.Pods, b.Pods)
+	return slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Servers, b.Servers) && slices.Equal(a.Host, b.Host) && slices.Equal(a.Pods, b.Pods) &&
+		slices.Equal(a.Resolvers, b.Resolvers) && slices.Equal(a.Gateways, b.Gateways)
 }
 
 // External returns what an address of spec.externalIPs belongs to, such as "a node", or "" if a Service may have it.
@@ -94,6 +100,10 @@ func (a Addresses) cluster(ip netip.Addr) string {
 		return "the API server"
 	case within(a.Pods, ip):
 		return "the pod network"
+	case has(a.Resolvers, ip):
+		return "a name server of this host"
+	case has(a.Gateways, ip):
+		return "a gateway of this host"
 	}
 	return ""
 }

@@ -18,6 +18,9 @@ var (
 		Servers: addresses("10.0.9.9"),
 		Host:    addresses("10.0.0.1", "192.0.2.10", "2001:db8::10"),
 		Pods:    []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/56")},
+
+		Resolvers: addresses("192.0.2.53"),
+		Gateways:  addresses("192.0.2.1", "2001:db8::1"),
 	}
 )
 
@@ -72,6 +75,9 @@ func TestAddresses(t *testing.T) {
 		{"192.0.2.10", 10250, corev1.ProtocolUDP, "this host", ""},
 		{"2001:db8::10", 53, corev1.ProtocolUDP, "this host", udp},
 		{"192.0.2.11", 10250, "", "", ""},
+		{"192.0.2.53", 53, corev1.ProtocolUDP, "a name server of this host", "a name server of this host"},
+		{"192.0.2.53", 80, "", "a name server of this host", "a name server of this host"},
+		{"2001:db8::1", 80, "", "a gateway of this host", "a gateway of this host"},
 		{"::ffff:10.0.0.1", 80, "", "", ""}, // other checks refuse it
 		{"198.51.100.7", 53, corev1.ProtocolUDP, "", ""},
 	} {

@@ -1,6 +1,7 @@
 package resolvconf
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,5 +30,30 @@ func TestWhatStandsBehindAStub(t *testing.T) {
 		if got := first(file, behind).Servers; !slices.Equal(got, want) {
 			t.Errorf("after %q in %s: %q, want %q", step.text, filepath.Base(step.path), got, want)
 		}
+	}
+}
+
+// TestWatchedFiles has a file that is a link, and one of a program that does not run.
+func TestWatchedFiles(t *testing.T) {
+	dir := t.TempDir()
+	link, file := filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "run", "stub.conf")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := watched([]string{link, filepath.Join(dir, "absent", "resolv.conf")}), []string{link, file}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	got := addresses([]string{"192.0.2.9", "2001:db8::1", "192.0.2.1", "192.0.2.9", "x"})
+	if want := "[192.0.2.1 192.0.2.9 2001:db8::1]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
 	}
 }

@@ -1,9 +1,15 @@
 package resolvconf
 
 import (
+	"context"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/sampan-io/sampan/internal/filewatch"
+	"github.com/sampan-io/sampan/internal/sorting"
 )
 
 // A Config is the content of a resolver configuration.
@@ -52,6 +58,54 @@ var behind = [...]string{"/run/systemd/resolve/resolv.conf", "/run/NetworkManage
 // Host returns the configuration of this host as it is now. A host without one resolves
 // nothing.
 func Host() Config { return first(File, behind[:]) }
+
+// Follow calls set with the addresses of the name servers of [Host], and of those that [Read] finds in more files, ascending
+// and without duplicates, at once and whenever they have changed, until ctx is cancelled. It returns an error if the files
+// cannot be watched. Set is called on the same goroutine.
+func Follow(ctx context.Context, more []string, set func(servers []netip.Addr)) error {
+	var last []netip.Addr
+	first := true
+	return filewatch.Follow(ctx, watched(slices.Concat([]string{File}, behind[:], more)), func() {
+		now := Host().Servers
+		for _, file := range more {
+			now = append(now, Read(file).Servers...)
+		}
+		if servers := addresses(now); first || !slices.Equal(servers, last) {
+			first, last = false, servers
+			set(servers)
+		}
+	})
+}
+
+func addresses(texts []string) (servers []netip.Addr) {
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			servers = append(servers, a.Unmap())
+		}
+	}
+	sorting.Slice(servers, netip.Addr.Compare)
+	return slices.Compact(servers)
+}
+
+// watched returns files, and the files to which they are links, as far as their directories exist: those of programs that
+// do not run need not.
+func watched(files []string) (there []string) {
+	for _, file := range files {
+		for _, path := range []string{file, target(file)} {
+			if info, err := os.Stat(filepath.Dir(path)); err == nil && info.IsDir() && !slices.Contains(there, path) {
+				there = append(there, path)
+			}
+		}
+	}
+	return there
+}
+
+func target(file string) string {
+	if path, err := filepath.EvalSymlinks(file); err == nil {
+		return path
+	}
+	return file
+}
 
 // first returns the configuration in file. If that has only stub resolvers it returns the one of
 // the first file in behind.

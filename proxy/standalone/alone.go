@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/internal/hostaddresses"
 	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/reserved"
+	"github.com/sampan-io/sampan/internal/resolvconf"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/proxy"
 	"github.com/sampan-io/sampan/proxy/announce"
@@ -262,6 +263,8 @@ func (o Options) parts(ctx context.Context, s settings, api client.Interface, no
 		Client: api, Networks: networks, Forwarder: forwarder, Kernel: kernel, Node: o.Node, Userspace: s.userspace, Loopback: loopback, Services: s.nets, Keep: o.Keep, Health: checks, Watch: kernel.Watch, Foreign: nft.Foreign, Log: o.Log,
 		Announcer: announcer, Pods: s.pods, Own: o.ownPorts(),
 		HostAddresses: func(ctx context.Context, set func([]netip.Addr)) error { return hostaddresses.Follow(ctx, link, set) },
+		Resolvers:     func(ctx context.Context, set func([]netip.Addr)) error { return resolvconf.Follow(ctx, nil, set) },
+		Gateways:      hostaddresses.FollowGateways,
 	})
 	if err != nil {
 		return nil, err
