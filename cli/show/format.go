@@ -172,6 +172,9 @@ func (f Format) document(w io.Writer, name string, value any) error {
 	if err != nil {
 		return fmt.Errorf("printing %s: %w", name, err)
 	}
+	if f.Kind != "json" { // in a plain scalar of YAML an escape would be another value
+		w = terminal.Data(w)
+	}
 	_, err = w.Write(text)
 	return err
 }

@@ -1,13 +1,16 @@
 package show_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/show"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 func TestWhoWroteWhichFieldIsPrintedIfThatIsWanted(t *testing.T) {
@@ -60,5 +63,25 @@ func TestWideCellDoesNotPadOtherRows(t *testing.T) {
 	}
 	if first, _, _ := strings.Cut(b.String(), "\n"); !strings.HasSuffix(first, "x   end") {
 		t.Errorf("the first row ends with %q", first[len(first)-20:])
+	}
+}
+
+// TestDocumentsKeepTheirValues prints marks that change the direction of text, which are escaped for people: what a
+// program reads from a file is the same.
+func TestDocumentsKeepTheirValues(t *testing.T) {
+	const value = "a\u202eb\u2066c\u061c\u2028d\x1b"
+	obj := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{"a": value}}}
+	for _, kind := range []string{"json", "yaml", "kyaml"} {
+		var b bytes.Buffer
+		if err := (show.Format{Kind: kind}).Print(terminal.NewWriter(&b), resource.Mapping{}, obj); err != nil {
+			t.Fatal(err)
+		}
+		var got map[string]any
+		if err := yaml.Unmarshal(b.Bytes(), &got); err != nil {
+			t.Fatalf("%s: %v\n%q", kind, err, &b)
+		}
+		if s, _, _ := unstructured.NestedString(got, "data", "a"); s != value {
+			t.Errorf("%s: %q, want %q: %q", kind, s, value, &b)
+		}
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Escape returns s with its control characters in a visible form. Line ends and tabs stay. ESC becomes ^[ and a carriage
+// Escape returns s with its control characters in a visible form, and so the marks that change the direction of text
+// (U+202E and the like) or end a line (U+2028, U+2029): a terminal would show other text than there is. Line ends and tabs stay. ESC becomes ^[ and a carriage
 // return \r, as in the tables of kubectl. The others, which kubectl passes on, become \u0007 and the like. That form
 // means the same in JSON, so encoded JSON keeps its value. A byte from 0x80 to 0x9f that is not part of a character
 // becomes \x9b and the like.
@@ -30,7 +31,7 @@ func Escape(s string) string {
 			b.WriteString("^[")
 		case r == '\r':
 			b.WriteString(`\r`)
-		case unicode.IsControl(r):
+		case isEscaped(r):
 			fmt.Fprintf(&b, `\u%04x`, r)
 		case r == utf8.RuneError && size == 1 && s[0] < 0xa0: // a control character in 8-bit encodings
 			fmt.Fprintf(&b, `\x%02x`, s[0])
@@ -55,7 +56,12 @@ func isClean[T string | []byte](s T) bool {
 	return true
 }
 
-func isEscaped(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
+func isEscaped(r rune) bool {
+	if r < 0x80 { // most text, without a look at tables
+		return (r < ' ' || r == 0x7f) && r != '\n' && r != '\t'
+	}
+	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
+}
 
 // Line returns s as one line of printable characters: runs of white space become a space, control characters become
 // question marks, and the marks that change the direction of text are removed, because they could make one name look

@@ -12,17 +12,22 @@ import (
 
 func TestEscape(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                        "",
-		"plain\ttext\n":           "plain\ttext\n",
-		"žluťoučký 日本 ě":          "žluťoučký 日本 ě",
-		"a\x1b[2Jb":               "a^[[2Jb",
-		"real\rfake":              `real\rfake`,
-		"bell\a back\b del\x7f":   `bell\u0007 back\u0008 del\u007f`,
-		"\v\f\x00":                `\u000b\u000c\u0000`,
-		"C1 \u009b31m \u0085":     `C1 \u009b31m \u0085`,
-		"8 bit \x9b31m \xff":      `8 bit \x9b31m ` + "\xff",
-		"\x1b]0;title\a":          `^[]0;title\u0007`,
-		"\x1b]8;;http://x\x1b\\x": `^[]8;;http://x^[\x`,
+		"":                               "",
+		"plain\ttext\n":                  "plain\ttext\n",
+		"žluťoučký 日本 ě":                 "žluťoučký 日本 ě",
+		"a\x1b[2Jb":                      "a^[[2Jb",
+		"real\rfake":                     `real\rfake`,
+		"bell\a back\b del\x7f":          `bell\u0007 back\u0008 del\u007f`,
+		"\v\f\x00":                       `\u000b\u000c\u0000`,
+		"C1 \u009b31m \u0085":            `C1 \u009b31m \u0085`,
+		"8 bit \x9b31m \xff":             `8 bit \x9b31m ` + "\xff",
+		"\x1b]0;title\a":                 `^[]0;title\u0007`,
+		"\u202egpj.exe\u202c":            `\u202egpj.exe\u202c`,
+		"\u2066a\u2069\u200e\u200f":      `\u2066a\u2069\u200e\u200f`,
+		"\u061ca\u2028b\u2029":           `\u061ca\u2028b\u2029`,
+		"\u202a\u202b\u202d\u2067\u2068": `\u202a\u202b\u202d\u2067\u2068`,
+		"שלום مرحبا":                     "שלום مرحبا",
+		"\x1b]8;;http://x\x1b\\x":        `^[]8;;http://x^[\x`,
 	} {
 		if got := Escape(in); got != want {
 			t.Errorf("Escape(%q) = %q, want %q", in, got, want)
@@ -31,7 +36,7 @@ func TestEscape(t *testing.T) {
 }
 
 func TestLine(t *testing.T) {
-	if got, want := Line("a\x1b[2J\r\n b\u202ec \xff"), "a?[2J bc ?"; got != want {
+	if got, want := Line("a\x1b[2J\r\n b\u202ec\u2028d \xff"), "a?[2J bc d ?"; got != want {
 		t.Errorf("Line = %q, want %q", got, want)
 	}
 }
@@ -56,7 +61,7 @@ func TestWriterKeepsCharacters(t *testing.T) {
 // TestWriterKeepsJSON passes encoded JSON through a Writer: its value stays, whatever characters it has.
 func TestWriterKeepsJSON(t *testing.T) {
 	var all strings.Builder
-	for r := range rune(0x100) {
+	for r := range rune(0x3000) {
 		all.WriteRune(r)
 	}
 	data, err := json.Marshal(all.String())
