@@ -145,10 +145,10 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	}
 	errs := catalog.ValidateMeta(t.kind, obj, nil)
 	if t.kind.Validate != nil {
-		errs = append(errs, t.kind.Validate(obj, nil)...)
+		errs = append(errs, t.kind.Validate(ctx, obj, nil)...)
 	}
 	if len(errs) > 0 {
-		return result{}, invalid(&t, errs)
+		return result{}, refused(ctx, &t, errs)
 	}
 	if err := s.admission.Validate(ctx, &a); err != nil {
 		return result{warnings: a.Warnings}, err
@@ -269,8 +269,8 @@ func (s *Server) review(ctx context.Context, t *target, body runtime.Object) (re
 		return result{}, err
 	}
 	if t.kind.Validate != nil {
-		if errs := t.kind.Validate(obj, nil); len(errs) > 0 {
-			return result{}, invalid(t, errs)
+		if errs := t.kind.Validate(ctx, obj, nil); len(errs) > 0 {
+			return result{}, refused(ctx, t, errs)
 		}
 	}
 	answer, err := s.opts.Issue[t.kind.Answer](auth.WithUser(ctx, t.user), nil, obj)

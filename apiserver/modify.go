@@ -277,8 +277,8 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 			return result{}, err
 		}
 	}
-	if errs := m.validate(obj, stored); len(errs) > 0 {
-		return result{}, invalid(&m.target, errs)
+	if errs := m.validate(ctx, obj, stored); len(errs) > 0 {
+		return result{}, refused(ctx, &m.target, errs)
 	}
 	if err := s.admission.Validate(ctx, &a); err != nil {
 		return result{warnings: a.Warnings}, err
@@ -388,7 +388,7 @@ func (m *modification) repeat(obj, stored catalog.Object, body runtime.Object) e
 	return nil
 }
 
-func (m *modification) validate(obj, stored catalog.Object) field.ErrorList {
+func (m *modification) validate(ctx context.Context, obj, stored catalog.Object) field.ErrorList {
 	check := m.kind.Validate
 	switch shape := m.shape().(type) {
 	case catalog.Part:
@@ -400,7 +400,7 @@ func (m *modification) validate(obj, stored catalog.Object) field.ErrorList {
 	}
 	errs := catalog.ValidateMeta(m.kind, obj, stored)
 	if check != nil {
-		errs = append(errs, check(obj, stored)...)
+		errs = append(errs, check(ctx, obj, stored)...)
 	}
 	return errs
 }

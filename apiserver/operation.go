@@ -288,6 +288,15 @@ func checkVersion(t *target, obj metav1.Object, old *codec.Item) error {
 	return modified(t.kind.GR(), t.name)
 }
 
+// refused is the answer to a request with a body in which errs were found. If the request ended meanwhile, rules of
+// users may not have been evaluated to the end, and errs say nothing.
+func refused(ctx context.Context, t *target, errs field.ErrorList) error {
+	if err := ctx.Err(); err != nil {
+		return endedEarly(err)
+	}
+	return invalid(t, errs)
+}
+
 func invalid(t *target, errs field.ErrorList) error {
 	return catalog.Invalid(t.kind.GroupKind(), t.name, errs)
 }

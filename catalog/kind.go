@@ -83,8 +83,9 @@ type Kind struct {
 
 	// Validate returns everything that is wrong with obj, on an update
 	// (old is not nil) including changes of immutable fields. It runs after
-	// admission. Object metadata is checked by the caller: see [ValidateMeta].
-	Validate func(obj, old Object) field.ErrorList
+	// admission. Object metadata is checked by the caller: see [ValidateMeta]. The result says nothing if ctx, that of the
+	// request, is over: rules that users write may take long.
+	Validate func(ctx context.Context, obj, old Object) field.ErrorList
 
 	// Warn returns what the user should know about obj, which is valid: what of
 	// it is out of date, ambiguous, or kept without effect here. old is nil in a creation. Updates that change nothing

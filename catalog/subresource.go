@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -54,7 +55,7 @@ type Part struct {
 	// metadata.generation.
 	Counts bool
 	// Validate is as in Kind, for updates through this subresource.
-	Validate func(obj, old Object) field.ErrorList
+	Validate func(ctx context.Context, obj, old Object) field.ErrorList
 	// Warn is as in Kind, for updates through this subresource.
 	Warn func(obj, old Object) []string
 }
@@ -71,7 +72,7 @@ type View struct {
 	// Apply changes parent (a copy) to what body says. Its errors are API status errors.
 	Apply func(parent Object, body runtime.Object) error
 	// Validate checks the changed parent.
-	Validate func(obj, old Object) field.ErrorList
+	Validate func(ctx context.Context, obj, old Object) field.ErrorList
 }
 
 // An Action is a body that can only be posted, and changes the parent without counting in its

@@ -1,6 +1,10 @@
 package catalog
 
-import "k8s.io/apimachinery/pkg/util/validation/field"
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
 
 // The functions of a [Kind] take any object. The functions below make them from
 // functions of one Go type, so that a kind's file is written without type
@@ -17,8 +21,8 @@ func Prepare[T Object](f func(obj, old T)) func(obj, old Object) {
 }
 
 // Validate makes a [Kind.Validate] or [Part.Validate] of f.
-func Validate[T Object](f func(obj, old T) field.ErrorList) func(obj, old Object) field.ErrorList {
-	return func(obj, old Object) field.ErrorList { return f(obj.(T), orNil[T](old)) }
+func Validate[T Object](f func(obj, old T) field.ErrorList) func(ctx context.Context, obj, old Object) field.ErrorList {
+	return func(_ context.Context, obj, old Object) field.ErrorList { return f(obj.(T), orNil[T](old)) }
 }
 
 // Warn makes a [Kind.Warn] of f.

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -30,7 +31,7 @@ type Version struct {
 
 	// Validate returns what is wrong with an object that a client wrote in this version, beside
 	// what [Kind.Validate] says. Both objects are of the hub. Nil means nothing.
-	Validate func(obj, old Object) field.ErrorList
+	Validate func(ctx context.Context, obj, old Object) field.ErrorList
 
 	// Whole says that Validate returns everything that is wrong, instead of what [Kind.Validate] does not say.
 	Whole bool
@@ -89,12 +90,12 @@ func (k *Kind) in(v *Version) *Kind {
 	if v.Whole {
 		served.Validate = v.Validate
 	} else if v.Validate != nil {
-		served.Validate = func(obj, old Object) field.ErrorList {
+		served.Validate = func(ctx context.Context, obj, old Object) field.ErrorList {
 			var errs field.ErrorList
 			if k.Validate != nil {
-				errs = k.Validate(obj, old)
+				errs = k.Validate(ctx, obj, old)
 			}
-			return append(errs, v.Validate(obj, old)...)
+			return append(errs, v.Validate(ctx, obj, old)...)
 		}
 	}
 	if v.Fields != nil {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,7 +52,8 @@ func readPod(file string, data []byte, complete func(*corev1.Pod) error) (pod *c
 	kind := kinds[slices.IndexFunc(kinds, func(k *catalog.Kind) bool { return k.Kind == "Pod" })]
 	kind.Default(pod)
 	kind.Prepare(pod, nil)
-	if err := d.Faults(append(catalog.ValidateMeta(kind, pod, nil), kind.Validate(pod, nil)...)); err != nil {
+	ctx := context.Background() //nolint:forbidigo // the rules of pods do not wait
+	if err := d.Faults(append(catalog.ValidateMeta(kind, pod, nil), kind.Validate(ctx, pod, nil)...)); err != nil {
 		return nil, "", err
 	}
 	return pod, ignored, nil

@@ -120,10 +120,10 @@ func (p *ServiceAddresses) Admit(ctx context.Context, a *Attributes) error {
 	alignClusterIPs(svc, old)
 	// What is written must make sense before anything is concluded from it.
 	if errs := corekinds.AddressFaults(svc, old); len(errs) > 0 {
-		return invalid(a, errs)
+		return invalid(ctx, a, errs)
 	}
 	if errs := p.setFamilies(svc, old); len(errs) > 0 {
-		return invalid(a, errs)
+		return invalid(ctx, a, errs)
 	}
 	return p.allocate(ctx, a, svc, old)
 }
@@ -131,14 +131,14 @@ func (p *ServiceAddresses) Admit(ctx context.Context, a *Attributes) error {
 // invalid refuses a service because of a fault found here, and adds the faults that validation
 // finds, so that the user sees all of them at once. A field that has a fault here is not listed a
 // second time.
-func invalid(a *Attributes, errs field.ErrorList) error {
+func invalid(ctx context.Context, a *Attributes, errs field.ErrorList) error {
 	reported := map[string]bool{}
 	for _, e := range errs {
 		reported[e.Field] = true
 	}
 	more := catalog.ValidateMeta(a.Kind, a.Object, a.Old)
 	if a.Kind.Validate != nil {
-		more = append(more, a.Kind.Validate(a.Object, a.Old)...)
+		more = append(more, a.Kind.Validate(ctx, a.Object, a.Old)...)
 	}
 	for _, e := range more {
 		if !reported[e.Field] {
@@ -176,7 +176,7 @@ func (p *ServiceAddresses) allocate(ctx context.Context, a *Attributes, svc, old
 		return err
 	}
 	if len(r.errs) > 0 {
-		return invalid(a, r.errs)
+		return invalid(ctx, a, r.errs)
 	}
 	if a.DryRun || len(r.addresses)+len(r.ports) == 0 {
 		return nil

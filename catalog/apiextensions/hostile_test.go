@@ -54,11 +54,11 @@ func TestHostileSchemasAreRefused(t *testing.T) {
 		k := apiextensions.Kinds()[0]
 		k.Default(d)
 		k.Prepare(d, nil)
-		errs := k.Validate(d, nil)
+		errs := k.Validate(t.Context(), d, nil)
 		if len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), c.want) {
 			t.Errorf("%s: %.500v, want %q", name, errs, c.want)
 		}
-		k.Validate(d, d)
+		k.Validate(t.Context(), d, d)
 		k.Warn(d, nil)
 	}
 }

@@ -111,7 +111,7 @@ func Create(kind *catalog.Kind, obj catalog.Object) error {
 		if kind.Validate == nil {
 			return nil
 		}
-		return kind.Validate(obj, nil).ToAggregate()
+		return kind.Validate(context.Background(), obj, nil).ToAggregate()
 	}
 	if kind.Namespaced && obj.GetNamespace() == "" {
 		obj.SetNamespace("default")
@@ -128,7 +128,7 @@ func Create(kind *catalog.Kind, obj catalog.Object) error {
 	obj.SetResourceVersion("1")
 	errs := catalog.ValidateMeta(kind, obj, nil)
 	if kind.Validate != nil {
-		errs = append(errs, kind.Validate(obj, nil)...)
+		errs = append(errs, kind.Validate(context.Background(), obj, nil)...)
 	}
 	return errs.ToAggregate()
 }
@@ -141,7 +141,7 @@ func Update(kind *catalog.Kind, obj, old catalog.Object) error {
 	}
 	errs := catalog.ValidateMeta(kind, obj, old)
 	if kind.Validate != nil {
-		errs = append(errs, kind.Validate(obj, old)...)
+		errs = append(errs, kind.Validate(context.Background(), obj, old)...)
 	}
 	return errs.ToAggregate()
 }
@@ -154,7 +154,7 @@ func UpdateSub(kind *catalog.Kind, sub string, obj, old catalog.Object) error {
 	s.Prepare(obj, old)
 	errs := catalog.ValidateMeta(kind, obj, old)
 	if s.Validate != nil {
-		errs = append(errs, s.Validate(obj, old)...)
+		errs = append(errs, s.Validate(context.Background(), obj, old)...)
 	}
 	return errs.ToAggregate()
 }
@@ -377,7 +377,7 @@ func use(t *testing.T, k *catalog.Kind, obj, old catalog.Object) {
 			o := clone(obj)
 			s.Prepare(o, old)
 			if s.Validate != nil {
-				s.Validate(o, old)
+				s.Validate(context.Background(), o, old)
 			}
 		case catalog.View:
 			s.Get(obj)
@@ -393,14 +393,14 @@ func use(t *testing.T, k *catalog.Kind, obj, old catalog.Object) {
 		}
 	}
 	if k.Validate != nil {
-		k.Validate(clone(obj), old)
+		k.Validate(context.Background(), clone(obj), old)
 	}
 	apply(k.Default, obj)
 	if k.Prepare != nil {
 		k.Prepare(obj, old)
 	}
 	if k.Validate != nil {
-		for _, err := range k.Validate(obj, old) {
+		for _, err := range k.Validate(context.Background(), obj, old) {
 			_ = err.Error()
 		}
 	}

@@ -1,6 +1,7 @@
 package catalogtest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -195,7 +196,7 @@ func (s *story) apply(name, body string) []string {
 	switch shape := sub.Shape.(type) {
 	case catalog.View:
 		if err = shape.Apply(obj, b); err == nil && shape.Validate != nil {
-			err = shape.Validate(obj, s.obj).ToAggregate()
+			err = shape.Validate(context.Background(), obj, s.obj).ToAggregate()
 		}
 	case catalog.Action:
 		err = shape.Apply(obj, b)

@@ -144,14 +144,14 @@ func TestStoredPodsStayValid(t *testing.T) {
 	kind.Default(old)
 	labelled := old.DeepCopy()
 	labelled.Labels = map[string]string{"a": "b"}
-	if errs := kind.Validate(labelled, old); len(errs) > 0 {
+	if errs := kind.Validate(t.Context(), labelled, old); len(errs) > 0 {
 		t.Errorf("a label: %v", errs)
 	}
 	labelled.Spec.Containers[0].Image = "other"
-	if errs := kind.Validate(labelled, old); len(errs) != 1 {
+	if errs := kind.Validate(t.Context(), labelled, old); len(errs) != 1 {
 		t.Errorf("another image: %v, want the name of the Secret", errs)
 	}
-	if errs := kind.Validate(old, nil); len(errs) != 1 {
+	if errs := kind.Validate(t.Context(), old, nil); len(errs) != 1 {
 		t.Errorf("a new pod: %v, want the name of the Secret", errs)
 	}
 	template := &corev1.PodTemplateSpec{Spec: old.Spec}

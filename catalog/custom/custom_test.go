@@ -31,7 +31,7 @@ func definition(t testing.TB, manifest string) *apiextensionsv1.CustomResourceDe
 	k := apiextensions.Kinds()[0]
 	k.Default(d)
 	k.Prepare(d, nil)
-	if errs := k.Validate(d, nil); len(errs) > 0 {
+	if errs := k.Validate(t.Context(), d, nil); len(errs) > 0 {
 		t.Fatal(errs)
 	}
 	return d
@@ -94,10 +94,10 @@ func write(t testing.TB, k *catalog.Kind, obj, old *unstructured.Unstructured) f
 	k.Default(obj)
 	if old == nil { // not a nil pointer in an interface
 		k.Prepare(obj, nil)
-		return append(catalog.ValidateMeta(k, obj, nil), k.Validate(obj, nil)...)
+		return append(catalog.ValidateMeta(k, obj, nil), k.Validate(t.Context(), obj, nil)...)
 	}
 	k.Prepare(obj, old)
-	return k.Validate(obj, old)
+	return k.Validate(t.Context(), obj, old)
 }
 
 func asJSON(t testing.TB, value any) string {
@@ -273,7 +273,7 @@ func TestStatusAndScale(t *testing.T) {
 	status := k.Subresource("status").Shape.(catalog.Part)
 	changed := object(t, `{metadata: {name: b, labels: {a: b}}, spec: {crew: 9}, status: {crew: 2, selector: "a=b"}}`)
 	status.Prepare(changed, obj)
-	if errs := status.Validate(changed, obj); len(errs) > 0 {
+	if errs := status.Validate(t.Context(), changed, obj); len(errs) > 0 {
 		t.Fatal(errs)
 	}
 	if got, want := asJSON(t, changed.Object), `{"apiVersion":"example.com/v1","kind":"Boat","metadata":{"name":"b","namespace":"default"},"spec":{"crew":3},"status":{"crew":2,"selector":"a=b"}}`; got != want {
@@ -281,7 +281,7 @@ func TestStatusAndScale(t *testing.T) {
 	}
 	wrong := object(t, `{status: {crew: -1}}`)
 	status.Prepare(wrong, obj)
-	if errs := status.Validate(wrong, obj); len(errs) != 1 || errs[0].Error() != `.status.crew: Invalid value: -1: should be a non-negative integer` {
+	if errs := status.Validate(t.Context(), wrong, obj); len(errs) != 1 || errs[0].Error() != `.status.crew: Invalid value: -1: should be a non-negative integer` {
 		t.Error(errs)
 	}
 
@@ -298,7 +298,7 @@ func TestStatusAndScale(t *testing.T) {
 	if err := scale.Apply(next, got); err != nil {
 		t.Fatal(err)
 	}
-	if errs := scale.Validate(next, changed); len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), `spec.crew: Invalid value: 12: spec.crew in body should be less than or equal to 9`) {
+	if errs := scale.Validate(t.Context(), next, changed); len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), `spec.crew: Invalid value: 12: spec.crew in body should be less than or equal to 9`) {
 		t.Error(errs)
 	}
 	if err := scale.Absent(object(t, `{}`)); err == nil || err.Error() != `Internal error occurred: the spec replicas field ".spec.crew" does not exist` {
@@ -410,10 +410,10 @@ spec:
 	if got := asJSON(t, obj.Object["spec"]); got != `{"a":"x","b":"yyyy"}` {
 		t.Errorf("conversion changed the object: %s", got)
 	}
-	if errs := v2.Validate(obj, nil); len(errs) > 0 {
+	if errs := v2.Validate(t.Context(), obj, nil); len(errs) > 0 {
 		t.Errorf("v2: %v", errs)
 	}
-	if errs := k.Validate(obj, nil); len(errs) != 1 {
+	if errs := k.Validate(t.Context(), obj, nil); len(errs) != 1 {
 		t.Errorf("v1: %v", errs)
 	}
 }
@@ -456,7 +456,7 @@ func TestRealDefinitions(t *testing.T) {
 			k.Default(d)
 			k.Prepare(d, nil)
 			start := time.Now()
-			if errs := append(catalog.ValidateMeta(k, d, nil), k.Validate(d, nil)...); len(errs) > 0 {
+			if errs := append(catalog.ValidateMeta(k, d, nil), k.Validate(t.Context(), d, nil)...); len(errs) > 0 {
 				t.Errorf("%s: %s: %.2000v", file, d.Name, errs)
 				continue
 			}
@@ -470,7 +470,7 @@ func TestRealDefinitions(t *testing.T) {
 			obj.SetName("x")
 			start = time.Now()
 			kind.Default(obj)
-			kind.Validate(obj, nil)
+			kind.Validate(t.Context(), obj, nil)
 			t.Logf("%s: checked in %v, compiled in %v", d.Name, checked, time.Since(start))
 		}
 		return nil

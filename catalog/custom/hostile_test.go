@@ -1,6 +1,7 @@
 package custom_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,30 +96,30 @@ func TestOddObjectsCauseNoPanic(t *testing.T) {
 				t.Errorf("%s = %s: %v", at, odd, err)
 			}
 			_, _ = k.Coerce(obj, catalog.Coercion{Stored: true})
-			use(k, obj, good)
-			use(k, good.DeepCopy(), obj)
-			use(k, obj, nil)
+			use(t.Context(), k, obj, good)
+			use(t.Context(), k, good.DeepCopy(), obj)
+			use(t.Context(), k, obj, nil)
 		}
 	}
 }
 
 // use calls all functions of a kind.
-func use(k *catalog.Kind, obj, old *unstructured.Unstructured) {
+func use(ctx context.Context, k *catalog.Kind, obj, old *unstructured.Unstructured) {
 	k.Default(obj)
 	if old == nil {
 		k.Prepare(obj, nil)
-		k.Validate(obj, nil)
+		k.Validate(ctx, obj, nil)
 		k.Warn(obj, nil)
 	} else {
 		k.Prepare(obj, old)
-		k.Validate(obj, old)
+		k.Validate(ctx, obj, old)
 		k.Warn(obj, old)
 		for _, s := range k.Subresources {
 			switch shape := s.Shape.(type) {
 			case catalog.Part:
 				changed := obj.DeepCopy()
 				shape.Prepare(changed, old)
-				shape.Validate(changed, old)
+				shape.Validate(ctx, changed, old)
 			case catalog.View:
 				if shape.Absent(obj) == nil {
 					_ = shape.Apply(obj.DeepCopy(), shape.Get(obj))
@@ -170,7 +171,7 @@ func TestKindsAreSafeForConcurrentUse(t *testing.T) {
 					obj.Object["spec"].(map[string]any)["n0"] = int64(5)
 				}
 				k.Default(obj)
-				if errs := k.Validate(obj, nil); (len(errs) > 0) != (j%2 == 0) {
+				if errs := k.Validate(t.Context(), obj, nil); (len(errs) > 0) != (j%2 == 0) {
 					t.Errorf("%d: %v", j, errs)
 				}
 			})
@@ -275,8 +276,27 @@ func TestTooManyFaultsOfAStatusAreNotExplained(t *testing.T) {
 		old, obj := object(t, `{}`), object(t, `{}`)
 		obj.Object["status"] = map[string]any{"l": slices.Repeat([]any{value}, 50_000)}
 		status.Prepare(obj, old)
-		if errs := status.Validate(obj, old); len(errs) != 1 || errs[0].Error() != want {
+		if errs := status.Validate(t.Context(), obj, old); len(errs) != 1 || errs[0].Error() != want {
 			t.Errorf("%v: %.300v", value, errs)
 		}
+	}
+}
+
+// TestRulesEndWithTheirRequest evaluates a rule for a client that has gone: it is not evaluated to the end.
+func TestRulesEndWithTheirRequest(t *testing.T) {
+	k := kindOf(t, boats(t, `{type: object, properties: {l: {type: array, maxItems: 300, items: {type: string, maxLength: 10}, x-kubernetes-validations: [{rule: "self.all(a, self.all(b, a == b))"}]}}}`))
+	items := make([]any, 300)
+	for i := range items {
+		items[i] = "a"
+	}
+	obj := object(t, `{}`)
+	obj.Object["spec"] = map[string]any{"l": items}
+	ctx, cancel := context.WithCancel(t.Context())
+	if errs := k.Validate(ctx, obj, nil); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	cancel()
+	if errs := k.Validate(ctx, obj, nil); len(errs) != 1 || !strings.Contains(errs[0].Error(), "interrupted") {
+		t.Errorf("after the client has gone: %v", errs)
 	}
 }

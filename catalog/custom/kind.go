@@ -234,8 +234,8 @@ func (v *version) version(d *apiextensionsv1.CustomResourceDefinitionVersion) (c
 }
 
 // checked makes a [catalog.Kind.Validate] of a function of objects of this version.
-func (v *version) checked(check func(obj, old *unstructured.Unstructured) field.ErrorList) func(obj, old catalog.Object) field.ErrorList {
-	return func(obj, old catalog.Object) field.ErrorList {
+func (v *version) checked(check func(ctx context.Context, obj, old *unstructured.Unstructured) field.ErrorList) func(ctx context.Context, obj, old catalog.Object) field.ErrorList {
+	return func(ctx context.Context, obj, old catalog.Object) field.ErrorList {
 		now, err := v.fromHub(obj)
 		if err != nil {
 			return field.ErrorList{field.InternalError(nil, err)}
@@ -246,7 +246,7 @@ func (v *version) checked(check func(obj, old *unstructured.Unstructured) field.
 				return field.ErrorList{field.InternalError(nil, err)}
 			}
 		}
-		return check(now, before)
+		return check(ctx, now, before)
 	}
 }
 

@@ -125,7 +125,7 @@ func TestQuickChecksAgree(t *testing.T) {
 		valid++
 		full, budget := int64(celconfig.RuntimeCELCostBudget), int64(celconfig.RuntimeCELCostBudget)
 		faults, left := e.rules.Validate(context.Background(), nil, s.structural, obj, old, full)
-		if rules.hold(obj, old, &budget) {
+		if rules.hold(t.Context(), obj, old, &budget) {
 			ruled++
 			if len(faults) > 0 || budget != left {
 				t.Fatalf("the rules accept %v after %v, Kubernetes does not: %v; %d and %d are left", obj, old, faults, budget, left)

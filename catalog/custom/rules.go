@@ -148,11 +148,11 @@ func rulesInAllOf(v *structuralschema.ValueValidation) bool {
 
 // hold reports whether all rules are certainly true of value, which replaces old unless that is nil, within a budget of
 // costs; false says nothing.
-func (r *ruleset) hold(value, old any, budget *int64) bool {
+func (r *ruleset) hold(ctx context.Context, value, old any, budget *int64) bool {
 	if r == nil || value == nil {
 		return true
 	}
-	if len(r.programs) > 0 && !r.holdHere(value, old, budget) {
+	if len(r.programs) > 0 && !r.holdHere(ctx, value, old, budget) {
 		return false
 	}
 	switch value := value.(type) {
@@ -163,13 +163,13 @@ func (r *ruleset) hold(value, old any, budget *int64) bool {
 		}
 		if r.more != nil {
 			for name, v := range value {
-				if !r.more.hold(v, before[name], budget) {
+				if !r.more.hold(ctx, v, before[name], budget) {
 					return false
 				}
 			}
 		}
 		for name, below := range r.properties {
-			if !below.hold(value[name], before[name], budget) {
+			if !below.hold(ctx, value[name], before[name], budget) {
 				return false
 			}
 		}
@@ -181,7 +181,7 @@ func (r *ruleset) hold(value, old any, budget *int64) bool {
 			return false
 		}
 		for _, item := range value {
-			if !r.items.hold(item, nil, budget) {
+			if !r.items.hold(ctx, item, nil, budget) {
 				return false
 			}
 		}
@@ -190,7 +190,7 @@ func (r *ruleset) hold(value, old any, budget *int64) bool {
 }
 
 // holdHere evaluates the rules of the schema itself.
-func (r *ruleset) holdHere(value, old any, budget *int64) bool {
+func (r *ruleset) holdHere(ctx context.Context, value, old any, budget *int64) bool {
 	if *budget <= 0 {
 		return false
 	}
@@ -208,7 +208,7 @@ func (r *ruleset) holdHere(value, old any, budget *int64) bool {
 		if p.optional {
 			with = optional
 		}
-		result, details, err := p.ContextEval(context.Background(), with)
+		result, details, err := p.ContextEval(ctx, with)
 		if err != nil || result != types.True || details == nil || details.ActualCost() == nil {
 			return false
 		}

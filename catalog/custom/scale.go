@@ -1,6 +1,7 @@
 package custom
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -34,7 +35,7 @@ func newScale(s *apiextensionsv1.CustomResourceSubresourceScale) *scale {
 }
 
 // subresource returns the subresource scale of a version.
-func (v *version) scaleSubresource(validate func(obj, old catalog.Object) field.ErrorList) catalog.Subresource {
+func (v *version) scaleSubresource(validate func(ctx context.Context, obj, old catalog.Object) field.ErrorList) catalog.Subresource {
 	return catalog.Subresource{
 		Name:  "scale",
 		Verbs: []string{"get", "patch", "update"},

@@ -94,7 +94,7 @@ func BenchmarkIdle(b *testing.B) {
 		}
 		unused := heap()
 		for _, k := range kinds {
-			k.Validate(k.New().(*unstructured.Unstructured), nil)
+			k.Validate(b.Context(), k.New().(*unstructured.Unstructured), nil)
 		}
 		used := heap()
 		b.ReportMetric((unused-before)/n, "unused-B/kind")

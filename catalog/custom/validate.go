@@ -19,8 +19,8 @@ import (
 
 // validate returns what is wrong with obj, which is of this version as old is; old is nil in a creation. What was wrong
 // with old already, and has not changed, is not (KEP-4008).
-func (v *version) validate(obj, old *unstructured.Unstructured) field.ErrorList {
-	return v.check(obj, old, func(s *schemas) (errs field.ErrorList) {
+func (v *version) validate(ctx context.Context, obj, old *unstructured.Unstructured) field.ErrorList {
+	return v.check(ctx, obj, old, func(s *schemas) (errs field.ErrorList) {
 		if shape := s.shape(); !shape.holds(obj.Object) {
 			e := s.explain()
 			if e.err != nil {
@@ -39,13 +39,13 @@ func (v *version) validate(obj, old *unstructured.Unstructured) field.ErrorList 
 		if !s.embedded {
 			return errs
 		}
-		return append(errs, objectmeta.Validate(context.Background(), nil, obj.Object, s.structural, false)...)
+		return append(errs, objectmeta.Validate(ctx, nil, obj.Object, s.structural, false)...)
 	})
 }
 
 // validateStatus returns what is wrong with obj, whose status alone differs from that of old.
-func (v *version) validateStatus(obj, old *unstructured.Unstructured) field.ErrorList {
-	return v.check(obj, old, func(s *schemas) (errs field.ErrorList) {
+func (v *version) validateStatus(ctx context.Context, obj, old *unstructured.Unstructured) field.ErrorList {
+	return v.check(ctx, obj, old, func(s *schemas) (errs field.ErrorList) {
 		status, found := obj.Object["status"]
 		if shape := s.shape(); found && (shape == nil || !shape.properties["status"].holds(status)) {
 			e := s.explain()
@@ -67,7 +67,7 @@ func (s *schemas) correlate(obj, old *unstructured.Unstructured) *common.Correla
 }
 
 // check runs the checks that all writes have, after those of fields.
-func (v *version) check(obj, old *unstructured.Unstructured, fields func(*schemas) field.ErrorList) field.ErrorList {
+func (v *version) check(ctx context.Context, obj, old *unstructured.Unstructured, fields func(*schemas) field.ErrorList) field.ErrorList {
 	if errs := v.checkType(obj); len(errs) > 0 {
 		return errs
 	}
@@ -82,11 +82,11 @@ func (v *version) check(obj, old *unstructured.Unstructured, fields func(*schema
 			errs = append(errs, lists...)
 		}
 	}
-	return append(errs, s.checkRules(obj, old, errs)...)
+	return append(errs, s.checkRules(ctx, obj, old, errs)...)
 }
 
 // checkRules checks the CEL rules of an object with which errs are wrong.
-func (s *schemas) checkRules(obj, old *unstructured.Unstructured, errs field.ErrorList) field.ErrorList {
+func (s *schemas) checkRules(ctx context.Context, obj, old *unstructured.Unstructured, errs field.ErrorList) field.ErrorList {
 	rules, ok := s.rules()
 	if ok && rules == nil {
 		return nil
@@ -98,7 +98,7 @@ func (s *schemas) checkRules(obj, old *unstructured.Unstructured, errs field.Err
 	if old != nil {
 		before = old.Object
 	}
-	if budget := int64(celconfig.RuntimeCELCostBudget); ok && rules.hold(obj.Object, before, &budget) {
+	if budget := int64(celconfig.RuntimeCELCostBudget); ok && rules.hold(ctx, obj.Object, before, &budget) {
 		return nil
 	}
 	e := s.explain()
@@ -112,7 +112,7 @@ func (s *schemas) checkRules(obj, old *unstructured.Unstructured, errs field.Err
 	if old != nil {
 		options = append(options, cel.WithRatcheting(s.correlate(obj, old)))
 	}
-	faults, _ := e.rules.Validate(context.Background(), nil, s.structural, obj.Object, before, celconfig.RuntimeCELCostBudget, options...)
+	faults, _ := e.rules.Validate(ctx, nil, s.structural, obj.Object, before, celconfig.RuntimeCELCostBudget, options...)
 	return faults
 }
 

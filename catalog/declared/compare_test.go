@@ -97,12 +97,12 @@ type comparison struct {
 // watch makes the rules of kind report the differences.
 func (c *comparison) watch(kind *catalog.Kind) {
 	watched := func(
-		rules func(obj, old catalog.Object) field.ErrorList, subresource string,
-	) func(obj, old catalog.Object) field.ErrorList {
-		return func(obj, old catalog.Object) field.ErrorList {
+		rules func(ctx context.Context, obj, old catalog.Object) field.ErrorList, subresource string,
+	) func(ctx context.Context, obj, old catalog.Object) field.ErrorList {
+		return func(ctx context.Context, obj, old catalog.Object) field.ErrorList {
 			var errs field.ErrorList
 			if rules != nil {
-				errs = rules(obj, old)
+				errs = rules(ctx, obj, old)
 			}
 			c.check(kind, obj, old, subresource, errs)
 			return errs

@@ -57,17 +57,17 @@ func Validate(ctx context.Context, obj, old runtime.Object, subresource string) 
 
 // With returns rules for the objects themselves (subresource is "") or for updates through a
 // subresource: those by hand, which may be nil, merged with the declared ones of the Go type.
-func With(byHand func(obj, old catalog.Object) field.ErrorList, subresource string) func(obj, old catalog.Object) field.ErrorList {
-	return func(obj, old catalog.Object) field.ErrorList {
+func With(byHand func(ctx context.Context, obj, old catalog.Object) field.ErrorList, subresource string) func(ctx context.Context, obj, old catalog.Object) field.ErrorList {
+	return func(ctx context.Context, obj, old catalog.Object) field.ErrorList {
 		var errs field.ErrorList
 		if byHand != nil {
-			errs = byHand(obj, old)
+			errs = byHand(ctx, obj, old)
 		}
 		var was runtime.Object // nil, not a nil pointer
 		if old != nil {
 			was = old
 		}
-		return Merge(errs, Validate(context.Background(), obj, was, subresource))
+		return Merge(errs, Validate(ctx, obj, was, subresource))
 	}
 }
 

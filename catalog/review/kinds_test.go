@@ -22,14 +22,14 @@ func TestQuestionsThatAreNone(t *testing.T) {
 		kinds[k.Kind] = k
 	}
 	access := &authorizationv1.SelfSubjectAccessReview{}
-	if errs := kinds["SelfSubjectAccessReview"].Validate(access, nil); len(errs) != 1 {
+	if errs := kinds["SelfSubjectAccessReview"].Validate(t.Context(), access, nil); len(errs) != 1 {
 		t.Errorf("a review of nothing: %v", errs)
 	}
 	access.Spec.ResourceAttributes, access.Spec.NonResourceAttributes = &authorizationv1.ResourceAttributes{}, &authorizationv1.NonResourceAttributes{}
-	if errs := kinds["SelfSubjectAccessReview"].Validate(access, nil); len(errs) != 1 {
+	if errs := kinds["SelfSubjectAccessReview"].Validate(t.Context(), access, nil); len(errs) != 1 {
 		t.Errorf("a review of two things: %v", errs)
 	}
-	if errs := kinds["SelfSubjectRulesReview"].Validate(&authorizationv1.SelfSubjectRulesReview{}, nil); len(errs) != 1 {
+	if errs := kinds["SelfSubjectRulesReview"].Validate(t.Context(), &authorizationv1.SelfSubjectRulesReview{}, nil); len(errs) != 1 {
 		t.Errorf("rules of no namespace: %v", errs)
 	}
 }
@@ -57,11 +57,11 @@ func TestQuestionsHaveNoMetadata(t *testing.T) {
 	} {
 		_, good := make(managed)
 		kind := good.GetObjectKind().GroupVersionKind().Kind
-		if errs := kinds[kind].Validate(good, nil); len(errs) > 0 {
+		if errs := kinds[kind].Validate(t.Context(), good, nil); len(errs) > 0 {
 			t.Errorf("%s: %v", kind, errs)
 		}
 		why, bad := make(named)
-		if errs := kinds[kind].Validate(bad, nil); len(errs) != 1 || errs[0].Field != "metadata" || errs[0].Detail != why {
+		if errs := kinds[kind].Validate(t.Context(), bad, nil); len(errs) != 1 || errs[0].Field != "metadata" || errs[0].Detail != why {
 			t.Errorf("%s with a name: %v, want %q", kind, errs, why)
 		}
 	}
