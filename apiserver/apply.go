@@ -115,7 +115,7 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 			}
 			obj, err := s.managers.Apply(w, stored, config, force)
 			if err == nil {
-				err = t.coerceApplied(obj)
+				err = t.coerceApplied(obj, config)
 			}
 			if err == nil {
 				obj, err = t.accept(obj)
@@ -160,7 +160,7 @@ func (s *Server) gone(ctx context.Context, t *target) bool {
 func (s *Server) createApplied(ctx context.Context, t target, config *unstructured.Unstructured, opts metav1.PatchOptions) (result, error) {
 	obj, err := s.managers.Apply(s.write(&t, opts.FieldManager), nil, config, false)
 	if err == nil {
-		err = t.coerceApplied(obj)
+		err = t.coerceApplied(obj, config)
 	}
 	if err == nil {
 		obj, err = t.accept(obj)

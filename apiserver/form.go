@@ -17,7 +17,10 @@ import (
 // includeObject reads what a table's rows shall say of their objects.
 func (x *exchange) includeObject() (metav1.IncludeObjectPolicy, error) {
 	opts := metav1.TableOptions{IncludeObject: metav1.IncludeObjectPolicy(x.query().Get("includeObject"))}
-	return opts.IncludeObject, checkOptions("TableOptions", metavalidation.ValidateTableOptions(&opts))
+	if errs := metavalidation.ValidateTableOptions(&opts); len(errs) > 0 {
+		return "", apierrors.NewBadRequest("Unable to convert to Table as requested: " + errs.ToAggregate().Error())
+	}
+	return opts.IncludeObject, nil
 }
 
 // reshape turns the result of an operation into the form that the client wants.

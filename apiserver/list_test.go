@@ -201,7 +201,7 @@ func TestForms(t *testing.T) {
 	if len(one.Rows) != 1 || one.ResourceVersion != "2" || !strings.Contains(string(one.Rows[0].Object.Raw), `"kind":"PartialObjectMetadata"`) {
 		t.Errorf("table of an object: %+v", one)
 	}
-	f.refused(f.do("GET", configMaps+"?includeObject=Some", nil, table), 422, metav1.StatusReasonInvalid, "must be 'Metadata', 'Object', 'None', or empty")
+	f.refused(f.do("GET", configMaps+"?includeObject=Some", nil, table), 400, metav1.StatusReasonBadRequest, "must be 'Metadata', 'Object', 'None', or empty")
 	f.refused(f.do("GET", configMaps+"/x", nil, table), 404, metav1.StatusReasonNotFound, "not found")
 	empty := into[metav1.Table](f, f.do("GET", "/api/v1/nodes", nil, table), 200)
 	if empty.Rows == nil || len(empty.ColumnDefinitions) < 2 {

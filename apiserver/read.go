@@ -165,8 +165,13 @@ func (s *Server) listChosen(ctx context.Context, c *chosen, opts metav1.ListOpti
 	}
 }
 
-// checkListOptions checks the rules of Kubernetes for lists and watches.
+// checkListOptions checks the rules of Kubernetes for lists and watches. A watch that starts with the state stands for one that asks for
+// it.
 func checkListOptions(opts metav1.ListOptions, watch bool) error {
+	if watch && opts.SendInitialEvents == nil && opts.ResourceVersionMatch == "" && (opts.ResourceVersion == "" || opts.ResourceVersion == "0") {
+		state := true
+		opts.SendInitialEvents, opts.ResourceVersionMatch = &state, metav1.ResourceVersionMatchNotOlderThan
+	}
 	return checkOptions("ListOptions", listvalidation.ValidateListOptions(&internalversion.ListOptions{
 		Watch: watch, ResourceVersion: opts.ResourceVersion, ResourceVersionMatch: opts.ResourceVersionMatch,
 		Continue: opts.Continue, Limit: opts.Limit, SendInitialEvents: opts.SendInitialEvents,

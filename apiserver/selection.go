@@ -72,8 +72,12 @@ func choose(kind *catalog.Kind, namespace, labelSelector, fieldSelector string) 
 }
 
 func (c *chosen) checkFields() error {
+	common := []string{fieldName, fieldNamespace}
+	if !c.kind.Namespaced && (c.kind.Untyped() || len(c.kind.Fields) > 0) { // as upstream; it takes the namespace where there are no other fields
+		common = common[:1]
+	}
 	for _, f := range c.fields {
-		if f.Field == fieldName || f.Field == fieldNamespace || c.kind.Fields[f.Field] != nil {
+		if slices.Contains(common, f.Field) || c.kind.Fields[f.Field] != nil {
 			continue
 		}
 		if len(c.kind.Fields) == 0 && !c.kind.Untyped() {
@@ -81,7 +85,7 @@ func (c *chosen) checkFields() error {
 		}
 		known := slices.Sorted(maps.Keys(c.kind.Fields))
 		return apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s, want one of %s", f.Field,
-			strings.Join(append([]string{fieldName, fieldNamespace}, known...), ", ")))
+			strings.Join(append(common, known...), ", ")))
 	}
 	return nil
 }

@@ -45,6 +45,10 @@ func (s *Server) serveGet(x *exchange, t target) {
 	}
 	var opts metav1.GetOptions
 	if q := x.query(); q != nil {
+		if isTrue(q, "export") {
+			x.fail(apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported"))
+			return
+		}
 		opts.ResourceVersion = q.Get("resourceVersion")
 	}
 	r, err := s.get(x.r.Context(), t, opts)
@@ -176,19 +180,27 @@ func (t *target) coerce(obj runtime.Object, v codec.Validation) (warnings []stri
 	return codec.UnknownFields(unknown, t.kind.GroupVersionKind, v)
 }
 
-// coerceApplied is coerce for the result of a server-side apply.
-func (t *target) coerceApplied(obj runtime.Object) error {
+// coerceApplied is coerce for obj, the result of the server-side apply of config.
+func (t *target) coerceApplied(obj runtime.Object, config *unstructured.Unstructured) error {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || t.kind.Coerce == nil {
 		return nil
 	}
-	if _, err := t.kind.Coerce(u, catalog.Coercion{Applied: true}); err != nil {
+	if t.kind.Hub() != t.kind { // obj has come from the hub, without the nulls that config put there
+		if _, err := t.kind.Coerce(config.DeepCopy(), catalog.Coercion{Applied: true, Sub: t.subName()}); err != nil {
+			return t.uncoerced(err)
+		}
+	}
+	if _, err := t.kind.Coerce(u, catalog.Coercion{Applied: t.kind.Hub() == t.kind}); err != nil {
 		return t.uncoerced(err)
 	}
 	return nil
 }
 
 func (t *target) uncoerced(err error) error {
+	if apierrors.ReasonForError(err) == metav1.StatusReasonInvalid {
+		return err
+	}
 	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", t.kind.Kind, t.kind.Version, t.kind.Kind, err))
 }
 

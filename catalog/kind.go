@@ -81,6 +81,10 @@ type Kind struct {
 	// Generation is not its job: see Generation.
 	Prepare func(obj, old Object)
 
+	// Keeps lists the fields, beside the status, that Prepare carries over on each update, such as "spec": an apply does
+	// not own them.
+	Keeps []string
+
 	// Validate returns everything that is wrong with obj, on an update
 	// (old is not nil) including changes of immutable fields. It runs after
 	// admission. Object metadata is checked by the caller: see [ValidateMeta]. The result says nothing if ctx, that of the
@@ -184,9 +188,12 @@ type Coercion struct {
 	// Stored says that the object comes from the store, where an older definition may have admitted it: malformed
 	// metadata is dropped. Otherwise it is an error, the client's fault.
 	Stored bool
-	// Applied says that the object is the result of a server-side apply. A null where the schema has neither a default
-	// nor allows null stays, for validation to refuse, as upstream does. Otherwise it is dropped.
+	// Applied says that the object is the result of a server-side apply, or in another version than the hub its
+	// configuration. A null where the schema has neither a default nor allows null stays in the hub, for validation to
+	// refuse as upstream does; in another version it is the error. Otherwise it is dropped.
 	Applied bool
+	// Sub is the name of the subresource of the apply, or empty.
+	Sub string
 }
 
 // A Column is one column of a table.
@@ -212,9 +219,9 @@ func (k *Kind) LeftAlone(sub *Subresource) []string {
 		return part.Keeps
 	}
 	if k.Subresource("status") != nil {
-		return []string{"status"}
+		return append([]string{"status"}, k.Keeps...)
 	}
-	return nil
+	return k.Keeps
 }
 
 // Only returns the fields that writes through the subresource can change, or nil if all but those

@@ -8,7 +8,7 @@ import (
 )
 
 func TestFieldsLeftAlone(t *testing.T) {
-	k := &catalog.Kind{Subresources: []catalog.Subresource{
+	k := &catalog.Kind{Keeps: []string{"spec"}, Subresources: []catalog.Subresource{
 		{Name: "status", Shape: catalog.Part{Keeps: []string{"status.conditions"}}},
 		{Name: "approval", Shape: catalog.Part{Keeps: []string{"spec", "status.certificate"}}},
 		{Name: "log", Shape: catalog.Stream{}},
@@ -17,7 +17,7 @@ func TestFieldsLeftAlone(t *testing.T) {
 		sub  string
 		want []string
 	}{
-		{"", []string{"status"}},
+		{"", []string{"status", "spec"}},
 		{"status", []string{"spec", "status.conditions"}},
 		{"approval", []string{"spec", "status.certificate"}},
 		{"log", nil},

@@ -119,9 +119,56 @@ func TestNullsInCustomResources(t *testing.T) {
 		}
 	}
 	got, err := s.apply(v1, "new", `"spec":{"default":null,"nullable":null,"both":null,"any":null}`, "")
-	spec("apply", got, err, `{"any":null,"both":null,"default":"d","nullable":null}`)
+	spec("apply", got, err, `{"both":null,"default":"d","nullable":null}`)
 	if _, err := s.apply(v1, "new", `"status":{"plain":null}`, "status"); err == nil || !strings.Contains(err.Error(), "plain in body must be of type string") {
 		t.Errorf("apply to the status: %v", err)
+	}
+}
+
+// TestNullsInAnotherVersion applies nulls to a version whose schema is not that of the stored one. Answers are those of kube-apiserver.
+func TestNullsInAnotherVersion(t *testing.T) {
+	const other = `{"type":"object","properties":{
+	"spec":{"type":"object","properties":{
+		"plain":{"type":"string","nullable":true}, "nullable":{"type":"string"}, "either":{"x-kubernetes-int-or-string":true}, "any":{"x-kubernetes-preserve-unknown-fields":true},
+		"default":{"type":"string","default":"d"}, "items":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string"}}}}}},
+	"status":{"type":"object","properties":{"plain":{"type":"string"}}}}}`
+	s := open(t, nil)
+	s.define(widgets("v1", func(d *apiextensionsv1.CustomResourceDefinition) {
+		schemaOf(nullable)(d)
+		for i := range d.Spec.Versions {
+			if v := &d.Spec.Versions[i]; v.Name == "v2" {
+				schema := &apiextensionsv1.JSONSchemaProps{}
+				if err := json.Unmarshal([]byte(other), schema); err != nil {
+					t.Fatal(err)
+				}
+				v.Schema.OpenAPIV3Schema = schema
+			}
+		}
+	}))
+	if _, err := s.apply(v2, "b", `"spec":{}`, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} { // the first apply that succeeds makes a
+		for _, c := range []struct {
+			fields, sub string
+			want        []string
+		}{
+			{`"spec":{"nullable":null}`, "", []string{`spec.nullable: Invalid value: "null": spec.nullable in body must be of type string: "null"`}},
+			{`"spec":{"either":null,"items":[{"a":null}]}`, "", []string{
+				`spec.either: Invalid value: "null": spec.either in body must be of type integer,string: "null"`,
+				`spec.items[0].a: Invalid value: "null": spec.items[0].a in body must be of type string: "null"`,
+			}},
+			{`"spec":null`, "", []string{`spec: Invalid value: "null": spec in body must be of type object: "null"`}},
+			{`"spec":{"plain":null,"any":null,"default":null},"status":{"plain":null}`, "", nil},
+			{`"spec":{"nullable":null},"status":{}`, "status", nil},
+			{`"status":null`, "status", nil},
+			{`"status":{"plain":null}`, "status", []string{`status.plain: Invalid value: "null": status.plain in body must be of type string: "null"`}},
+		} {
+			got, err := s.apply(v2, name, c.fields, c.sub)
+			if c.want == nil && err != nil || c.want != nil && (err == nil || !slices.Equal(faults(err), c.want)) {
+				t.Errorf("apply of %s to %s: %v, %v, want %q", c.fields, name, got, err, c.want)
+			}
+		}
 	}
 }
 

@@ -28,6 +28,7 @@ func requests() *catalog.Kind {
 		New:              func() catalog.Object { return &request{} },
 		NewList:          func() runtime.Object { return &certificatesv1.CertificateSigningRequestList{} },
 		Prepare:          catalog.Prepare(prepare),
+		Keeps:            []string{"spec"},
 		Validate:         declared.With(catalog.Validate(validate), ""),
 		ValidateName:     func(string, bool) []string { return nil },
 		Columns: []catalog.Column{

@@ -66,7 +66,6 @@ func persistentVolumes() *catalog.Kind {
 			catalog.Age(),
 			text("VolumeMode", spec["volumeMode"], func(v *corev1.PersistentVolume) string { return orUnset(v.Spec.VolumeMode) }).Wide(),
 		},
-		Fields: map[string]func(catalog.Object) string{"name": catalog.Object.GetName}, // from times before metadata.name
 		Subresources: []catalog.Subresource{{
 			Name:  "status",
 			Verbs: readWrite,

@@ -73,6 +73,7 @@ type version struct {
 	keepsUnknown bool // fields at any place: only definitions of older APIs have that
 	source       *source
 	scale        *scale
+	hasStatus    bool // the subresource
 	convert      Converter
 
 	hub  *version // nil if it is this
@@ -93,7 +94,7 @@ func newVersion(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv
 		convert:      convert,
 	}
 	if v.Subresources != nil {
-		out.scale = newScale(v.Subresources.Scale)
+		out.scale, out.hasStatus = newScale(v.Subresources.Scale), v.Subresources.Status != nil
 	}
 	return out, nil
 }
@@ -183,7 +184,6 @@ func (v *version) version(d *apiextensionsv1.CustomResourceDefinitionVersion) (c
 	if err != nil {
 		return catalog.Version{}, err
 	}
-	hasStatus := d.Subresources != nil && d.Subresources.Status != nil
 	out := catalog.Version{
 		GroupVersion: v.gvk.GroupVersion(),
 		New:          func() catalog.Object { return newObject(v.gvk) },
@@ -210,7 +210,7 @@ func (v *version) version(d *apiextensionsv1.CustomResourceDefinitionVersion) (c
 	for _, f := range d.SelectableFields {
 		out.SchemaDigest += " " + f.JSONPath
 	}
-	if hasStatus {
+	if v.hasStatus {
 		out.Prepare = catalog.Prepare(keepStatus)
 		out.Subresources = append(out.Subresources, catalog.Subresource{
 			Name:  "status",

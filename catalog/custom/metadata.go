@@ -30,8 +30,15 @@ func (v *version) coerce(u *unstructured.Unstructured, c catalog.Coercion) (unkn
 	s := v.source.get()
 	if !v.keepsUnknown {
 		unknown = append(unknown, pruning.PruneWithOptions(u.Object, s.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: c.Strict})...)
-		if !c.Applied {
+		switch {
+		case !c.Applied:
 			defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s.structural)
+		case v.hub != nil:
+			if err := v.refuseNulls(u, s.structural, c.Sub); err != nil {
+				return nil, err
+			}
+		default:
+			dropTypeless(u.Object, s.structural)
 		}
 	}
 	if s.embedded {
