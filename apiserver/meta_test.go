@@ -159,10 +159,17 @@ func TestObjectsAreCompletedAsUpstream(t *testing.T) {
 	for image, policy := range map[string]string{
 		"UPPER": "IfNotPresent", "a:latest": "Always", "a": "Always", "a:1": "IfNotPresent", "UPPER:5000/a/b": "Always", "a//b": "IfNotPresent",
 		"registry.example.com/a_b/c--d": "Always", "[::1]:5000/a": "Always", "a/-b": "IfNotPresent", "a:": "IfNotPresent",
+		strings.Repeat("a", 64): "IfNotPresent", strings.Repeat("g", 64): "Always", strings.Repeat("a", 64) + ":latest": "Always",
+		strings.Repeat("g", 247): "Always", strings.Repeat("g", 248): "IfNotPresent", "a.b/" + strings.Repeat("g", 255): "Always", "a.b/" + strings.Repeat("g", 256): "IfNotPresent",
 	} {
 		a = f.do("POST", pods+"?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"`+image+`"}]}}`)
 		want(image, get(a, "spec", "containers", "0", "imagePullPolicy"), `"`+policy+`"`)
 	}
+
+	// Labels are those of the template also when a write of the status has neither.
+	const controllers = "/api/v1/namespaces/default/replicationcontrollers"
+	f.do("POST", controllers, `{"metadata":{"name":"c"},"spec":{"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
+	want("labels", get(f.do("PUT", controllers+"/c/status", `{"metadata":{"name":"c"},"status":{"replicas":1}}`), "metadata", "labels"), `{"a":"b"}`)
 
 	const template = `"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}`
 	a = f.do("POST", "/apis/apps/v1/namespaces/default/daemonsets", `{"metadata":{"name":"d"},"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":{}},`+template+`}}`)

@@ -368,6 +368,9 @@ func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
 	}
 	if part, ok := m.shape().(catalog.Part); ok {
 		part.Prepare(obj, stored)
+		if m.kind.Default != nil {
+			m.kind.Default(obj) // what comes from the parts that were carried over, as upstream when it reads the object
+		}
 	} else if m.sub == nil && m.kind.Prepare != nil {
 		m.kind.Prepare(obj, stored)
 	}

@@ -40,7 +40,7 @@ func validateJob(j, old *batchv1.Job) field.ErrorList {
 	if old != nil {
 		was = &old.Spec.Template
 	}
-	errs := append(validateSelector(j, spec), validateSpec(&j.Spec, was, spec)...)
+	errs := append(validateSelector(j, old == nil, spec), validateSpec(&j.Spec, was, spec)...)
 	// The names of the pods are host names, which are short.
 	if s := &j.Spec; indexed(s) && s.Completions != nil && *s.Completions > 0 {
 		longest := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1)
@@ -80,7 +80,8 @@ func indexed(s *batchv1.JobSpec) bool {
 	return s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
 }
 
-func validateSelector(j *batchv1.Job, spec *field.Path) field.ErrorList {
+// validateSelector returns what is wrong with the selector. Only a new job has to have the labels that are generated, as upstream.
+func validateSelector(j *batchv1.Job, isNew bool, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	at, meta := spec.Child("selector"), spec.Child("template", "metadata")
 	if j.Spec.Selector == nil {
@@ -94,7 +95,7 @@ func validateSelector(j *batchv1.Job, spec *field.Path) field.ErrorList {
 	if !selector.Matches(labels.Set(j.Spec.Template.Labels)) {
 		errs = append(errs, field.Invalid(meta.Child("labels"), j.Spec.Template.Labels, "`selector` does not match template `labels`"))
 	}
-	if j.Spec.ManualSelector != nil && *j.Spec.ManualSelector {
+	if !isNew || j.Spec.ManualSelector != nil && *j.Spec.ManualSelector {
 		return errs
 	}
 	if j.UID == "" {

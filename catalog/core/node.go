@@ -164,7 +164,6 @@ func validateNode(n, old *corev1.Node) field.ErrorList {
 		for _, name := range slices.Sorted(maps.Keys(list.r)) {
 			q := list.r[name]
 			at := status.Child(list.name, string(name))
-			errs = append(errs, podspec.ValidateResourceName(name, at)...)
 			errs = append(errs, podspec.ValidateQuantity(name, q, at)...)
 		}
 	}

@@ -315,10 +315,30 @@ func pullPolicy(image string) corev1.PullPolicy {
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
 		tag = name[i+1:]
 	}
-	if (tag == "latest" || tag == "" && !digest) && imageName().MatchString(image) {
+	if (tag == "latest" || tag == "" && !digest) && imageName().MatchString(image) && !isDigest(image) && pathLength(strings.TrimSuffix(name, ":"+tag)) <= longestPath {
 		return corev1.PullAlways
 	}
 	return corev1.PullIfNotPresent
+}
+
+// longestPath is the largest number of bytes of the name of a repository without its registry.
+const longestPath = 255
+
+// isDigest reports whether s is a sha256 digest in hexadecimal digits, which is no name of an image.
+func isDigest(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// pathLength returns the length of the name of a repository without its registry, with the "library" of Docker Hub.
+func pathLength(name string) int {
+	first, rest, found := strings.Cut(name, "/")
+	switch {
+	case !found:
+		return len("library/") + len(name)
+	case first == "localhost" || strings.ContainsAny(first, ".:") || strings.ToLower(first) != first:
+		return len(rest)
+	}
+	return len(name)
 }
 
 // imageName returns the form of the names of images, that of the module distribution/reference.
