@@ -35,7 +35,7 @@ func storeFault(err error) error {
 	case isQuota(err):
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage",
-			Message: "nothing was changed: " + err.Error() + "; delete objects, or have the administrator start the cluster with a larger --store-quota",
+			Message: "nothing was changed: " + err.Error() + "; " + moreQuota,
 		}}
 	case errors.Is(err, store.ErrFull):
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -54,6 +54,9 @@ func storeFault(err error) error {
 func endedEarly(err error) *apierrors.StatusError {
 	return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 0)
 }
+
+// moreQuota is what to do when writes are refused for the quota of the store.
+const moreQuota = "delete objects, or have the administrator start the cluster with a larger --store-quota"
 
 func isQuota(err error) bool {
 	_, ok := errors.AsType[*store.QuotaError](err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/sampan-io/sampan/store"
 )
 
 // A check is one part of the server's health.
@@ -23,11 +25,11 @@ type check struct {
 // except in /livez, because a restart would not help. The checks of /readyz fail until the
 // listeners are served, and during the stop.
 func (s *Server) checks(ctx context.Context, endpoint string) []check {
-	store := s.opts.Store.Refused()
-	if store == nil && endpoint != "livez" {
-		store = s.opts.Store.Full()
+	unwritable := s.opts.Store.Refused()
+	if unwritable == nil && endpoint != "livez" {
+		unwritable = s.opts.Store.Full()
 	}
-	out := []check{{name: "ping"}, {name: "etcd", err: store}}
+	out := []check{{name: "ping"}, {name: "etcd", err: unwritable}}
 	if endpoint != "livez" {
 		for _, c := range s.opts.Checks {
 			out = append(out, check{name: c.Name, err: c.Run(ctx)})
@@ -62,6 +64,9 @@ func (s *Server) serveHealth(x *exchange) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h["Cache-Control"] = noCache
 	if single {
+		if endpoint == "readyz" && one == quotaCheck {
+			checks = append(checks, s.quotaCheck())
+		}
 		s.serveCheck(x, endpoint, checks, one)
 		return
 	}
@@ -80,6 +85,20 @@ func (s *Server) serveHealth(x *exchange) {
 	default:
 		x.writeText("ok")
 	}
+}
+
+// quotaCheck is the name of a check that is answered alone, at /readyz/store-quota. It fails while writes are refused for the
+// quota of the store. /readyz does not contain it: reads, deletions and smaller writes go on, and a user with rights in one
+// namespace could otherwise take the server out of a load balancer.
+const quotaCheck = "store-quota"
+
+func (s *Server) quotaCheck() check {
+	c := check{name: quotaCheck}
+	if over := s.opts.Store.OverQuota(); over != nil {
+		c.err = fmt.Errorf("the objects in memory take %s of the quota of %s, and a write that needs %s more was refused; %s",
+			store.Bytes(over.Used), store.Bytes(over.Quota), store.Bytes(over.Needs), moreQuota)
+	}
+	return c
 }
 
 // serveCheck answers with one check. Unlike the endpoints themselves it shows the reason of a

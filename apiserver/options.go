@@ -37,6 +37,7 @@ type Store interface {
 	Settled(ctx context.Context, key string) error
 	Full() error
 	Refused() error
+	OverQuota() *store.QuotaError
 }
 
 // A Loader has the Decode function of a store of this server's objects, and reports which

@@ -34,11 +34,22 @@ func TestQuotaOfMemory(t *testing.T) {
 		t.Fatal("no end of objects")
 		return last, 0
 	}
+	if a := f.do("GET", "/readyz/store-quota", nil); a.code != 200 || string(a.body) != "ok" {
+		t.Errorf("the check of the quota: %d %s", a.code, a.body)
+	}
 	_, n := fill(100_000)
 	if n == 0 || n > quota/100_000 {
 		t.Errorf("%d objects of 100 kB in a quota of %d bytes", n, quota)
 	}
 	refused, _ := fill(100)
+	if a := f.do("GET", "/readyz/store-quota", nil); a.code != 500 || !strings.Contains(string(a.body), "delete objects, or have the administrator") {
+		t.Errorf("the check of the used up quota: %d %s", a.code, a.body)
+	}
+	for _, path := range []string{"/readyz", "/healthz", "/livez"} {
+		if a := f.do("GET", path, nil); a.code != 200 {
+			t.Errorf("%s while the quota is used up: %d %s", path, a.code, a.body)
+		}
+	}
 	f.refused(refused, 507, "InsufficientStorage", "--store-quota")
 	f.refused(refused, 507, "InsufficientStorage", "delete objects")
 	f.refused(f.do("PATCH", configMaps+"/c100-0", `{"data":{"more":"`+strings.Repeat("x", 5000)+`"}}`, merge), 507, "InsufficientStorage", "")

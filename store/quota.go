@@ -104,9 +104,9 @@ type Measurer interface {
 
 // quota counts the memory of records. It is guarded by the mu of its writes, except for over.
 type quota struct {
-	limit int64       // 0: none
-	used  int64       // by the accepted writes
-	over  atomic.Bool // a write was refused since used was well below the limit
+	limit int64                      // 0: none
+	used  int64                      // by the accepted writes
+	over  atomic.Pointer[QuotaError] // the first write that was refused since used was well below the limit; nil if none was
 
 	// accounts have what each account has taken of the shared part and the reserves, and that of administrators what it has
 	// taken of the reserves. What an account makes free is taken off. All entries are positive.
@@ -211,7 +211,7 @@ func growth(w Write, rec, now *record, exists bool) (bytes int64) {
 
 // refused records that a write was refused for the quota, and notifies of the first one.
 func (s *Store) refused(err *QuotaError) {
-	if s.accept.quota.over.Swap(true) {
+	if !s.accept.quota.over.CompareAndSwap(nil, err) {
 		return
 	}
 	s.opts.Log.Error("the quota of the store is used up: only deletions and updates that free memory succeed", "err", err)
@@ -221,17 +221,30 @@ func (s *Store) refused(err *QuotaError) {
 // relieved notifies when a store that refused writes has memory again.
 func (s *Store) relieved() {
 	q := &s.accept.quota
-	if !q.over.Load() {
+	over := q.over.Load()
+	if over == nil {
 		return
 	}
 	s.accept.mu.Lock()
 	used := q.used
 	s.accept.mu.Unlock()
-	if used > q.unshared() || !q.over.Swap(false) {
+	if used > q.unshared() || !q.over.CompareAndSwap(over, nil) {
 		return
 	}
 	s.opts.Log.Info("the store is well below its quota again", "used", used, "quota", q.limit)
 	s.opts.Notify(Notice{Reason: "StoreQuotaRecovered", Message: fmt.Sprintf("The objects take %s of the quota of %s: all writes succeed", Bytes(used), Bytes(q.limit))})
+}
+
+// OverQuota returns what the first refused write needed, and what the records take now, if writes have been refused for
+// the quota since the records were well below it. It returns nil otherwise.
+func (s *Store) OverQuota() *QuotaError {
+	over := s.accept.quota.over.Load()
+	if over == nil {
+		return nil
+	}
+	s.accept.mu.Lock()
+	defer s.accept.mu.Unlock()
+	return &QuotaError{Quota: over.Quota, Used: s.accept.quota.used, Needs: over.Needs}
 }
 
 // boundHistories drops the oldest events of the largest histories until all together take no more than their share. The

@@ -56,10 +56,16 @@ func TestQuotaRefusesWritesThatGrow(t *testing.T) {
 				}
 			}
 			before := s.Revision()
+			if over := s.OverQuota(); over != nil {
+				t.Errorf("before a write was refused: %v", over)
+			}
 			err := put("pods/more", mib, store.Write{})
 			over, ok := errors.AsType[*store.QuotaError](err)
 			if !ok || !errors.Is(err, store.ErrFull) || over.Quota != 16*mib || over.Needs < mib || over.Used < 15*mib {
 				t.Fatalf("a write beyond the quota: %v", err)
+			}
+			if now := s.OverQuota(); now == nil || now.Quota != over.Quota || now.Used != over.Used || now.Needs != over.Needs {
+				t.Errorf("the state of the quota is %v, want %v", now, over)
 			}
 			if s.Revision() != before {
 				t.Error("it used a revision (store-I2)")
@@ -103,6 +109,9 @@ func TestQuotaRefusesWritesThatGrow(t *testing.T) {
 			}
 			if fmt.Sprint(*notices) != "[StoreQuotaExceeded StoreQuotaRecovered]" {
 				t.Errorf("notices %v", *notices)
+			}
+			if over := s.OverQuota(); over != nil {
+				t.Errorf("after the deletions: %v", over)
 			}
 			if got := s.Stats(); got.Quota != 16*mib || got.Memory < 7*mib || got.Memory > 9*mib {
 				t.Errorf("stats %+v", got)

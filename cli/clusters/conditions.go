@@ -110,18 +110,43 @@ func readNodes(ctx context.Context, p local.Profile) ([]*corev1.Node, error) {
 		node, err := client.Nodes.Get(ctx, api, "", m.Settings.NodeName)
 		return []*corev1.Node{node}, err
 	}
-	saved, ok := p.SavedCredentials()
-	if !ok {
-		return nil, errors.New("there are no credentials in " + p.Kubeconfig())
-	}
-	api, err := client.NewREST(&rest.Config{
-		Host: saved.Server, TLSClientConfig: rest.TLSClientConfig{CAData: saved.CA, CertData: saved.Cert, KeyData: saved.Key},
-	}, client.RESTOptions{})
+	api, err := administrator(p)
 	if err != nil {
 		return nil, err
 	}
 	nodes, _, err := client.Nodes.List(ctx, api, "", metav1.ListOptions{})
 	return nodes, err
+}
+
+// administrator returns a client for the API server of a running cluster, with the saved credentials.
+func administrator(p local.Profile) (*client.REST, error) {
+	saved, ok := p.SavedCredentials()
+	if !ok {
+		return nil, errors.New("there are no credentials in " + p.Kubeconfig())
+	}
+	return client.NewREST(&rest.Config{
+		Host: saved.Server, TLSClientConfig: rest.TLSClientConfig{CAData: saved.CA, CertData: saved.Cert, KeyData: saved.Key},
+	}, client.RESTOptions{})
+}
+
+// refusedWrites returns why the API server of a running cluster refuses writes, or "". A node of another machine's cluster
+// has no right to find out.
+func refusedWrites(ctx context.Context, p local.Profile) string {
+	if _, member, err := p.Member(); err != nil || member {
+		return ""
+	}
+	api, err := administrator(p)
+	if err != nil {
+		return ""
+	}
+	return printable(api.RefusedWrites(ctx))
+}
+
+// warnOfRefusedWrites prints why the API server of a cluster that is up refuses writes, if it does.
+func warnOfRefusedWrites(cmd *cobra.Command, p local.Profile) {
+	if why := refusedWrites(cmd.Context(), p); why != "" {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: the server refuses writes: %s\n", why)
+	}
 }
 
 // warnOfConditions prints the bad conditions of the nodes of a cluster that is up.

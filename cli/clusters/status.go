@@ -162,6 +162,9 @@ func describe(cmd *cobra.Command, c local.Found) {
 	}
 	row("Processes", "%s", processes(i))
 	if !i.Starting() {
+		if why := refusedWrites(cmd.Context(), c.Profile); why != "" {
+			row("Warning", "the server refuses writes: %s", why)
+		}
 		bad, err := conditions(cmd.Context(), c.Profile)
 		for _, line := range conditionLines(bad, err) {
 			row("Warning", "%s", line)
@@ -264,7 +267,9 @@ func printObject(cmd *cobra.Command, c local.Found) {
 	}
 	memory, _ := i.Memory() // 0: it cannot be read
 	var bad []nodeCondition
+	refused := ""
 	if !i.Starting() {
+		refused = refusedWrites(cmd.Context(), c.Profile)
 		var err error
 		if bad, err = conditions(cmd.Context(), c.Profile); err != nil {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %v\n", err)
@@ -276,7 +281,8 @@ func printObject(cmd *cobra.Command, c local.Found) {
 		Starting      bool            `json:"starting"`
 		MemoryBytes   int64           `json:"memoryBytes,omitempty"` // proportional set size
 		BadConditions []nodeCondition `json:"badConditions,omitempty"`
-	}{i, state(c), i.Starting(), memory, bad})
+		RefusedWrites string          `json:"refusedWrites,omitempty"` // why the server refuses writes
+	}{i, state(c), i.Starting(), memory, bad, refused})
 }
 
 // nodes lists names, or says how many there are if they would fill a screen.

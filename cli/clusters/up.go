@@ -66,6 +66,7 @@ func upCommand(o Options) *cobra.Command {
 			if !i.Simulated {
 				warnOfConditions(cmd, p)
 			}
+			warnOfRefusedWrites(cmd, p)
 			file, err := p.Merge(cmd.Context(), flag(cmd, "kubeconfig"))
 			if err != nil {
 				return fmt.Errorf("cluster %s is running, but %w; %s prints the kubeconfig", p.Name, err, hint(cmd, "kubeconfig"))

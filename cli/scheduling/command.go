@@ -118,6 +118,11 @@ func (v *explainVerb) run(ctx context.Context, args []string) error {
 	if len(args) > 0 && all[0].Phase == "" && !all[0].Terminating {
 		all[0].Obstacle = await.Obstacle(ctx, server, pods[0].Pod)
 	}
+	if refused := server.RefusedWrites(ctx); refused != "" {
+		for i := range all {
+			all[i].RefusedWrites = refused
+		}
+	}
 	if err := v.print(all); err != nil {
 		return err
 	}

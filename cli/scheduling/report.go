@@ -12,6 +12,7 @@ import (
 
 	"github.com/sampan-io/sampan/cli/show"
 	"github.com/sampan-io/sampan/internal/plural"
+	"github.com/sampan-io/sampan/internal/terminal"
 )
 
 const apiVersion = "scheduler.sampan.dev/v1alpha1"
@@ -30,12 +31,13 @@ type explanation struct {
 	On            *where       `json:"current,omitempty"`  // of a pod that has a node
 	Phase         string       `json:"phase,omitempty"`    // of a pod that has ended
 	Terminating   bool         `json:"terminating,omitempty"`
-	Unattended    bool         `json:"unattended,omitempty"` // no scheduler of its name has decided about any pod, or about this one for long
-	Waiting       *waiting     `json:"waiting,omitempty"`    // what keeps it out of the queue
-	Obstacle      string       `json:"obstacle,omitempty"`   // an object that it names and that it waits for, and why
-	NotAsked      []string     `json:"notAsked,omitempty"`   // extenders that would have a say
-	Nodes         []nodeResult `json:"nodes"`                // best first
-	Changes       []change     `json:"changes"`              // each would be enough; smallest first
+	Unattended    bool         `json:"unattended,omitempty"`    // no scheduler of its name has decided about any pod, or about this one for long
+	Waiting       *waiting     `json:"waiting,omitempty"`       // what keeps it out of the queue
+	RefusedWrites string       `json:"refusedWrites,omitempty"` // why the server refuses writes, so that the pod may not be bound
+	Obstacle      string       `json:"obstacle,omitempty"`      // an object that it names and that it waits for, and why
+	NotAsked      []string     `json:"notAsked,omitempty"`      // extenders that would have a say
+	Nodes         []nodeResult `json:"nodes"`                   // best first
+	Changes       []change     `json:"changes"`                 // each would be enough; smallest first
 	Preemption    *preemption  `json:"preemption,omitempty"`
 }
 
@@ -149,6 +151,10 @@ func (v *explainVerb) print(all []explanation) error {
 				}
 			}
 		}
+	}
+	if len(all) > 0 && all[0].RefusedWrites != "" {
+		_, err := fmt.Fprintf(v.Out, "\nThe server refuses writes, so pods may not be created or bound: %s\n", terminal.Line(all[0].RefusedWrites))
+		return err
 	}
 	return nil
 }

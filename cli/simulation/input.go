@@ -49,7 +49,7 @@ func (k kinds) mapper() *resource.Mapper {
 
 // read returns an object as a server would have it: with its type and its defaults,
 // and nothing wrong with it.
-func (k kinds) read(info resource.Info) (catalog.Object, error) {
+func (k kinds) read(ctx context.Context, info resource.Info) (catalog.Object, error) {
 	kind := k.Kind(info.Mapping.GVK())
 	obj := kind.New()
 	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(info.Object.Object, obj, true)
@@ -74,7 +74,7 @@ func (k kinds) read(info resource.Info) (catalog.Object, error) {
 	}
 	faults := catalog.ValidateMeta(kind, obj, nil)
 	if kind.Validate != nil {
-		faults = append(faults, kind.Validate(obj, nil)...)
+		faults = append(faults, kind.Validate(ctx, obj, nil)...)
 	}
 	if len(faults) > 0 {
 		var fields, texts []string
@@ -134,7 +134,7 @@ func (k kinds) nodesOf(ctx context.Context, s *session.Session, text string) ([]
 			errs = append(errs, info.Fault(fmt.Errorf("kind: must be Node or %[2]s, got %[1]s", info.Mapping.Kind, simulation.Kind), "kind"))
 			continue
 		}
-		obj, err := k.read(info)
+		obj, err := k.read(ctx, info)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -133,7 +133,7 @@ func (k kinds) podsOf(ctx context.Context, s *session.Session, in session.Input,
 			errs = append(errs, err)
 			continue
 		}
-		obj, err := k.read(info)
+		obj, err := k.read(ctx, info)
 		if err != nil {
 			errs = append(errs, err)
 			continue

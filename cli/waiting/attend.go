@@ -30,6 +30,7 @@ func Attend(ctx context.Context, s *session.Session, c *client.REST, req await.R
 	e.Outcome, e.Err = await.Until(ctx, c, req, func(p await.Progress) { r.update(p, e.words, req) })
 	err := logs.finish(ctx)
 	r.close([]Ending{e})
+	e.askRefused(ctx, c)
 	return e, err
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/cli/exit"
@@ -35,7 +37,8 @@ type Ending struct {
 	hint    progress.Hint
 	Outcome await.Outcome
 	Err     error
-	aborted bool // another request decided the result
+	aborted bool   // another request decided the result
+	refused string // why the server refuses writes, if the objects do not show it
 }
 
 // For waits, prints progress and result, and returns the result as an error with an exit code: nil if all objects are
@@ -93,6 +96,9 @@ func untilAll(ctx context.Context, s *session.Session, requests []await.Request,
 	if talk.Logs {
 		w.logs = newPodLogs(ctx, typed, func(src logSource) io.WriteCloser { return logWriter(w.renderer, src) }, w.renderer.note)
 	}
+	if !talk.Quiet {
+		small.Go(w.noteRefusedWrites)
+	}
 	switch {
 	case talk.or != nil:
 		w.either(ctx, &ends[0], *talk.or)
@@ -105,7 +111,36 @@ func untilAll(ctx context.Context, s *session.Session, requests []await.Request,
 		w.renderer.note(err.Error())
 	}
 	w.renderer.close(ends)
+	for i := range ends {
+		ends[i].askRefused(ctx, s.REST)
+	}
 	return ends, nil
+}
+
+// stuckFor is how long a wait lasts before it asks whether the server refuses writes.
+const stuckFor = 3 * time.Second
+
+// noteRefusedWrites prints why the server refuses writes, if it does after a few seconds of waiting.
+func (w *waits) noteRefusedWrites(ctx context.Context) {
+	if !run.Pause(ctx, stuckFor) {
+		return
+	}
+	if why := w.client.RefusedWrites(ctx); why != "" {
+		w.renderer.note("the server refuses writes, so that pods may not be created: " + why)
+	}
+}
+
+// askRefused finds out whether objects are not done because the server refuses writes, unless their causes say so.
+func (e *Ending) askRefused(ctx context.Context, c *client.REST) {
+	if e.aborted || e.Err != nil || e.Outcome.Result != await.TimedOut && e.Outcome.Result != await.SomeFailed {
+		return
+	}
+	for _, p := range e.Outcome.Objects {
+		if p.Verdict.State != await.Done && !strings.Contains(p.Verdict.Cause, "nothing was changed: ") {
+			e.refused = c.RefusedWrites(ctx)
+			return
+		}
+	}
 }
 
 // endingsOf returns the endings of requests before the wait, and the words for all of them together.

@@ -123,6 +123,9 @@ func (e Ending) reports(selected func(await.Status) bool) error {
 	if more > 0 {
 		errs = append(errs, fmt.Errorf("and %d more, for other causes; -o json lists them all", more))
 	}
+	if e.refused != "" {
+		errs = append(errs, errors.New("the server refuses writes: "+terminal.Line(e.refused)))
+	}
 	return errors.Join(errs...)
 }
 
