@@ -83,6 +83,8 @@ func judgeDeployment(d Degree, o *appsv1.Deployment, v *view) (Verdict, error) {
 	}
 	for _, c := range o.Status.Conditions {
 		switch {
+		case c.Type == appsv1.DeploymentProgressing && c.Reason == canariesHeld && verdict.State == Waiting && (d == Ready || d == OldGone || d == Serving):
+			return waiting("%s", events.Reason(c.Reason, c.Message)), nil
 		case c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse:
 			return failed(certainty, "%s", events.Reason(c.Reason, c.Message)).because(verdict.Cause), nil
 		case c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue && r.ready < r.want:
@@ -98,3 +100,6 @@ const (
 	lastGood     = names.LastGood     // the revision to go back to; without it there is no rollback
 	rolledBack   = names.RolledBack   // JSON: the generation that was rolled back, and the reason
 )
+
+// canariesHeld is the reason of the condition Progressing while canaries wait to be promoted or aborted.
+const canariesHeld = "CanariesHeld"

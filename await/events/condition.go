@@ -95,7 +95,7 @@ func KnownConditions(obj client.Object) (known []string, closed bool) {
 	}
 	switch client.KindOf(obj).GroupKind() {
 	case schema.GroupKind{Group: "apps", Kind: "Deployment"}:
-		return []string{"Available", "Progressing", "ReplicaFailure", "RolledBack"}, true
+		return []string{"Available", "Progressing", "ReplicaFailure", "RolledBack", "CanariesHeld"}, true
 	case schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, schema.GroupKind{Kind: "ReplicationController"}:
 		return []string{"ReplicaFailure"}, true
 	case schema.GroupKind{Group: "apps", Kind: "StatefulSet"}:

@@ -68,9 +68,10 @@ func Add(notes []Note, n Note) []Note {
 	return notes[max(0, len(notes)-MaxNotes):]
 }
 
-// Harmless reports whether an event does not explain why an object is not ready.
+// Harmless reports whether an event does not explain why an object is not ready. The event of a rollback is about a former
+// template of a Deployment; the Deployment itself shows whether it is rolled back now.
 func (n Note) Harmless() bool {
-	return n.Normal != "" || n.Reason == "MissingClusterDNS" || n.Reason == "DNSConfigForming"
+	return n.Normal != "" || n.Reason == "MissingClusterDNS" || n.Reason == "DNSConfigForming" || n.Reason == "RolledBack"
 }
 
 // Newest returns the newest warning that matters, if there is one.

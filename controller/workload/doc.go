@@ -22,8 +22,9 @@
 //	sampan.dev/promote: "REVISION"    completes the rollout, if that is the revision of the canaries
 //	sampan.dev/abort: "REVISION"      rolls back, if that is the revision of the canaries
 //
-// REVISION is the annotation deployment.kubernetes.io/revision. While canaries wait the condition Progressing is Unknown with
-// reason CanariesHeld. A rollback changes the template (the generation rises by one) and, in the same update, writes the
+// REVISION is the annotation deployment.kubernetes.io/revision. While canaries wait the condition CanariesHeld is True, and
+// Progressing is Unknown with that reason. A template that completed a rollout before is not tried out again: its
+// ReplicaSet has the annotation sampan.dev/completed. A rollback changes the template (the generation rises by one) and, in the same update, writes the
 // annotation sampan.dev/rolled-back, which is JSON with generation, revision, template, to, reason and message: a client that
 // waits for that generation or an earlier one should stop waiting. Until the next template the condition RolledBack is
 // True with reason ProgressDeadlineExceeded, PodsFail or CanariesAborted. A template is rolled back automatically only

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/controller/dependents"
 	"github.com/sampan-io/sampan/internal/names"
 	"github.com/sampan-io/sampan/internal/podstate"
 )
@@ -32,12 +33,21 @@ const (
 	failedAnnotation     = names.Failed     // hashes of templates that were rolled back, oldest first
 )
 
+// completedAnnotation is on the ReplicaSets of such a Deployment whose template has completed a rollout. Its value is the
+// revision that they had then. `kubectl rollout undo` replaces the annotations of the Deployment, and so drops
+// lastGoodAnnotation, by those of the ReplicaSet.
+const completedAnnotation = names.Completed
+
 // maxFailed bounds failedAnnotation: older failures are forgotten.
 const maxFailed = 10
 
 // conditionRolledBack is true while a Deployment has the template to which the
 // controller has taken it back.
 const conditionRolledBack appsv1.DeploymentConditionType = "RolledBack"
+
+// conditionCanariesHeld is true while canaries are available and wait for a decision. kubectl waits for the status True of a
+// condition, which the condition Progressing does not have then.
+const conditionCanariesHeld appsv1.DeploymentConditionType = "CanariesHeld"
 
 // Reasons of that condition, beside reasonTimedOut.
 const (
@@ -97,7 +107,39 @@ func (r *rollout) lastGood() string {
 			}
 		}
 	}
-	return r.d.Annotations[lastGoodAnnotation]
+	good, last := r.d.Annotations[lastGoodAnnotation], int64(0)
+	if good != "" {
+		return good
+	}
+	for _, p := range r.parts() {
+		if n := completedRevision(p.set); n > last {
+			good, last = hashOf(p.set), n
+		}
+	}
+	return good
+}
+
+// completedRevision returns the revision with which the template of a set completed its last rollout; 0 if it did not or
+// that is not known.
+func completedRevision(set *appsv1.ReplicaSet) int64 {
+	n, err := strconv.ParseInt(set.Annotations[completedAnnotation], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// markCompleted plans the annotation of the set whose template last completed a rollout.
+func (r *rollout) markCompleted() {
+	good := r.lastGood()
+	now := completed(&r.d.Status)
+	for _, p := range r.parts() {
+		n := revisionOf(p.set.Annotations)
+		if good == "" || p.made || n == 0 || hashOf(p.set) != good || !now && completedRevision(p.set) > 0 {
+			continue
+		}
+		p.annotations = dependents.With(p.annotations, completedAnnotation, strconv.FormatInt(n, 10))
+	}
 }
 
 // remember returns the annotations of the Deployment with the values that are written together with the status.
@@ -106,6 +148,7 @@ func (r *rollout) remember(s *appsv1.DeploymentStatus) map[string]string {
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
+	delete(annotations, completedAnnotation) // copied by kubectl rollout undo
 	hash := hashOf(r.current.set)
 	if note, ok := noteOf(r.d); ok && note.To != hash {
 		delete(annotations, rolledBackAnnotation) // there is a new template since
@@ -138,7 +181,7 @@ func (r *rollout) canaries() int32 {
 		r.d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType {
 		return 0
 	}
-	if hash := hashOf(r.current.set); hash == r.lastGood() || r.retreating() {
+	if completedRevision(r.current.set) > 0 || hashOf(r.current.set) == r.lastGood() || r.retreating() {
 		return 0 // it has been tried out before
 	}
 	if r.asked(promoteAnnotation) {
@@ -168,6 +211,16 @@ func (r *rollout) tellCanaries(s *appsv1.DeploymentStatus) bool {
 		r.setCondition(s, kind, corev1.ConditionUnknown, reasonPromoted, "The canaries are promoted")
 	}
 	return false
+}
+
+// tellHeld sets the condition CanariesHeld while the condition Progressing has that reason.
+func (r *rollout) tellHeld(s *appsv1.DeploymentStatus) {
+	held := deploymentCondition(s.Conditions, appsv1.DeploymentProgressing)
+	if held == nil || held.Reason != reasonHeld {
+		dropCondition(s, conditionCanariesHeld)
+		return
+	}
+	r.setCondition(s, conditionCanariesHeld, corev1.ConditionTrue, reasonHeld, "%s", held.Message)
 }
 
 // tellRetreat sets the condition RolledBack while it holds.

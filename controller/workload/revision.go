@@ -34,7 +34,7 @@ const hashLabel = appsv1.DefaultDeploymentUniqueLabelKey
 func notCopied(key string) bool {
 	switch key {
 	case appliedAnnotation, revisionAnnotation, historyAnnotation, desiredAnnotation, maxAnnotation,
-		appsv1.DeprecatedRollbackTo, lastGoodAnnotation, rolledBackAnnotation, failedAnnotation:
+		appsv1.DeprecatedRollbackTo, lastGoodAnnotation, rolledBackAnnotation, failedAnnotation, completedAnnotation:
 		return true
 	}
 	return false

@@ -59,6 +59,7 @@ func TestRollouts(t *testing.T) {
 			"leave": func(words []string) { s.addPod(s.set(words[0])) },
 			"gone":  func(words []string) { s.pods[s.set(words[0]).UID] = nil },
 			"roll":  func([]string) { s.roll() },
+			"undo":  func(words []string) { s.undo(words[0]) },
 			"show":  func([]string) { s.show() },
 		}
 	})
@@ -139,6 +140,22 @@ func (s *rolloutStory) setDeployment(words []string) {
 			s.T.Fatalf("unknown field %q of a deployment", name)
 		}
 	})
+}
+
+// undo does what kubectl rollout undo does: the annotations of the ReplicaSet replace those of the Deployment, apart from a few.
+func (s *rolloutStory) undo(image string) {
+	set, d := s.set(image), s.d.DeepCopy()
+	annotations := map[string]string{revisionAnnotation: d.Annotations[revisionAnnotation]}
+	for key, value := range set.Annotations {
+		switch key {
+		case revisionAnnotation, historyAnnotation, desiredAnnotation, maxAnnotation, appliedAnnotation:
+		default:
+			annotations[key] = value
+		}
+	}
+	d.Annotations, d.Spec.Template = annotations, *bareTemplate(&set.Spec.Template)
+	d.Generation++
+	s.d = d
 }
 
 // obey does what the controller of ReplicaSets does.

@@ -122,6 +122,7 @@ func (r *rollout) plan() error {
 		r.current.annotations = annotateSet(r.d, r.current.set, r.old)
 		r.current.least = r.d.Spec.MinReadySeconds
 	}
+	r.markCompleted()
 	if r.d.Spec.Paused || r.scaled() {
 		r.scale()
 		return nil

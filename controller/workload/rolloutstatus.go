@@ -136,6 +136,7 @@ func (r *rollout) status(made attempt) (s appsv1.DeploymentStatus, after time.Du
 	} else {
 		dropCondition(&s, appsv1.DeploymentReplicaFailure)
 	}
+	r.tellHeld(&s)
 	r.tellRetreat(&s)
 	return s, r.patience(&s)
 }

@@ -14,6 +14,7 @@ const (
 	LastGood     = Prefix + "last-good"   // written by the controller
 	RolledBack   = Prefix + "rolled-back" // written by the controller
 	Failed       = Prefix + "failed"      // written by the controller
+	Completed    = Prefix + "completed"   // of a ReplicaSet, written by the controller
 )
 
 // ProgressDeadlineSeconds is an annotation of StatefulSets and DaemonSets.
