@@ -106,6 +106,7 @@ type view struct {
 	now   time.Time
 
 	unused   bool  // as in Request
+	forPod   bool  // the claim is judged for a pod: what waits for the pod does not hold it up
 	blind    bool  // the pods that a Service selects are not followed, because there are many Services
 	services *feed // the Services of the namespace; nil if they are not known
 
@@ -126,6 +127,7 @@ type judged struct {
 	Verdict
 	vague bool // a warning is a better cause
 	known bool // there is a verdict
+	claim bool // a scheduler rejects the pod because of its claims: the state of these is a better cause
 }
 
 func (j judged) final(notes []events.Note) Verdict {

@@ -132,7 +132,7 @@ func (f *forest) renamed(n name) {
 // final returns the verdict on a pod with the cause that is known: that of an object that it names, or a warning.
 func (f *forest) final(n *node, j judged) Verdict {
 	verdict := j.final(f.notes[n.uid])
-	if !j.vague {
+	if !j.vague && !j.claim {
 		return verdict
 	}
 	for _, named := range n.names {
@@ -159,7 +159,9 @@ func (f *forest) troubleOf(n name) string {
 	if !is {
 		return ""
 	}
-	verdict, err := judgeClaim(Ready, claim, f.view(&node{uid: claim.UID, there: true, object: claim}))
+	v := f.view(&node{uid: claim.UID, there: true, object: claim})
+	v.forPod = true
+	verdict, err := judgeClaim(Ready, claim, v)
 	if err != nil || verdict.State == Done {
 		return ""
 	}
@@ -171,8 +173,9 @@ func (f *forest) troubleOf(n name) string {
 }
 
 // Obstacle returns why an object that a pod names keeps it from a node, or from starting on the node that the pod has from
-// its creation; empty if none does. It ignores objects and events that c may not read.
-func Obstacle(ctx context.Context, c client.Interface, pod *corev1.Pod) string {
+// its creation; empty if none does. If the object is a claim for a volume or a resource, without is a copy of the pod that
+// does not name it, otherwise nil. It ignores objects and events that c may not read.
+func Obstacle(ctx context.Context, c client.Interface, pod *corev1.Pod) (why string, without *corev1.Pod) {
 	f := newForest(Ready)
 	n := f.place(f.kindOf(client.Pods.GroupVersionResource, client.Pods.Kind), pod)
 	for _, named := range n.names {
@@ -195,10 +198,27 @@ func Obstacle(ctx context.Context, c client.Interface, pod *corev1.Pod) string {
 	}
 	for _, named := range n.names {
 		if why := f.troubleOf(named); why != "" {
-			return why
+			return why, named.removedFrom(pod)
 		}
 	}
-	return ""
+	return "", nil
+}
+
+// removedFrom returns a copy of a pod without the volumes and resource claims that name the object, or nil if it has none.
+func (n name) removedFrom(pod *corev1.Pod) *corev1.Pod {
+	anew := pod.DeepCopy()
+	anew.Spec.Volumes = slices.DeleteFunc(anew.Spec.Volumes, func(v corev1.Volume) bool {
+		return n.resource == client.PersistentVolumeClaims.GroupVersionResource &&
+			(v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == n.name || v.Ephemeral != nil && pod.Name+"-"+v.Name == n.name)
+	})
+	anew.Spec.ResourceClaims = slices.DeleteFunc(anew.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool {
+		return n.resource == resourceClaims && c.ResourceClaimName != nil && *c.ResourceClaimName == n.name ||
+			n.resource == resourceTemplates && c.ResourceClaimTemplateName != nil && *c.ResourceClaimTemplateName == n.name
+	})
+	if len(anew.Spec.Volumes) == len(pod.Spec.Volumes) && len(anew.Spec.ResourceClaims) == len(pod.Spec.ResourceClaims) {
+		return nil
+	}
+	return anew
 }
 
 // maxNamed limits how many objects a wait follows because pods name them. More of them seldom have more causes.

@@ -1,6 +1,7 @@
 package await_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,13 @@ func unplaced(change func(*corev1.Pod)) *corev1.Pod {
 	})
 }
 
+// rejected gives a pod the verdict of a scheduler.
+func rejected(message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message}}
+	}
+}
+
 // TestNamedObjectsExplainPods waits for a pod, and for its controller, whose cause is in an object that the pod names.
 func TestNamedObjectsExplainPods(t *testing.T) {
 	claim := claimOf("data")
@@ -52,7 +60,10 @@ func TestNamedObjectsExplainPods(t *testing.T) {
 		"missing resource claim template": {func(p *corev1.Pod) {
 			p.Spec.Volumes, p.Spec.ResourceClaims = nil, []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("one")}}
 		}, nil, "not yet on a node: resource claim template one does not exist"},
-		"node that does not exist": {func(p *corev1.Pod) { p.Spec.NodeName = "nowhere" }, nil, "node nowhere does not exist, and spec.nodeName names it"},
+		"claim, after the scheduler's verdict":         {rejected("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."), []client.Object{claim, warning(claim, "ProvisioningFailed", `storageclass.storage.k8s.io "fast" not found`)}, `not yet on a node: claim data is not bound to a volume; ProvisioningFailed: storageclass.storage.k8s.io "fast" not found`},
+		"missing claim, after the scheduler's verdict": {rejected(`0/2 nodes are available: persistentvolumeclaim "data" not found.`), nil, "not yet on a node: claim data does not exist"},
+		"other verdict of the scheduler":               {rejected("0/2 nodes are available: 2 Insufficient cpu."), []client.Object{claim}, "Unschedulable: 0/2 nodes are available: 2 Insufficient cpu."},
+		"node that does not exist":                     {func(p *corev1.Pod) { p.Spec.NodeName = "nowhere" }, nil, "node nowhere does not exist, and spec.nodeName names it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rc := controller(1, 0)
@@ -122,6 +133,9 @@ func TestUnusedClaim(t *testing.T) {
 	event.Type = corev1.EventTypeNormal
 	for unused, want := range map[bool]await.Result{true: await.AllDone, false: await.TimedOut} {
 		v := newWait(t, claim, event)
-		v.want(want, await.Request{For: await.Ready, Once: true, Unused: unused, Targets: []await.Target{target(client.PersistentVolumeClaims, "data")}})
+		out := v.want(want, await.Request{For: await.Ready, Once: true, Unused: unused, Targets: []await.Target{target(client.PersistentVolumeClaims, "data")}})
+		if got := out.Objects[0].Verdict.Cause; !strings.Contains(got, "no pod uses it yet") {
+			t.Errorf("unused %v: cause %q", unused, got)
+		}
 	}
 }

@@ -34,11 +34,14 @@ func judgeClaim(d Degree, c *corev1.PersistentVolumeClaim, v *view) (Verdict, er
 	for _, n := range slices.Backward(v.notes[v.node.uid]) {
 		switch n.Reason {
 		case "WaitForFirstConsumer":
-			if v.unused {
-				return done(), nil
+			if v.unused || v.forPod {
+				return Verdict{State: Done, Cause: "no pod uses it yet, and its storage class waits for that"}, nil
 			}
 			return waiting("not bound; no pod uses it yet, and its storage class waits for that").because(v.warning()), nil
 		case "WaitForPodScheduled":
+			if v.forPod {
+				return done(), nil
+			}
 			return waiting("not bound; %s", n.Message).because(v.warning()), nil
 		case "ExternalProvisioning":
 			return waiting("not bound; its provisioner was asked for a volume").because(v.warning()), nil

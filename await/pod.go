@@ -193,7 +193,9 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 	say := func(v Verdict) judged { return judged{Verdict: v, known: true} }
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return say(waiting("%s", events.Reason(c.Reason, c.Message)))
+			j := say(waiting("%s", events.Reason(c.Reason, c.Message)))
+			j.claim = strings.Contains(strings.ToLower(c.Message), "claim")
+			return j
 		}
 	}
 	starting := ""

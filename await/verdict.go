@@ -55,7 +55,7 @@ func (c Certainty) String() string {
 type Verdict struct {
 	State     State
 	Certainty Certainty // of a failure
-	Cause     string    // why it is waiting or failed, for people; may be empty
+	Cause     string    // why it is waiting or failed, or why it is not waited for although nothing has happened; for people; may be empty
 
 	// RolledBack reports that the change that was waited for has been rolled back, and the object is as it was before.
 	// The verdict is a certain failure.

@@ -218,3 +218,16 @@ func TestExplainNamesClaims(t *testing.T) {
 		t.Errorf("%+v\nwant %s", got, want)
 	}
 }
+
+// TestExplainWithoutTheObstacle has a pod with a claim that does not exist: the rest of the answer is about a pod without it.
+func TestExplainWithoutTheObstacle(t *testing.T) {
+	p := asks("db", "", "1", "1Gi", 0)
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	_, url := serve(t, machine("a", "4", nil), p)
+	c := newTerminal(t, url)
+	c.want(2, `default/db: not yet on a node: claim data does not exist; without that: would be scheduled on a
+
+NODE   VERDICT   SCORE   LACKS
+a      fits      452     <none>
+`, "error: pod default/db waits for an object that it names\n", "scheduler", "explain", "pod/db")
+}

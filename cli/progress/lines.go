@@ -37,9 +37,22 @@ func (l *Lines) Line(p await.Progress, words Words) (text string, done bool) {
 	return "", false
 }
 
+// DoneLine returns the line for an object that is done.
+func DoneLine(s await.Status, words Words) string {
+	return s.Object.String() + " " + reached(s.Verdict, words)
+}
+
+// reached returns what is true of an object that is done. It says so if it is not waited for.
+func reached(v await.Verdict, words Words) string {
+	if v.Cause != "" {
+		return "is not waited for: " + terminal.Line(v.Cause)
+	}
+	return words.Reached
+}
+
 func (l *Lines) status(s await.Status, words Words) (text string, done bool) {
 	done = s.Verdict.State == await.Done
-	if text = s.Object.String() + " " + words.Reached; !done {
+	if text = DoneLine(s, words); !done {
 		text = fmt.Sprintf("waiting for %s to %s: %s", Name(s.Object), words.Infinitive, cmp.Or(terminal.Line(s.Verdict.Cause), noStatus))
 	}
 	if l.last == nil {

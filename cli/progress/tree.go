@@ -265,7 +265,7 @@ func (t *Tree) objects(rows []*row, now time.Time, parts, enough int) []line {
 		l := line{sign: sign, color: color, text: terminal.Line(name), tail: Elapsed(now.Sub(r.since))}
 		switch {
 		case r.verdict.State == await.Done:
-			l.text += " " + r.words.Reached
+			l.text += " " + reached(r.verdict, r.words)
 			l.tail = ""
 		case r.verdict.Cause != "":
 			l.text += ": " + terminal.Line(r.verdict.Cause)

@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/cli/simulation"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/plural"
+	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/config"
@@ -111,12 +112,19 @@ func (v *explainVerb) run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
+	obstacle := ""
+	if len(args) > 0 && !podstate.Finished(pods[0].Pod) && pods[0].DeletionTimestamp == nil {
+		var without *corev1.Pod
+		if obstacle, without = await.Obstacle(ctx, server, pods[0].Pod); without != nil {
+			pods[0].Pod = without // what the scheduler would say without the obstacle
+		}
+	}
 	all, err := w.explainAll(ctx, pods, conf)
 	if err != nil {
 		return err
 	}
-	if len(args) > 0 && all[0].Phase == "" && !all[0].Terminating {
-		all[0].Obstacle = await.Obstacle(ctx, server, pods[0].Pod)
+	if obstacle != "" {
+		all[0].Obstacle = obstacle
 	}
 	if refused := server.RefusedWrites(ctx); refused != "" {
 		for i := range all {

@@ -201,7 +201,7 @@ func (r *treeRenderer) close(ends []Ending) {
 	for _, e := range ends {
 		for _, s := range e.Outcome.Objects {
 			if s.Verdict.State == await.Done && !r.silent {
-				_, _ = fmt.Fprintf(r.Out, "%s %s\n", s.Object, e.words.Reached)
+				_, _ = fmt.Fprintln(r.Out, progress.DoneLine(s, e.words))
 			}
 		}
 	}
