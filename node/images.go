@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/names"
 	"github.com/sampan-io/sampan/node/credentials"
 	"github.com/sampan-io/sampan/node/imagename"
 	"github.com/sampan-io/sampan/node/pullrecord"
@@ -170,7 +171,7 @@ func (w *worker) presentImage(ctx context.Context, want wantedImage, known *ensu
 	}
 	known.found(image != nil)
 	if image != nil {
-		must, err := w.mustPull(want.name, image.GetId(), secrets)
+		must, err := w.mustPull(want.name, image, secrets)
 		if err != nil {
 			return nil, &startError{
 				reason: "ErrImagePull", message: err.Error(), pulled: want.name, events: failed("Error: %v", err),
@@ -195,11 +196,12 @@ func (w *worker) presentImage(ctx context.Context, want wantedImage, known *ensu
 }
 
 // mustPull reports whether an image that is there has to be pulled to find out whether the pod may use it.
-func (w *worker) mustPull(image, id string, secrets func() ([]credentials.Credential, error)) (bool, error) {
+func (w *worker) mustPull(name string, image *cri.Image, secrets func() ([]credentials.Credential, error)) (bool, error) {
 	if w.n.pulls.records == nil {
 		return false, nil
 	}
-	verdict, err := w.n.pulls.records.Check(image, id, func() (pullrecord.Access, error) {
+	use := pullrecord.Use{Image: name, Ref: image.GetId(), Imported: w.imported(name, image)}
+	verdict, err := w.n.pulls.records.Check(use, func() (pullrecord.Access, error) {
 		found, err := secrets()
 		var own pullrecord.Access
 		for _, c := range found {
@@ -215,6 +217,17 @@ func (w *worker) mustPull(image, id string, secrets func() ([]credentials.Creden
 	}
 	w.n.metrics.images.checks.WithLabelValues(result).Inc()
 	return verdict == pullrecord.MustAuthenticate, err
+}
+
+// imported reports whether the runtime has an image by that name from an archive or from the program, and not from a
+// registry. The record of its id may be that of a pull by another name.
+func (w *worker) imported(name string, image *cri.Image) bool {
+	all := image.GetSpec().GetAnnotations()[names.ImportedRepositories]
+	if all == "" {
+		return false
+	}
+	ref, err := w.n.pulls.names.Parse(name)
+	return err == nil && slices.Contains(strings.Split(all, ","), repositoryOf(ref))
 }
 
 // accessBy returns the access that a credential gives.
@@ -320,7 +333,7 @@ func (w *worker) presentHint(ctx context.Context, want wantedImage, found []cred
 	if err != nil || image == nil {
 		return ""
 	}
-	must, err := w.mustPull(want.name, image.GetId(), func() ([]credentials.Credential, error) { return found, nil })
+	must, err := w.mustPull(want.name, image, func() ([]credentials.Credential, error) { return found, nil })
 	if err != nil || must {
 		return ""
 	}

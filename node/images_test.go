@@ -46,7 +46,13 @@ func (r *pullingRuntime) ImageStatus(ctx context.Context, name string) (*cri.Ima
 	r.mu.Lock()
 	there := r.there[name]
 	r.mu.Unlock()
-	if !there && !strings.HasPrefix(name, "sha256:") {
+	imported, is := strings.CutPrefix(name, "archive.example/")
+	switch {
+	case is: // the image of the rest of the name, imported by this one
+		image, err := r.Runtime.ImageStatus(ctx, imported)
+		image.Spec = &cri.ImageSpec{Annotations: map[string]string{"sampan.dev/imported-repositories": "archive.example/r.example/private,z.example/x"}}
+		return image, err
+	case !there && !strings.HasPrefix(name, "sha256:"):
 		return nil, nil //nolint:nilnil // as the interface says
 	}
 	return r.Runtime.ImageStatus(ctx, name)
@@ -166,6 +172,26 @@ func TestPrivateImageIsForPodsWithItsSecret(t *testing.T) {
 			t.Errorf("the policy Always pulls %q", got)
 		}
 	}, pullSecret("wrong", "a", "wrong"), pullSecret("right", "b", "right"))
+}
+
+// TestImportedImageNeedsNoSecret has an image that was pulled by one name and imported by another.
+func TestImportedImageNeedsNoSecret(t *testing.T) {
+	const pulled = "r.example/private:1"
+	inPullingBubble(t, func(r *rig, rt *pullingRuntime) {
+		r.create(imagePod("owner", pulled, corev1.PullIfNotPresent, "right"))
+		r.await("owner", "ready", isReady)
+		rt.taken()
+		for _, policy := range []corev1.PullPolicy{corev1.PullIfNotPresent, corev1.PullNever} {
+			name := "any-" + strings.ToLower(string(policy))
+			r.create(imagePod(name, "archive.example/"+pulled, policy))
+			r.await(name, "ready", isReady)
+		}
+		if got := rt.taken(); len(got) > 0 {
+			t.Errorf("pulls %q", got)
+		}
+		r.create(imagePod("thief", pulled, corev1.PullNever))
+		r.await("thief", "refused", waits("ErrImageNeverPull"))
+	}, pullSecret("right", "b", "right"))
 }
 
 func TestFailedPullBacksOff(t *testing.T) {

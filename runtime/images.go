@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/names"
 	"github.com/sampan-io/sampan/runtime/api"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/image"
@@ -57,6 +58,9 @@ func (i *imageService) criImage(img *image.Image) *cri.Image {
 	out := &cri.Image{
 		Id: img.ID, RepoTags: img.Names, RepoDigests: img.Digests(), Size: max(img.Size, 1), Spec: &cri.ImageSpec{Image: img.ID},
 		Pinned: slices.ContainsFunc(img.Names, i.server.builtin),
+	}
+	if imported := img.ImportedRepositories(); len(imported) > 0 {
+		out.Spec.Annotations = map[string]string{names.ImportedRepositories: strings.Join(imported, ",")}
 	}
 	if uid, name, numeric := container.NumericUser(img.Config.Config.User); numeric {
 		out.Uid = &cri.Int64Value{Value: uid}

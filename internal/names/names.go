@@ -60,6 +60,10 @@ const (
 	TerminationMessageFile = Prefix + "termination-message-file"
 	Cluster                = Prefix + "cluster" // a label of sandboxes in a container runtime that others use as well
 	Local                  = Prefix + "local"   // the provisioner of local volumes
+
+	// ImportedRepositories is an annotation of the specs of images in CRI: the repositories, separated by commas, of the
+	// names that came with an archive or the program, and not from a registry.
+	ImportedRepositories = Prefix + "imported-repositories"
 )
 
 // Annotations of simulated nodes and their pods; see package simulation.

@@ -297,10 +297,18 @@ const (
 	MustAuthenticate Verdict = "mustAuthenticate"      // it has to be pulled: only the registry can say whether the pod may use it
 )
 
-// Check decides whether a pod may use an image that is on the node. image is its name in the pod, ref its id, and own
-// returns the access of the pod: its secrets and its service account with credentials that match the image. It is
-// called only if it matters, and its error is returned.
-func (r *Records) Check(image, ref string, own func() (Access, error)) (Verdict, error) {
+// A Use is a pod's use of an image that is on the node.
+type Use struct {
+	Image    string // its name in the pod
+	Ref      string // its id
+	Imported bool   // it did not come from a registry by that name
+}
+
+// Check decides whether a pod may use an image that is on the node. own returns the access of the pod: its secrets and its
+// service account with credentials that match the image. It is called only if it matters, and its error is returned. An
+// image counts as preloaded by the names that were imported, even if it was pulled by others.
+func (r *Records) Check(use Use, own func() (Access, error)) (Verdict, error) {
+	image, ref := use.Image, use.Ref
 	r.mu.Lock()
 	p, readErr := r.read(ref)
 	ours := p != nil || readErr != nil || r.pulling[image] > 0
@@ -309,7 +317,7 @@ func (r *Records) Check(image, ref string, own func() (Access, error)) (Verdict,
 		ours = err == nil
 	}
 	r.mu.Unlock()
-	if !r.verifies(image, ours) {
+	if !r.verifies(image, ours && !use.Imported) {
 		return PolicyAllows, nil
 	}
 	if p == nil {

@@ -26,7 +26,7 @@ func own(list ...Secret) func() (Access, error) {
 
 func must(t *testing.T, r *Records, image string, want bool, list ...Secret) {
 	t.Helper()
-	if got, err := r.Check(image, "id", own(list...)); err != nil || (got == MustAuthenticate) != want {
+	if got, err := r.Check(Use{Image: image, Ref: "id"}, own(list...)); err != nil || (got == MustAuthenticate) != want {
 		t.Errorf("%s with %v: verdict %q, %v", image, list, got, err)
 	}
 }
@@ -57,6 +57,12 @@ func TestPrivateImageNeedsTheSameCredential(t *testing.T) {
 	must(t, r, "r/x@sha256:1", false, copied)
 	must(t, r, "r/x:1", false, rotated)
 	must(t, r, "r/other:1", true, first) // the same image by another name
+	for policy, want := range map[Policy]Verdict{NeverVerifyPreloadedImages: PolicyAllows, AlwaysVerify: MustAuthenticate} {
+		got, err := open(t, Options{Dir: dir, Policy: policy}, nil).Check(Use{Image: "r/other:1", Ref: "id", Imported: true}, own())
+		if err != nil || got != want {
+			t.Errorf("imported by another name, %s: verdict %q, %v", policy, got, err)
+		}
+	}
 	pull(t, r, "r/x:1", Access{NodePodsAccessible: true})
 	must(t, r, "r/x:1", false)
 }
@@ -70,7 +76,7 @@ func TestPrivateImageNeedsTheSameServiceAccount(t *testing.T) {
 	r = open(t, Options{Dir: dir}, nil)
 	must(t, r, "r/x:1", false, first)
 	for account, want := range map[ServiceAccount]Verdict{cook: RecordFound, captain: MustAuthenticate, {"3", "ship", "cook"}: MustAuthenticate} {
-		got, err := r.Check("r/x:1", "id", func() (Access, error) { return Access{KubernetesServiceAccounts: []ServiceAccount{account}}, nil })
+		got, err := r.Check(Use{Image: "r/x:1", Ref: "id"}, func() (Access, error) { return Access{KubernetesServiceAccounts: []ServiceAccount{account}}, nil })
 		if err != nil || got != want {
 			t.Errorf("%v: verdict %q (%v), want %q", account, got, err, want)
 		}
@@ -80,7 +86,7 @@ func TestPrivateImageNeedsTheSameServiceAccount(t *testing.T) {
 func TestErrorOfTheSecretsIsReturned(t *testing.T) {
 	r := open(t, Options{}, nil)
 	pull(t, r, "r/x:1", Access{KubernetesSecrets: []Secret{first}})
-	if _, err := r.Check("r/x:1", "id", func() (Access, error) { return Access{}, os.ErrInvalid }); !errors.Is(err, os.ErrInvalid) {
+	if _, err := r.Check(Use{Image: "r/x:1", Ref: "id"}, func() (Access, error) { return Access{}, os.ErrInvalid }); !errors.Is(err, os.ErrInvalid) {
 		t.Errorf("got %v", err)
 	}
 }

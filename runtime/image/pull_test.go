@@ -154,6 +154,13 @@ func TestPullStoresAnImage(t *testing.T) {
 	if !slices.Equal(img.Names, []string{pulled}) || !slices.Equal(img.Digests(), []string{"registry.test/team/web@" + digest}) || img.Size == 0 {
 		t.Errorf("got %v %v, %d bytes", img.Names, img.Digests(), img.Size)
 	}
+	if got := img.ImportedRepositories(); len(got) > 0 {
+		t.Errorf("imported as %v", got)
+	}
+	img.Names = append(img.Names, "b.test/x:2", "a.test/x:1", "a.test/x:2", "registry.test/team/web:2")
+	if got := img.ImportedRepositories(); !slices.Equal(got, []string{"a.test/x", "b.test/x"}) {
+		t.Errorf("with names of archives: imported as %v", got)
+	}
 	root, err := s.Mount("c", img.ID, filepath.Join(t.TempDir(), "root"))
 	if err != nil {
 		t.Fatal(err)

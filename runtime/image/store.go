@@ -78,6 +78,19 @@ func (i *Image) Digests() []string {
 	return slices.Compact(out)
 }
 
+// ImportedRepositories returns the repositories of the names that came with archives: the image has never been pulled from those. They
+// are sorted.
+func (i *Image) ImportedRepositories() (repositories []string) {
+	for _, name := range i.Names {
+		repo := repository(name)
+		if !slices.ContainsFunc(i.References, func(r string) bool { return repository(r) == repo }) {
+			repositories = append(repositories, repo)
+		}
+	}
+	slices.Sort(repositories)
+	return slices.Compact(repositories)
+}
+
 // has reports whether the image has a name in a repository.
 func (i *Image) has(repo string) bool {
 	in := func(name string) bool { return repository(name) == repo }
