@@ -91,10 +91,34 @@ func TestGoTemplatesNameKubectl(t *testing.T) {
 	}
 }
 
+// TestGetSeparatesDocumentsOfWatches compares with kubectl, which writes --- between documents and not before the first.
+func TestGetSeparatesDocumentsOfWatches(t *testing.T) {
+	for _, args := range [][]string{{}, {"--output-watch-events"}} {
+		w, url := serve(t, dayOld(0))
+		c := newTerminal(t, url)
+		ctx, cancel := context.WithCancel(t.Context())
+		c.onLine = func(text string) {
+			switch {
+			case strings.Contains(text, "---"):
+				cancel()
+			case strings.Contains(text, "kind: ConfigMap"):
+				w.Set(t, dayOld(1))
+			}
+		}
+		got := c.runIn(ctx, append([]string{"get", "cm/c0", "-w", "-o", "yaml"}, args...)...)
+		if strings.HasPrefix(got.out, "---") || strings.Count(got.out, "\n---\n") != 1 {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+}
+
 func TestGetPrintsEventsOfWatches(t *testing.T) {
 	for output, want := range map[string]string{
-		"":     "EVENT      NAME   DATA   AGE\nADDED      c0     0      25h\nMODIFIED   c0     1      25h\nDELETED    c0     1      25h\n",
-		"name": "configmap/c0\nconfigmap/c0\nconfigmap/c0\n",
+		"":                                 "EVENT      NAME   DATA   AGE\nADDED      c0     0      25h\nMODIFIED   c0     1      25h\nDELETED    c0     1      25h\n",
+		"name":                             "configmap/c0\nconfigmap/c0\nconfigmap/c0\n",
+		"jsonpath={.type}":                 "ADDEDMODIFIEDDELETED",
+		"jsonpath={.object.metadata.name}": "c0c0c0",
+		"custom-columns=T:.type,N:.object.metadata.name": "T       N\nADDED   c0\nMODIFIED   c0\nDELETED   c0\n",
 	} {
 		w, url := serve(t, dayOld(0))
 		c := newTerminal(t, url)
@@ -123,14 +147,14 @@ func TestGetPrintsEventsOfWatches(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c.onLine = func(text string) {
 		switch {
-		case strings.Contains(text, `"type": "ADDED"`):
+		case strings.Contains(text, `{"type":"ADDED","object":{`):
 			w.Remove(t, dayOld(0))
-		case strings.Contains(text, `"type": "DELETED"`):
+		case strings.Contains(text, `{"type":"DELETED"`):
 			cancel()
 		}
 	}
 	got := c.runIn(ctx, "get", "cm/c0", "-w", "--output-watch-events", "-o", "json")
-	if strings.Count(got.out, `    "object": {`) != 2 || strings.Count(got.out, `"kind": "ConfigMap"`) != 2 {
+	if strings.Count(got.out, "\n") != 2 || strings.Count(got.out, `"kind":"ConfigMap"`) != 2 {
 		t.Errorf("%+v", got)
 	}
 	c.want(1, "", "error: --output-watch-events option can only be used with --watch or --watch-only\n", "get", "cm", "--output-watch-events")

@@ -67,22 +67,22 @@ func (c *get) follow(ctx context.Context, s *session.Session, f show.Format, i r
 
 // objectPrinter returns a function that prints whole objects.
 func (c *get) objectPrinter(f show.Format, i resource.Info) func(watch.EventType, client.Object) error {
-	heads := !c.noHeaders
+	heads, first := !c.noHeaders, true
 	return func(event watch.EventType, o client.Object) error {
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
 			return fmt.Errorf("the client returned a %T, want an unstructured object", o)
 		}
-		if f.Kind == "custom-columns" {
-			err := f.PrintColumns(c.Out, []*unstructured.Unstructured{u}, heads)
-			heads = false
-			return err
-		}
-		if f.Kind == "yaml" {
+		if f.Kind == "yaml" && !first {
 			_, _ = fmt.Fprintln(c.Out, "---")
 		}
-		if c.events {
-			return f.PrintEvent(c.Out, i.Mapping, event, u)
+		withHeads := heads && first
+		first = false
+		switch {
+		case c.events:
+			return f.PrintEvent(c.Out, i.Mapping, event, u, withHeads)
+		case f.Kind == "custom-columns":
+			return f.PrintColumns(c.Out, []*unstructured.Unstructured{u}, withHeads)
 		}
 		return f.Print(c.Out, i.Mapping, u)
 	}

@@ -143,12 +143,32 @@ func (f Format) Print(w io.Writer, mapping resource.Mapping, obj *unstructured.U
 	return f.PrintColumns(w, []*unstructured.Unstructured{obj}, true)
 }
 
-// PrintEvent writes an event of a watch as [Format.Print] writes an object: in JSON, YAML and KYAML it is a WatchEvent of
-// meta/v1. The other formats have no place for the type of the event, and print the object.
-func (f Format) PrintEvent(w io.Writer, mapping resource.Mapping, event watch.EventType, obj *unstructured.Unstructured) error {
+// A watchEvent is an event of a watch with the fields of meta/v1's WatchEvent, in that order.
+type watchEvent struct {
+	Type   string         `json:"type"`
+	Object map[string]any `json:"object"`
+}
+
+// PrintEvent writes an event of a watch as kubectl does, with the managed fields of the object: in JSON on a line of its own, in
+// YAML and KYAML as a document. JSONPath and custom columns get the event. For the format name it prints the object.
+// heads asks for the heads of custom columns.
+func (f Format) PrintEvent(w io.Writer, mapping resource.Mapping, event watch.EventType, obj *unstructured.Unstructured, heads bool) error {
 	switch f.Kind {
-	case "json", "yaml", "kyaml":
-		return f.document(w, obj.GetName(), map[string]any{"type": string(event), "object": f.shown(obj.Object)})
+	case "json":
+		text, err := json.Marshal(watchEvent{string(event), obj.Object})
+		if err != nil {
+			return fmt.Errorf("printing %s: %w", obj.GetName(), err)
+		}
+		_, err = w.Write(append(text, '\n'))
+		return err
+	case "yaml", "kyaml":
+		return f.document(w, obj.GetName(), watchEvent{string(event), obj.Object})
+	case "jsonpath", "custom-columns":
+		whole := &unstructured.Unstructured{Object: map[string]any{"type": string(event), "object": obj.Object}}
+		if f.Kind == "jsonpath" {
+			return f.path.Execute(terminal.Data(w), whole.Object)
+		}
+		return f.PrintColumns(w, []*unstructured.Unstructured{whole}, heads)
 	}
 	return f.Print(w, mapping, obj)
 }
