@@ -51,7 +51,7 @@ func TestDefect2DryRunWrites(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rc, err := u.Target(t.Context())
+			rc, _, err := u.Target(t.Context())
 			if want := map[bool]string{true: "v1", false: "v2"}[o.ReplacePods]; err != nil || rc.Spec.Template.Spec.Containers[0].Image != want {
 				t.Errorf("%s: Target = %+v, %v, want a controller of %s", name, rc, err, want)
 			}

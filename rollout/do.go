@@ -55,7 +55,7 @@ func (r *running) introScale(v view) {
 		return
 	}
 	from, to, desiredMark, holder := v.old, v.new, markDesired, v.new
-	undoing := r.back || !r.made(v.new)
+	undoing := r.back || r.foreign || !r.made(v.new)
 	if undoing {
 		from, to, desiredMark, holder = v.new, v.old, markOriginal, v.old
 	}

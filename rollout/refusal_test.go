@@ -119,7 +119,7 @@ func (h *testCluster) target(change func(*rollout.Options)) error {
 	change(&o)
 	u, err := rollout.New(o)
 	if err == nil {
-		_, err = u.Target(h.t.Context())
+		_, _, err = u.Target(h.t.Context())
 	}
 	return err
 }

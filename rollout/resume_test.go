@@ -179,6 +179,29 @@ func TestResumeWithOneName(t *testing.T) {
 	}, web(3))
 }
 
+// TestAnotherNameUndoesFirst stops an update at its canaries and begins the same with another name. It prints that the first
+// is undone, and not that it is resumed; the dry run shows the same.
+func TestAnotherNameUndoesFirst(t *testing.T) {
+	inCluster(t, func(t *testing.T, h *testCluster) {
+		h.settled("web", 3, 3, 4)
+		h.mustUpdate(func(o *rollout.Options) { o.NewName, o.Canaries = "web2", 1 })
+		o := rollout.Options{Client: h.s, Namespace: "default", Old: "web", Image: "v2", NewName: "web3"}
+		u, err := rollout.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rc, undoes, err := u.Target(t.Context()); err != nil || rc.Name != "web3" || undoes != "web2" {
+			t.Errorf("the dry run: %v, undoes %q, %v", rc, undoes, err)
+		}
+		out := h.mustUpdate(func(o *rollout.Options) { o.NewName = "web3" })
+		const want = "Found existing update in progress (web2) to something else, undoing it first.\nSetting \"web\" replicas to 3\nScaling up web from "
+		if !strings.HasPrefix(out, want) || strings.Contains(out, "resuming") {
+			t.Errorf("it printed\n%s", out)
+		}
+		h.end("web3", "v2", 3, 8)
+	}, web(3))
+}
+
 // killedAt kills a command at one call.
 func killedAt(t *testing.T, h *testCluster, call int, change func(*rollout.Options)) {
 	t.Helper()

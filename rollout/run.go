@@ -199,6 +199,7 @@ type running struct {
 	said      map[string]bool // lines that are printed only once
 	why       string          // the last reason passed to Options.Progress
 	acted     bool            // an action was begun
+	foreign   bool            // the action undoes another update, perhaps one with the same template and another name
 	tried     bool            // the dry runs have succeeded
 	undone    string          // NAME:UID of the controller that a rollback has deleted
 	cause     error           // the cause of an automatic rollback; nil without one
@@ -237,7 +238,8 @@ func (r *running) loop(ctx context.Context) (Outcome, error) {
 		r.goal = r.goal.resumed(v)
 		act, err := next(r.goal, v)
 		begins := act.kind == announce || act.kind == replaceForeign
-		if err == nil && act.kind == replaceForeign {
+		r.foreign = err == nil && act.kind == replaceForeign
+		if r.foreign {
 			act, err = r.undoForeign(v)
 		}
 		if err != nil {
@@ -526,7 +528,7 @@ func (r *running) measure(v view) {
 // pods certainly fail.
 func (r *running) wait(ctx context.Context, v view, why string) error {
 	fill := v.new
-	if r.back || r.replace {
+	if r.back || r.replace || r.foreign {
 		fill = v.old
 	}
 	if fill != nil {
@@ -535,7 +537,7 @@ func (r *running) wait(ctx context.Context, v view, why string) error {
 		if _, cause, found := strings.Cut(verdict.Cause, "; "); found && verdict.State != await.Done {
 			why += "; " + cause
 		}
-		if verdict.State == await.Failed && verdict.Certainty == await.Certain && !r.back && (r.replace || r.made(fill)) {
+		if verdict.State == await.Failed && verdict.Certainty == await.Certain && !r.back && !r.foreign && (r.replace || r.made(fill)) {
 			return &FailedError{Why: why}
 		}
 	}

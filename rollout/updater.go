@@ -291,35 +291,39 @@ func (e *OrphanedError) Error() string {
 }
 
 // Target returns the new controller of the update, with its temporary name, or the error with which [Updater.Run] would
-// refuse to begin. It changes nothing on the server.
-func (u *Updater) Target(ctx context.Context) (*corev1.ReplicationController, error) {
+// refuse to begin. undoes is the name of the new controller of another update that Run would undo first; empty if there
+// is none. Target changes nothing on the server.
+func (u *Updater) Target(ctx context.Context) (target *corev1.ReplicationController, undoes string, err error) {
 	old, err := client.ReplicationControllers.Get(ctx, u.opts.Client, u.opts.Namespace, u.opts.Old)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	g, err := u.goalFor(old)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	v, named, err := u.glance(ctx, g, old)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	g = g.resumed(v)
 	if err := g.refusal(v, named); err != nil {
-		return nil, err
+		return nil, "", err
+	}
+	if act, err := next(g, v); err == nil && act.kind == replaceForeign {
+		undoes = v.old.Annotations[markNext]
 	}
 	if u.opts.Rollback || u.opts.ReplacePods {
-		return old.DeepCopy(), nil
+		return old.DeepCopy(), undoes, nil
 	}
 	if u.opts.Promote {
-		return v.new.DeepCopy(), nil // refusal has checked that it is there
+		return v.new.DeepCopy(), undoes, nil // refusal has checked that it is there
 	}
 	desired := replicas(old)
 	if n, found := marked(old, markOriginal); found {
 		desired = n
 	}
-	return u.newController(g, old, desired), nil
+	return u.newController(g, old, desired), undoes, nil
 }
 
 // goalFor returns the goal of the update. old is nil if the old controller does not exist any more.

@@ -337,9 +337,16 @@ func (u *rollingUpdate) newSpec(ctx context.Context, s *session.Session) (*corev
 
 // preview shows what would be made and changes nothing.
 func (u *rollingUpdate) preview(ctx context.Context, c *client.REST, f show.Format, up *rollout.Updater, old string) error {
-	rc, err := up.Target(ctx)
+	rc, undoes, err := up.Target(ctx)
 	if err != nil {
 		return err
+	}
+	if undoes != "" {
+		out := u.Out
+		if !f.IsTable() {
+			out = u.Err // the standard output is for the object alone
+		}
+		_, _ = fmt.Fprintf(out, "Found existing update in progress (%s) to something else, it would be undone first.\n", undoes)
 	}
 	if u.dryRun == "server" && (u.image != "" || u.in.Given()) {
 		_, err := c.Create(ctx, client.ReplicationControllers.GroupVersionResource, rc.Namespace, "", rc, metav1.CreateOptions{DryRun: u.dryRun.Option()}, "")
