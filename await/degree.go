@@ -48,6 +48,15 @@ var (
 
 var named = []Degree{Accepted, Observed, Scheduled, Running, Ready, Serving, OldGone, Finished, Complete, Deleted, Created}
 
+// Names returns the names of degrees that have no value, as [ParseDegree] reads them.
+func Names() []string {
+	all := make([]string, 0, len(named))
+	for _, d := range named {
+		all = append(all, d.name)
+	}
+	return all
+}
+
 // Settled is reached by an object that has been ready for this long without a break. The time begins when the wait sees
 // the object ready, and begins again when the object becomes unready or one of its containers restarts. A time of 0 or
 // less is the same as [Ready].

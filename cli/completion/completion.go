@@ -49,8 +49,9 @@ func Add(root *cobra.Command, g *session.Globals) {
 	c := completer{g}
 	for flag, complete := range map[string]cobra.CompletionFunc{
 		"namespace": c.namespaces, "context": words(g.Contexts), "name": words(g.Clusters),
+		"cluster": words(g.KubeconfigClusters), "user": words(g.KubeconfigUsers),
 		"output": func(_ *cobra.Command, _ []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return beginning(formats(), begin), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+			return open(beginning(formats(), begin))
 		},
 	} {
 		_ = root.RegisterFlagCompletionFunc(flag, complete) // the flags exist
@@ -60,6 +61,7 @@ func Add(root *cobra.Command, g *session.Globals) {
 			cmd.ValidArgsFunction = c.arguments(what)
 		}
 	}
+	c.addFlags(root)
 }
 
 // formats are the values of -o; some go on behind the equals sign.
@@ -147,7 +149,15 @@ func (c completer) types(ctx context.Context, s *session.Session, begin string) 
 			all = append(all, name)
 		}
 	}
-	return beginning(all, begin), cobra.ShellCompDirectiveNoFileComp
+	before, last := "", begin // TYPE,TYPE
+	if comma := strings.LastIndexByte(begin, ','); comma >= 0 {
+		before, last = begin[:comma+1], begin[comma+1:]
+	}
+	some := beginning(all, last)
+	for i := range some {
+		some[i] = before + some[i]
+	}
+	return some, cobra.ShellCompDirectiveNoFileComp
 }
 
 // objects completes the name of an object of a type, behind a prefix.

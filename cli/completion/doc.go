@@ -1,3 +1,3 @@
 // Package completion completes command lines for shells: types and names of objects, namespaces, contexts of the kubeconfig,
-// clusters of this machine, and the words that flags accept.
+// clusters of this machine, conditions, containers, and the words that flags accept.
 package completion

@@ -76,6 +76,24 @@ func (g *Globals) Contexts() []string {
 	return slices.Sorted(maps.Keys(raw.Contexts))
 }
 
+// KubeconfigClusters returns the names of the clusters in the kubeconfig, ascending.
+func (g *Globals) KubeconfigClusters() []string {
+	raw, err := g.loader().RawConfig()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(raw.Clusters))
+}
+
+// KubeconfigUsers returns the names of the users in the kubeconfig, ascending.
+func (g *Globals) KubeconfigUsers() []string {
+	raw, err := g.loader().RawConfig()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(raw.AuthInfos))
+}
+
 // given returns the flags that say which server and user, as they were given.
 func (g *Globals) given() (words []string) {
 	if g.flags == nil {
