@@ -12,6 +12,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/wholefile"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/shutdown"
 )
@@ -159,10 +160,7 @@ func (n *Node) saveShutdown(record shutdownRecord) {
 	path := filepath.Join(n.opts.RootDir, shutdownFile)
 	b, err := json.Marshal(record)
 	if err == nil {
-		err = os.WriteFile(path+".new", b, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = wholefile.Write(path, b, 0o600, wholefile.Durable)
 	}
 	if err != nil {
 		n.log.Warn("the shutdown can't be recorded", "err", err)

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // idsPerPod is how many user ids, and as many group ids, a pod with users of its own has, as kubelet has it.
@@ -105,15 +107,7 @@ func (u *users) write(uid types.UID, i uint32) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
 		return err
 	}
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return wholefile.Write(path, b, 0o600, wholefile.Durable)
 }
 
 // get returns the users of a pod for the runtime: those of the node unless the pod has a range.

@@ -25,6 +25,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/wholefile"
 	"github.com/sampan-io/sampan/runtime/container"
 	"github.com/sampan-io/sampan/runtime/network"
 )
@@ -99,7 +100,7 @@ func (p *pod) update(change func(r *podRecord)) error {
 	if err != nil {
 		return err
 	}
-	if err := container.WriteFile(filepath.Join(p.dir, "pod.json"), data, 0o600); err != nil {
+	if err := wholefile.Write(filepath.Join(p.dir, "pod.json"), data, 0o600, wholefile.UntilBoot); err != nil {
 		return err
 	}
 	p.record = r

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/internal/terminal"
+	"github.com/sampan-io/sampan/internal/wholefile"
 	"github.com/sampan-io/sampan/runtime/api"
 )
 
@@ -42,19 +42,14 @@ func (i *images) save(ctx context.Context, conn *grpc.ClientConn, image, file st
 			return errors.New("the archive is not written to a terminal: pass --file, or redirect the standard output")
 		}
 	} else {
-		f, err := os.CreateTemp(dirOf(file), ".sampan-image-*")
+		f, err := wholefile.Create(file, 0o644, wholefile.Durable) // like any file that a user writes
 		if err != nil {
-			return fmt.Errorf("the file %q cannot be written: %w", file, err)
+			return err
 		}
+		defer f.Discard()
 		defer func() {
-			if closeErr := f.Close(); err == nil {
-				err = closeErr
-			}
 			if err == nil {
-				err = errors.Join(os.Chmod(f.Name(), 0o644), os.Rename(f.Name(), file)) //nolint:gosec // like any file that a user writes
-			}
-			if err != nil {
-				_ = os.Remove(f.Name())
+				err = f.Commit()
 			}
 		}()
 		out = f
@@ -71,13 +66,6 @@ func (i *images) save(ctx context.Context, conn *grpc.ClientConn, image, file st
 			return err
 		}
 	}
-}
-
-func dirOf(file string) string {
-	if at := strings.LastIndexByte(file, '/'); at >= 0 {
-		return file[:at+1]
-	}
-	return "."
 }
 
 // inspect prints images with their configuration.

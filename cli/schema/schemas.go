@@ -18,6 +18,7 @@ import (
 
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // Options configures [Schemas]. Only Server is required.
@@ -155,13 +156,7 @@ func keep(file string, doc *document) {
 	if err != nil {
 		return
 	}
-	f, err := os.CreateTemp(dir, ".new-*")
-	if err != nil {
-		return
-	}
-	_, err = f.Write(text)
-	if f.Close() != nil || err != nil || os.Rename(f.Name(), file) != nil {
-		_ = os.Remove(f.Name())
+	if wholefile.Write(file, text, 0o600, wholefile.Durable) != nil {
 		return
 	}
 	name, _, _ := strings.Cut(filepath.Base(file), "@")

@@ -25,6 +25,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // Names of files in the directory of keys. A certificate and its key are in one file, as upstream's kubelet has them, so
@@ -66,7 +67,8 @@ type authority struct {
 	signer *x509.Certificate
 }
 
-// Open reads the certificates of a node from a directory. If there are none, the error is [fs.ErrNotExist].
+// Open reads the certificates of a node from a directory. If there are none, the error is [fs.ErrNotExist]. A certificate as a
+// server that cannot be read is requested again when the node runs.
 func Open(dir, node string) (*Certificates, error) {
 	c := newCertificates(dir, node)
 	ca, err := os.ReadFile(filepath.Join(dir, caFile))
@@ -74,7 +76,7 @@ func Open(dir, node string) (*Certificates, error) {
 		err = c.trust(ca)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate authority of the cluster: %w", err)
+		return nil, fmt.Errorf("reading the certificate authority of the cluster: %s: %w", filepath.Join(dir, caFile), err)
 	}
 	for file, to := range map[string]*atomic.Pointer[tls.Certificate]{clientFile: &c.client, serverFile: &c.serving} {
 		path := filepath.Join(dir, file)
@@ -82,9 +84,11 @@ func Open(dir, node string) (*Certificates, error) {
 		switch {
 		case err == nil:
 			to.Store(&pair)
-		case file == serverFile && errors.Is(err, fs.ErrNotExist): // it is requested when the node runs
-		default:
+		case file == serverFile:
+		case errors.Is(err, fs.ErrNotExist):
 			return nil, fmt.Errorf("reading the certificate of the node: %w", err)
+		default:
+			return nil, fmt.Errorf("reading the certificate of the node: %s: %w", path, err)
 		}
 	}
 	if name := c.client.Load().Leaf.Subject.CommonName; name != "system:node:"+node {
@@ -118,7 +122,7 @@ func (c *Certificates) Trust(ca []byte) error {
 	if err := c.trust(ca); err != nil {
 		return err
 	}
-	if err := replace(filepath.Join(c.dir, caFile), ca); err != nil {
+	if err := wholefile.Write(filepath.Join(c.dir, caFile), ca, 0o600, wholefile.Durable); err != nil {
 		return fmt.Errorf("saving the certificate authority of the cluster: %w", err)
 	}
 	c.mu.Lock()
@@ -161,21 +165,11 @@ func (c *Certificates) keep(file string, cert *tls.Certificate, to *atomic.Point
 	if err != nil {
 		return err
 	}
-	if err := replace(filepath.Join(c.dir, file), append(certPEM, keyPEM...)); err != nil {
+	if err := wholefile.Write(filepath.Join(c.dir, file), append(certPEM, keyPEM...), 0o600, wholefile.Durable); err != nil {
 		return fmt.Errorf("saving a certificate of the node: %w", err)
 	}
 	to.Store(cert)
 	return nil
-}
-
-// replace makes a file that a reader sees whole or not at all.
-func replace(file string, data []byte) error {
-	tmp := file + ".new"
-	err := os.WriteFile(tmp, data, 0o600)
-	if err == nil {
-		err = os.Rename(tmp, file)
-	}
-	return err
 }
 
 // Client returns a client of the API server as the node. It shows the newest certificate. Requests block until wait is closed; nil

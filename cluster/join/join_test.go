@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -447,4 +448,40 @@ func signed(token Token, content string) string {
 	mac := hmac.New(sha256.New, []byte(token.Secret))
 	_, _ = mac.Write([]byte(first + "." + base64.RawURLEncoding.EncodeToString([]byte(content))))
 	return first + ".." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// TestOpenAfterAPowerCut opens certificates of which a file is empty, as file systems leave files that were not synced.
+func TestOpenAfterAPowerCut(t *testing.T) {
+	dir := t.TempDir()
+	a, err := pki.Open(filepath.Join(dir, "authority"), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{caFile, clientFile, serverFile} {
+		c := newCertificates(filepath.Join(dir, file), "two")
+		if err := os.Mkdir(c.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		pair, err := a.Issue(pki.Subject{CommonName: "system:node:two"}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.keep(clientFile, pair, &c.client), c.keep(serverFile, pair, &c.serving)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(c.dir, caFile), a.CertificatePEM(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(c.dir, file)
+		if err := os.Truncate(path, 0); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Open(c.dir, "two")
+		switch {
+		case file == serverFile && (err != nil || got.serving.Load() != nil):
+			t.Errorf("%s is empty: %v", file, err)
+		case file != serverFile && (err == nil || !strings.Contains(err.Error(), path)):
+			t.Errorf("%s is empty: %v, want an error that names it", file, err)
+		}
+	}
 }

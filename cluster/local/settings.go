@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/dns"
 	"github.com/sampan-io/sampan/dns/zone"
 	"github.com/sampan-io/sampan/internal/unixsocket"
+	"github.com/sampan-io/sampan/internal/wholefile"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/simulation"
 )
@@ -369,34 +370,12 @@ func (p Profile) Keep(s Settings) error {
 	return nil
 }
 
-// replace makes a file that a reader sees whole or not at all, with mode 0600. If that fails, the file is as it was before.
-// Several processes may replace one file: the last one wins.
+// replace replaces a file with mode 0600, durably. An empty directory in its place is removed.
 func replace(file string, data []byte) error {
-	tmp, err := writeDurably(file, data)
-	if err == nil {
-		if info, statErr := os.Lstat(file); statErr == nil && info.IsDir() {
-			_ = os.Remove(file) // if it is not empty, the next line fails
-		}
-		err = os.Rename(tmp, file)
+	if info, err := os.Lstat(file); err == nil && info.IsDir() {
+		_ = os.Remove(file) // if it is not empty, the next line fails
 	}
-	if err != nil && tmp != "" {
-		_ = os.Remove(tmp) // it may be half written
-	}
-	return err
-}
-
-// writeDurably writes a new file beside another one, and returns its name when its contents are on disk: without that, some
-// file systems show an empty file after a power failure that follows the rename. If it fails, the file may be there.
-func writeDurably(beside string, data []byte) (name string, err error) {
-	f, err := os.CreateTemp(filepath.Dir(beside), filepath.Base(beside)+".*.new")
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	return f.Name(), errors.Join(err, f.Close())
+	return wholefile.Write(file, data, 0o600, wholefile.Durable)
 }
 
 // NoSpace reports whether an error says that there is no space on a file system.

@@ -22,6 +22,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 const (
@@ -97,10 +99,10 @@ func (a *Authority) read(now time.Time) (*state, error) {
 	}
 	path := a.path(a.names.cert)
 	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 { // empty after a power cut; the key is what counts
 		data, err = selfSigned(a.commonName, key, now)
 		if err == nil {
-			err = writeWhole(path, data)
+			err = wholefile.Write(path, data, 0o600, wholefile.Durable)
 		}
 	}
 	if err != nil {
@@ -464,35 +466,10 @@ func newKeyAt(path string) (*ecdsa.PrivateKey, error) {
 func saveKey(path string, key *ecdsa.PrivateKey) error {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err == nil {
-		err = writeWhole(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+		err = wholefile.Write(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600, wholefile.Durable)
 	}
 	if err != nil {
 		return fmt.Errorf("saving a key of the cluster: %w", err)
 	}
 	return nil
-}
-
-// writeWhole makes a file that is there with all of its contents, durably, or
-// not at all.
-func writeWhole(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if _, err = f.Write(data); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // An authority is replaced in two steps, so that no client has to be changed at the moment in which the new one begins to
@@ -71,7 +73,7 @@ func (a *Authority) Prepare(now time.Time) error {
 		if err != nil {
 			return err
 		}
-		return writeWhole(a.path(a.names.cert), append(bytesOf(s.trusted), cert...))
+		return wholefile.Write(a.path(a.names.cert), append(bytesOf(s.trusted), cert...), 0o600, wholefile.Durable)
 	})
 }
 
@@ -87,10 +89,10 @@ func (a *Authority) Activate(now time.Time) error {
 				order = append(order, c)
 			}
 		}
-		if err := writeWhole(a.path(a.names.cert), bytesOf(order)); err != nil {
+		if err := wholefile.Write(a.path(a.names.cert), bytesOf(order), 0o600, wholefile.Durable); err != nil {
 			return err
 		}
-		return os.Rename(a.path(a.names.next), a.path(a.names.key))
+		return wholefile.Rename(a.path(a.names.next), a.path(a.names.key))
 	})
 }
 
@@ -101,7 +103,7 @@ func (a *Authority) DropFormer(now time.Time) error {
 		if s.next != nil {
 			keep = append(keep, s.next)
 		}
-		return writeWhole(a.path(a.names.cert), bytesOf(keep))
+		return wholefile.Write(a.path(a.names.cert), bytesOf(keep), 0o600, wholefile.Durable)
 	})
 }
 

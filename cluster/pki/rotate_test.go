@@ -7,8 +7,11 @@ import (
 	"encoding/pem"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 func mustOpen(t *testing.T, dir string, now time.Time) *Authority {
@@ -121,7 +124,7 @@ func TestInterruptedRotation(t *testing.T) {
 		a := mustOpen(t, dir, now)
 		must(t, a.Prepare(now))
 		s := a.now.Load()
-		must(t, writeWhole(filepath.Join(dir, "ca.crt"), bytesOf([]*x509.Certificate{s.next, s.cert})))
+		must(t, wholefile.Write(filepath.Join(dir, "ca.crt"), bytesOf([]*x509.Certificate{s.next, s.cert}), 0o600, wholefile.Durable))
 		b := mustOpen(t, dir, now)
 		if !b.now.Load().cert.Equal(s.cert) || !b.Prepared() {
 			t.Error("the new certificate signs without its key")
@@ -214,5 +217,21 @@ func TestTokenKeysRotate(t *testing.T) {
 		if k, err := OpenTokenKeys(dir); err == nil {
 			t.Errorf("%s: %+v", name, k)
 		}
+	}
+}
+
+// TestOpenAfterAPowerCut opens an authority whose certificate is empty, as file systems leave files that were not synced: a new one
+// with the same key takes its place. A key cannot be made again.
+func TestOpenAfterAPowerCut(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	a := mustOpen(t, dir, now)
+	must(t, os.Truncate(filepath.Join(dir, "ca.crt"), 0))
+	b := mustOpen(t, dir, now)
+	if !same(b.now.Load().cert, a.now.Load().key.Public()) {
+		t.Error("the new certificate has another key")
+	}
+	must(t, os.Truncate(filepath.Join(dir, "ca.key"), 0))
+	if _, err := Open(dir, now); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "ca.key")+" contains no PEM key; restore it from a copy") {
+		t.Errorf("without a key: %v", err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // Files of the keys of tokens.
@@ -106,5 +108,5 @@ func (k *TokenKeys) write(dir string, next *ecdsa.PublicKey, now time.Time) erro
 			return err
 		}
 	}
-	return writeWhole(filepath.Join(dir, tokenPublicFile), data.Bytes())
+	return wholefile.Write(filepath.Join(dir, tokenPublicFile), data.Bytes(), 0o600, wholefile.Durable)
 }

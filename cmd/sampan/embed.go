@@ -4,7 +4,6 @@ package main
 
 import (
 	_ "embed"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"slices"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // packed is a string because bytes would stand among what can be written, whose pages
@@ -62,18 +63,15 @@ func unpack(path string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".sampan-runtime-*")
+	f, err := wholefile.Create(path, 0o755, wholefile.UntilBoot)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(writePieces(f, program), f.Chmod(0o755), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
+	defer f.Discard()
+	if err := writePieces(f, program); err != nil {
+		return err
 	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // what went wrong is said already
-	}
-	return err
+	return f.Commit()
 }
 
 // writePieces writes a program in small pieces. The page cache keeps a large write in pages of up to 2 MiB (large

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 const (
@@ -46,19 +48,10 @@ func (m *Manager) save(dir string, r record) error {
 		return err
 	}
 	defer at.Close()
-	const fresh = recordFile + ".new"
-	if err := at.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if err := wholefile.WriteIn(at, recordFile, "", b, 0o600, wholefile.Durable); err != nil {
+		return fmt.Errorf("failed to save volume data file %s: %w", filepath.Join(dir, recordFile), err)
 	}
-	f, err := at.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // not through a link
-	if err != nil {
-		return fmt.Errorf("failed to save volume data file %s: %w", filepath.Join(dir, fresh), err)
-	}
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("failed to save volume data file %s: %w", filepath.Join(dir, fresh), err)
-	}
-	return at.Rename(fresh, recordFile)
+	return nil
 }
 
 // load reads the record in dir.
@@ -134,7 +127,14 @@ func (m *Manager) read(dir string) ([]byte, error) {
 // discard removes a record with its directory and the empty directory or file in it where the volume was mounted. It
 // removes nothing that is in use: a directory with something in it is an error.
 func (m *Manager) discard(dir, target string) error {
-	for _, path := range []string{target, filepath.Join(dir, recordFile+".new"), filepath.Join(dir, recordFile), dir} {
+	paths := []string{target}
+	entries, _ := os.ReadDir(dir) // what can't be read can't be removed either
+	for _, e := range entries {
+		if wholefile.Incomplete(e.Name()) {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	for _, path := range append(paths, filepath.Join(dir, recordFile), dir) {
 		if err := m.remove(path); err != nil {
 			return err
 		}

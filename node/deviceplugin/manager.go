@@ -28,6 +28,7 @@ import (
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/sorting"
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // Options configures a [Manager].
@@ -101,10 +102,11 @@ func New(opts Options) *Manager {
 	return &Manager{opts: opts, resources: map[string]*supply{}, grants: map[owner]grant{}}
 }
 
-// Run serves the registration socket until ctx is cancelled.
+// Run serves the registration socket until ctx is cancelled. A record of devices that cannot be read is given up, as by kubelet:
+// then devices of containers that run may be given to others.
 func (m *Manager) Run(ctx context.Context) error {
 	if err := m.load(); err != nil {
-		return err
+		m.opts.Log.Error("the devices that containers have are not known: they may be given to other containers, too", "err", err)
 	}
 	listener, err := listen(m.opts.Dir)
 	if err != nil {
@@ -578,11 +580,10 @@ func (m *Manager) save() error {
 	if err != nil {
 		return err
 	}
-	fresh := m.opts.State + ".new"
-	if err := os.WriteFile(fresh, b, 0o600); err != nil {
+	if err := wholefile.Write(m.opts.State, b, 0o600, wholefile.Durable); err != nil {
 		return fmt.Errorf("devices of containers: %w", err)
 	}
-	return os.Rename(fresh, m.opts.State)
+	return nil
 }
 
 func (m *Manager) load() error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -244,4 +245,16 @@ func TestPluginsOfKubeletsDirectory(t *testing.T) {
 	if err := ask(also); err == nil || !strings.Contains(err.Error(), also) {
 		t.Errorf("in the second directory: %v", err)
 	}
+}
+
+// TestRecordsAfterAPowerCut starts with a record that is empty, as file systems leave files that were not synced.
+func TestRecordsAfterAPowerCut(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "devices.json"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, dir)
+	r.register()
+	r.report(api.Healthy, api.Healthy)
+	r.wantResources(2, 2)
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // recordFile is the file with all claims, in Options.Root.
@@ -52,20 +54,7 @@ func (m *Manager) save() error {
 		return err
 	}
 	path := filepath.Join(m.opts.Root, recordFile)
-	if err := write(path+".new", b); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
-}
-
-// write writes a file to disk.
-func write(path string, b []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Sync(), f.Close())
+	return wholefile.Write(path, b, 0o600, wholefile.Durable)
 }
 
 // load reads the claims of an earlier agent.
@@ -80,7 +69,7 @@ func (m *Manager) load() error {
 		err = json.Unmarshal(b, &all)
 	}
 	if err != nil {
-		return fmt.Errorf("prepared resource claims: %s: %w", path, err)
+		return fmt.Errorf("prepared resource claims: %s: %w; remove the file, and drivers prepare the claims of pods again", path, err)
 	}
 	for _, c := range all {
 		if c != nil && c.Pods != nil {

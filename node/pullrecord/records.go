@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/internal/sorting"
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // version of the format of the files.
@@ -151,7 +152,7 @@ func (r *Records) files(kind string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		if !e.IsDir() && strings.HasPrefix(e.Name(), "sha256-") && !strings.HasSuffix(e.Name(), ".tmp") {
+		if !e.IsDir() && strings.HasPrefix(e.Name(), "sha256-") {
 			files = append(files, filepath.Join(r.path(kind, ""), e.Name()))
 		}
 	}
@@ -407,16 +408,11 @@ func (r *Records) Prune(refs []string, before time.Time) error {
 	return errors.Join(errs...)
 }
 
-// save writes a file that a reader sees whole or not at all.
+// save replaces a record.
 func save(file string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	tmp := file + ".tmp"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		_ = os.Remove(tmp)
-		return err
-	}
-	return os.Rename(tmp, file)
+	return wholefile.Write(file, data, 0o600, wholefile.Durable)
 }

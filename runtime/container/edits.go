@@ -10,6 +10,8 @@ import (
 
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // Edits are what devices of the Container Device Interface add to a container, beside variables and groups.
@@ -50,5 +52,5 @@ func (e *Edits) bundle(dir string, oci *specs.Spec, config *configs.Config) erro
 		return fmt.Errorf("container configuration: %w", err)
 	}
 	config.Labels = append(slices.DeleteFunc(config.Labels, func(l string) bool { return strings.HasPrefix(l, "bundle=") }), "bundle="+dir)
-	return WriteFile(path.Join(dir, "config.json"), data, 0o600)
+	return wholefile.Write(path.Join(dir, "config.json"), data, 0o600, wholefile.UntilBoot)
 }

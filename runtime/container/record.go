@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // A Record is the stored state of a container, apart from the kernel's. It is written to
@@ -62,22 +64,7 @@ func save(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
-	return WriteFile(path, data, 0o600)
-}
-
-// WriteFile replaces the file at path by one with this content, in one step. It
-// leaves nothing behind if it fails.
-func WriteFile(path string, data []byte, mode fs.FileMode) error {
-	tmp := path + ".new"
-	err := os.WriteFile(tmp, data, mode)
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp)
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	return nil
+	return wholefile.Write(path, data, 0o600, wholefile.UntilBoot)
 }
 
 // loadRecord reads what is in a container's directory.

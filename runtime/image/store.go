@@ -19,6 +19,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/sorting"
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // ErrNotFound is returned if no image has the name or id.
@@ -306,28 +307,16 @@ func (s *Store) saveImage(img *Image) error {
 // writeDurably replaces a file in one step, so that it survives a power cut. Several goroutines may write one path: pulls of
 // two tags of an image write the same manifest. The new file is made in tmp, where nothing is swept.
 func (s *Store) writeDurably(path string, data []byte) error {
-	f, err := os.CreateTemp(s.path("tmp"), "file")
+	root, err := os.OpenRoot(s.opts.Dir)
 	if err != nil {
 		return err
 	}
-	tmp := f.Name()
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp)
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
+	defer root.Close()
+	name, err := filepath.Rel(s.opts.Dir, path)
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	return dir.Sync()
+	return wholefile.WriteIn(root, name, "tmp", data, 0o600, wholefile.Durable)
 }
 
 // sweepLayers removes layers and blobs that no image and no container needs. What

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/wholefile"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -124,7 +125,7 @@ func (d *directory) survey() error {
 	for _, n := range names {
 		name := filepath.Join(d.dir, n.Name())
 		switch {
-		case strings.HasSuffix(name, ".tmp"):
+		case strings.HasSuffix(name, ".tmp") || wholefile.Incomplete(n.Name()):
 			stale = append(stale, name)
 			continue
 		case !strings.HasSuffix(name, ".log") && !strings.HasSuffix(name, ".snapshot"):

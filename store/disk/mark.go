@@ -7,7 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
 // closedFile has the place where the log ended at the last clean stop, so that a log which was cut off or damaged at its
@@ -52,21 +53,7 @@ func writeMark(dir string, m mark) error {
 		return nil
 	}
 	name := filepath.Join(dir, closedFile)
-	f, err := os.OpenFile(name+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = strings.NewReader(m.text()).WriteTo(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(dir)
+	return wholefile.Write(name, []byte(m.text()), 0o600, wholefile.Durable)
 }
 
 // check returns a [*CorruptError] if the log ends before the mark. newest is its last segment, nil if there is none, and at
