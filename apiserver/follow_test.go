@@ -7,8 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
+	"github.com/sampan-io/sampan/apiserver/follow"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -20,7 +20,7 @@ func TestFollowReportsEachState(t *testing.T) {
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
 	g.Go(func(ctx context.Context) {
-		err := apiserver.Follow(ctx, apiservertest.Kinds(t), f.store, corev1.SchemeGroupVersion.WithResource("namespaces"), func(all []catalog.Object) {
+		follow.Objects(ctx, apiservertest.Kinds(t), f.store, corev1.SchemeGroupVersion.WithResource("namespaces"), func(all []catalog.Object) {
 			names := []string{}
 			for _, obj := range all {
 				names = append(names, obj.GetName())
@@ -30,9 +30,6 @@ func TestFollowReportsEachState(t *testing.T) {
 			case <-ctx.Done():
 			}
 		})
-		if err != nil {
-			t.Error(err)
-		}
 		close(states)
 	})
 	until := func(want ...string) {

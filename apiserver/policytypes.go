@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -17,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission/policies"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/follow"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -31,37 +31,24 @@ func (s *Server) CheckAdmissionPolicies(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	query := store.Query{Prefix: kind.Prefix("")}
-	for ctx.Err() == nil {
-		if err := s.checkPolicies(ctx, query); err != nil && !errors.Is(err, store.ErrExpired) {
-			break // the store has ended
-		}
-	}
+	follow.Records(ctx, s.opts.Store, store.Query{Prefix: kind.Prefix("")}, follow.Follower{
+		All: func(ctx context.Context, records []store.Record) error {
+			for _, rec := range records {
+				s.checkPolicy(ctx, rec)
+			}
+			return nil
+		},
+		Changed: func(ctx context.Context, ev store.Event) {
+			if !ev.Deleted {
+				s.checkPolicy(ctx, ev.Record)
+			}
+		},
+	})
 	<-ctx.Done()
 	return nil
 }
 
 var validatingPolicies = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies") //nolint:gochecknoglobals // a constant
-
-// checkPolicies checks the stored policies and then each change, until the watch ends.
-func (s *Server) checkPolicies(ctx context.Context, query store.Query) error {
-	state, err := s.opts.Store.List(query, store.Page{})
-	if err != nil {
-		return err
-	}
-	for _, rec := range state.Records {
-		s.checkPolicy(ctx, rec)
-	}
-	for ev, err := range s.opts.Store.Watch(ctx, query, state.Revision) {
-		switch {
-		case err != nil:
-			return err
-		case ev.Key != "" && !ev.Deleted:
-			s.checkPolicy(ctx, ev.Record)
-		}
-	}
-	return nil
-}
 
 func (s *Server) checkPolicy(ctx context.Context, rec store.Record) {
 	item := rec.Value.(*codec.Item)

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/follow"
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/flowcontrol"
@@ -141,38 +141,26 @@ type flowControlFollower struct {
 }
 
 func (f *flowControlFollower) follow(ctx context.Context, prefix string) {
-	for ctx.Err() == nil {
-		if err := f.once(ctx, prefix); err != nil && !errors.Is(err, store.ErrExpired) {
-			return // the store has ended
-		}
-	}
-}
-
-// once takes the state of a resource and then what changes, until the watch ends.
-func (f *flowControlFollower) once(ctx context.Context, prefix string) error {
-	query := store.Query{Prefix: prefix}
-	state, err := f.server.opts.Store.List(query, store.Page{})
-	if err != nil {
-		return err
-	}
-	f.update(func() {
-		maps.DeleteFunc(f.objects, func(key string, _ catalog.Object) bool { return strings.HasPrefix(key, prefix) })
-		for _, rec := range state.Records {
-			f.set(rec)
-		}
+	follow.Records(ctx, f.server.opts.Store, store.Query{Prefix: prefix}, follow.Follower{
+		All: func(_ context.Context, records []store.Record) error {
+			f.update(func() {
+				maps.DeleteFunc(f.objects, func(key string, _ catalog.Object) bool { return strings.HasPrefix(key, prefix) })
+				for _, rec := range records {
+					f.set(rec)
+				}
+			})
+			return nil
+		},
+		Changed: func(_ context.Context, ev store.Event) {
+			f.update(func() {
+				if ev.Deleted {
+					delete(f.objects, ev.Key)
+				} else {
+					f.set(ev.Record)
+				}
+			})
+		},
 	})
-	for ev, err := range f.server.opts.Store.Watch(ctx, query, state.Revision) {
-		switch {
-		case err != nil:
-			return err
-		case ev.Key == "":
-		case ev.Deleted:
-			f.update(func() { delete(f.objects, ev.Key) })
-		default:
-			f.update(func() { f.set(ev.Record) })
-		}
-	}
-	return nil
 }
 
 // set takes a stored object. One that cannot be read counts as missing. The caller holds mu.

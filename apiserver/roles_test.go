@@ -13,6 +13,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/follow"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/catalog"
@@ -29,7 +30,7 @@ const (
 // serveRoles serves with the policy of the stored roles. The boss is an administrator.
 func serveRoles(t *testing.T) *fixture {
 	t.Helper()
-	var follow func(context.Context) error
+	var keepPolicy func(context.Context)
 	f := serve(t, func(o *apiserver.Options) {
 		policy := rbac.NewPolicy(bootstrappolicy.All())
 		policy.SetClusterRoleBinding(&rbacv1.ClusterRoleBinding{
@@ -40,10 +41,10 @@ func serveRoles(t *testing.T) *fixture {
 		o.Authorizer = authorizer
 		o.Issue[catalog.Access], o.Issue[catalog.LocalAccess] = apiserver.Answer(authorizer.May), apiserver.Answer(authorizer.MayLocally)
 		o.Admission = []admission.Plugin{admission.NewRoleEscalation(policy, authorizer)}
-		follow = func(ctx context.Context) error { return apiserver.FollowPolicy(ctx, o.Catalog, o.Store, policy) }
+		keepPolicy = func(ctx context.Context) { follow.Policy(ctx, o.Catalog, o.Store, policy) }
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	wait := f.Go(func() { _ = follow(ctx) })
+	wait := f.Go(func() { keepPolicy(ctx) })
 	t.Cleanup(func() { stop(); wait() })
 	return f
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/audit"
+	"github.com/sampan-io/sampan/apiserver/follow"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
@@ -185,12 +186,14 @@ func (c *cluster) controlStages(control *controlPlane) []run.Stage {
 		{
 			{Name: "API server", Run: control.server.Run, Ready: control.server.Ready()},
 			{Name: "policy", Run: func(ctx context.Context) error {
-				return apiserver.FollowPolicy(ctx, control.catalog, control.store, control.policy)
+				follow.Policy(ctx, control.catalog, control.store, control.policy)
+				return nil
 			}},
 			{Name: "flow control", Run: control.server.FollowFlowControl},
 			{Name: "admission webhooks", Run: control.followWebhooks},
 			{Name: "admission policies", Run: func(ctx context.Context) error {
-				return apiserver.FollowAdmissionPolicies(ctx, control.catalog, control.store, control.admissionPolicies)
+				follow.AdmissionPolicies(ctx, control.catalog, control.store, control.admissionPolicies)
+				return nil
 			}},
 			{Name: "admission policy types", Run: control.server.CheckAdmissionPolicies},
 			{Name: "custom resources", Run: control.definitions.Run, Ready: control.definitions.Ready()},

@@ -32,6 +32,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/bootstrap"
 	"github.com/sampan-io/sampan/apiserver/definitions"
 	"github.com/sampan-io/sampan/apiserver/discovery"
+	"github.com/sampan-io/sampan/apiserver/follow"
 	"github.com/sampan-io/sampan/apiserver/forward"
 	"github.com/sampan-io/sampan/apiserver/kubelet"
 	"github.com/sampan-io/sampan/apiserver/openapi"
@@ -159,7 +160,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend, li
 // loadPolicy makes the policy of the stored roles and bindings. The roles of every cluster count from
 // the beginning, so that no component is refused while they are being written.
 func (p *controlPlane) loadPolicy(ctx context.Context) error {
-	stored, err := apiserver.StoredPolicy(ctx, apiserver.NewReader(p.catalog, p.store))
+	stored, err := follow.StoredPolicy(ctx, apiserver.NewReader(p.catalog, p.store))
 	if err != nil {
 		return err
 	}

@@ -6,10 +6,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/admission/condition"
 	"github.com/sampan-io/sampan/apiserver/admission/webhooks"
+	"github.com/sampan-io/sampan/apiserver/follow"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/webhook"
 	"github.com/sampan-io/sampan/catalog"
@@ -50,7 +50,7 @@ func (p *controlPlane) followWebhooks(ctx context.Context) error {
 		p.webhooks.mutating.Resource(): p.webhooks.mutating.Refresh, p.webhooks.validating.Resource(): p.webhooks.validating.Refresh,
 	} {
 		g.Go(func(ctx context.Context) {
-			_ = apiserver.Follow(ctx, p.catalog, p.store, resource, func([]catalog.Object) { _ = refresh(ctx) })
+			follow.Objects(ctx, p.catalog, p.store, resource, func([]catalog.Object) { _ = refresh(ctx) })
 		})
 	}
 	g.Wait()

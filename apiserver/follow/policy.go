@@ -1,8 +1,7 @@
-package apiserver
+package follow
 
 import (
 	"context"
-	"errors"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -47,65 +46,48 @@ func StoredPolicy(ctx context.Context, stored admission.Reader) (o rbac.Objects,
 	return o, nil
 }
 
-// FollowPolicy keeps a policy equal to the stored RBAC objects until ctx is over. Objects that the policy
-// has and that are not stored stay until they are written or deleted.
-func FollowPolicy(ctx context.Context, c *catalog.Catalog, st Store, p *rbac.Policy) error {
+// Policy keeps a policy equal to the stored RBAC objects until ctx is over. Objects that the policy has and that are not stored stay
+// until they are written or deleted.
+func Policy(ctx context.Context, c *catalog.Catalog, st Store, p *rbac.Policy) {
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
 	for _, gvr := range policyResources {
 		if kind := c.Resource(gvr); kind != nil {
-			f := policyFollower{store: st, query: store.Query{Prefix: kind.Prefix("")}, policy: p, known: map[string]catalog.Object{}}
-			g.Go(f.follow)
+			f := policyFollower{policy: p, known: map[string]catalog.Object{}}
+			g.Go(func(ctx context.Context) {
+				Records(ctx, st, store.Query{Prefix: kind.Prefix("")}, Follower{All: f.all, Changed: f.changed})
+			})
 		}
 	}
 	<-ctx.Done()
-	return nil
 }
 
 // A policyFollower follows one resource.
 type policyFollower struct {
-	store  Store
-	query  store.Query
 	policy *rbac.Policy
 	known  map[string]catalog.Object // by key
 }
 
-func (f *policyFollower) follow(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := f.once(ctx); err != nil && !errors.Is(err, store.ErrExpired) {
-			return // the store has ended
-		}
-	}
-}
-
-// once sets the state and then what changes, until the watch ends.
-func (f *policyFollower) once(ctx context.Context) error {
-	state, err := f.store.List(f.query, store.Page{})
-	if err != nil {
-		return err
-	}
+func (f *policyFollower) all(_ context.Context, records []store.Record) error {
 	gone := f.known
-	f.known = make(map[string]catalog.Object, len(state.Records))
-	for _, rec := range state.Records {
+	f.known = make(map[string]catalog.Object, len(records))
+	for _, rec := range records {
 		delete(gone, rec.Key)
 		f.set(rec)
 	}
 	for _, obj := range gone {
 		f.policy.Remove(obj)
 	}
-	for ev, err := range f.store.Watch(ctx, f.query, state.Revision) {
-		switch {
-		case err != nil:
-			return err
-		case ev.Key == "":
-		case ev.Deleted:
-			f.policy.Remove(ev.Value.(*codec.Item).Object())
-			delete(f.known, ev.Key)
-		default:
-			f.set(ev.Record)
-		}
-	}
 	return nil
+}
+
+func (f *policyFollower) changed(_ context.Context, ev store.Event) {
+	if !ev.Deleted {
+		f.set(ev.Record)
+		return
+	}
+	f.policy.Remove(ev.Value.(*codec.Item).Object())
+	delete(f.known, ev.Key)
 }
 
 // set makes the policy have a stored object. One that cannot be read grants nothing.

@@ -1,0 +1,56 @@
+// Package follow keeps what parts of the API server know about stored objects equal to the store: admission plug-ins, policies of
+// access, priority and fairness.
+//
+// They cannot use package client, which speaks to the API server, and read the store itself.
+package follow
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/sampan-io/sampan/store"
+)
+
+// A Store is the part of a [store.Store] that is followed.
+type Store interface {
+	List(q store.Query, p store.Page) (store.Listing, error)
+	Watch(ctx context.Context, q store.Query, after store.Revision) iter.Seq2[store.Event, error]
+}
+
+// A Follower is called with the records of a query, by one goroutine at a time. The records are shared.
+type Follower struct {
+	// All is called with the state: first, and again whenever the events after an earlier state are gone. An error ends Records.
+	All func(ctx context.Context, records []store.Record) error
+	// Changed is called with each event after that.
+	Changed func(ctx context.Context, ev store.Event)
+}
+
+// Records calls f with the state of a query and then with what changes, until ctx is over or the store has ended.
+func Records(ctx context.Context, st Store, q store.Query, f Follower) {
+	for ctx.Err() == nil {
+		if err := once(ctx, st, q, f); err != nil && !errors.Is(err, store.ErrExpired) {
+			return
+		}
+	}
+}
+
+// once takes the state and then what changes, until the watch ends.
+func once(ctx context.Context, st Store, q store.Query, f Follower) error {
+	state, err := st.List(q, store.Page{})
+	if err != nil {
+		return err
+	}
+	if err := f.All(ctx, state.Records); err != nil {
+		return err
+	}
+	for ev, err := range st.Watch(ctx, q, state.Revision) {
+		if err != nil {
+			return err
+		}
+		if ev.Key != "" {
+			f.Changed(ctx, ev)
+		}
+	}
+	return nil
+}
