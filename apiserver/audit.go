@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +45,7 @@ func (s *Server) recordOf(x *exchange) *audit.Record {
 		at.Verb, at.Group, at.Version = verbOf(x.r, &p), p.group, p.version
 		at.Resource, at.Subresource, at.Namespace, at.Name = p.resource, p.subresource, p.namespace, p.name
 	} else {
-		at.Verb, at.Path = lowerMethod(x.r.Method), x.r.URL.Path
+		at.Verb, at.Path = strings.ToLower(x.r.Method), x.r.URL.Path
 	}
 	r := s.opts.Audit.Begin(&at)
 	r.Over(x.r, x.id[0])

@@ -455,9 +455,6 @@ func (s *Server) servePath(x *exchange, verb string) {
 	h.ServeHTTP(x, x.r)
 }
 
-// lowerMethod returns the verb, as authorization knows it, of a request that is not for objects.
-func lowerMethod(method string) string { return strings.ToLower(method) }
-
 // servePaths lists the paths that are served, as upstream does at the root.
 func (s *Server) servePaths(w http.ResponseWriter, _ *http.Request) {
 	body, err := json.MarshalIndent(metav1.RootPaths{Paths: s.paths()}, "", "  ")

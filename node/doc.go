@@ -25,7 +25,6 @@
 // Terms: a worker is the agent's goroutine for a pod, not a process of the pod; to adopt a pod is to find its
 // containers when the agent starts; draining is the time between a pod's deletion and the first signal.
 //
-// Pulling images and creating namespaces is the runtime's job. Of persistent volumes the agent supports directories of the
-// node. With a runtime that has no files, every volume that refers to no object of the cluster counts as mounted, and no pod is
+// Pulling images and creating namespaces is the runtime's job. With a runtime that has no files, every volume that refers to no object of the cluster counts as mounted, and no pod is
 // evicted.
 package node

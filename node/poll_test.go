@@ -66,6 +66,11 @@ func TestRuntimeWithoutEvents(t *testing.T) {
 	}
 	defer rt.Close()
 	changes := 0
+	defer func() {
+		if changes != 3 {
+			t.Errorf("%d changes, want 3", changes)
+		}
+	}()
 	for e, err := range rt.Events(t.Context()) {
 		switch {
 		case err != nil:

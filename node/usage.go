@@ -30,7 +30,7 @@ type usage struct {
 // measureLimit is how long one request may read directories. Pods that are left have their last results.
 const measureLimit = 2 * time.Second
 
-// files returns the use of volumes and logs of pods, by UID. Pods that are not in the list are forgotten.
+// fileUsage returns the use of volumes and logs of pods, by UID. Pods that are not in the list are forgotten.
 func (n *Node) fileUsage(ctx context.Context, pods []stats.Pod, now time.Time) map[types.UID]*stats.Files {
 	u := &n.volumeUse
 	u.measuring.Lock()

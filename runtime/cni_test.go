@@ -85,15 +85,17 @@ func TestPodsOfPlugins(t *testing.T) {
 	caller, _ := k.ContainerIn(client, other, k.ContainerConfig("client", "sleep"))
 	reach := func() {
 		t.Helper()
-		for {
-			_, errs, code := k.Exec(caller, "get", "http://"+ip+"/healthz")
-			if code == 0 {
+		var errs string
+		for range 200 { // it may not listen yet
+			var code int32
+			if _, errs, code = k.Exec(caller, "get", "http://"+ip+"/healthz"); code == 0 {
 				return
 			}
 			if st := k.Status(server); st.GetState() != cri.ContainerState_CONTAINER_RUNNING {
 				t.Fatalf("the web server ended: %v, %s", st, errs)
 			}
 		}
+		t.Fatalf("the web server was not reached: %s", errs)
 	}
 	reach()
 	if hosts, _, _ := k.Exec(server, "read", "/etc/hosts"); !strings.Contains(hosts, ip+"\tweb") {

@@ -88,7 +88,7 @@ func BenchmarkHard(b *testing.B) {
 	}
 }
 
-// full returns nodes without room, each with four pods of no importance, and an important pod.
+// fullCase returns nodes without room, each with four pods of no importance, and an important pod.
 func fullCase(t testing.TB, nodes int) *hardCase {
 	h := &hardCase{Decider: deciderOf(t, builtin.Default()), c: inZones(nodes)}
 	for i := range 4 * nodes {

@@ -53,7 +53,7 @@ type Write struct {
 	// must not exist.
 	Expect Revision
 
-	// Volatile says that a crash may lose this write (I8).
+	// Volatile says that a crash may lose this write (store-I8).
 	Volatile bool
 
 	// Frees says that the write is part of a deletion, such as an update of an object that is

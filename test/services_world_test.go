@@ -267,7 +267,7 @@ type asking struct {
 	faults []string // guarded by mu; the first ones
 }
 
-// start lets askers begin.
+// startLoad lets askers begin.
 func (s *servicesWorld) startLoad(askers ...asker) *asking {
 	l := &asking{stop: make(chan struct{})}
 	for _, a := range askers {

@@ -199,7 +199,6 @@ func (g audiences) Authorize(_ context.Context, a rbac.Attributes) rbac.Decision
 	return rbac.Decision{Allowed: a.Verb == "request-serviceaccounts-token-audience" && a.Resource == string(g) && a.Group == "" && a.Namespace != "" && a.Name != ""}
 }
 
-// TestFinishRunsBackwardsAndOnce checks the promise that plug-ins rely on.
 // A node makes events and leases of any name: they are small.
 func TestNodesWriteSmallObjects(t *testing.T) {
 	p := admission.NewNodeRestriction(newMemory(nil), nil)

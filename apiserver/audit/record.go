@@ -364,9 +364,6 @@ func From(ctx context.Context) *Record {
 	return r
 }
 
-// Annotate adds an annotation to the record that a context carries.
-func Annotate(ctx context.Context, key, value string) { From(ctx).Annotate(key, value) }
-
 // legacy returns an event in upstream's older format of the log: one line of text.
 func legacy(e *Event) string {
 	or := func(value, otherwise string) string {

@@ -77,7 +77,7 @@ func kubeconfig(t *testing.T, url string) string {
 	return path
 }
 
-// lost returns how many events were not recorded.
+// lostBy returns how many events were not recorded.
 func (a *Auditor) lostBy(plugin string) int {
 	var m dto.Metric
 	if err := a.errors.WithLabelValues(plugin).(prometheus.Metric).Write(&m); err != nil {

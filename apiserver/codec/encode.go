@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/catalog"
@@ -274,9 +273,4 @@ func EmptyObject(kind *catalog.Kind, rv string, annotations map[string]string) c
 		obj.SetAnnotations(annotations)
 	}
 	return obj
-}
-
-// StatusKind is the kind of status objects.
-func StatusKind() schema.GroupVersionKind {
-	return schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 }

@@ -143,7 +143,7 @@ func first(s *flowcontrolv1.FlowSchema) int {
 	return 0
 }
 
-// Nominal returns how many seats of all a level has by its shares, and of those the least that it keeps and the most
+// seats returns how many seats of all a level has by its shares, and of those the least that it keeps and the most
 // that it can have with borrowed ones.
 func (p *plan) seats(all, shares int) (nominal, least, most int) {
 	if shares > 0 {

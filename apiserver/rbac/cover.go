@@ -178,7 +178,7 @@ func (s *search) spend(steps int) bool {
 	return s.err == nil
 }
 
-// resources returns a rule of one verb, group, resource and name that r grants and no held rule covers, or nil.
+// resource returns a rule of one verb, group, resource and name that r grants and no held rule covers, or nil.
 func (c *coverage) resource(s *search, r *rbacv1.PolicyRule) *rbacv1.PolicyRule {
 	if len(r.Resources) == 0 || len(r.Verbs) == 0 || len(r.APIGroups) == 0 {
 		return nil

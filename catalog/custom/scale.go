@@ -34,7 +34,7 @@ func newScale(s *apiextensionsv1.CustomResourceSubresourceScale) *scale {
 	return out
 }
 
-// subresource returns the subresource scale of a version.
+// scaleSubresource returns the subresource scale of a version.
 func (v *version) scaleSubresource(validate func(ctx context.Context, obj, old catalog.Object) field.ErrorList) catalog.Subresource {
 	return catalog.Subresource{
 		Name:  "scale",

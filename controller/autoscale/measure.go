@@ -27,7 +27,7 @@ func (failedReading) isReading() {}
 
 var errReading = errors.New("the metric was read as one of another type")
 
-// pods returns the values of a metric of pods.
+// podsOf returns the values of a metric of pods.
 func podsOf(r reading) (podReading, error) {
 	switch r := r.(type) {
 	case podReading:

@@ -145,7 +145,7 @@ type Failure struct {
 	LaterReason, LaterMessage string
 }
 
-// At returns what the failure is called at the given time, and when that
+// at returns what the failure is called at the given time, and when that
 // changes; the zero time means not before Retry.
 func (f Failure) at(now time.Time) (reason, message string, changes time.Time) {
 	if f.LaterReason == "" {

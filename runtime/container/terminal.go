@@ -11,7 +11,7 @@ import (
 // A Size is the size of a terminal, in characters.
 type Size struct{ Width, Height uint16 }
 
-// Resize sets the size of a terminal. Programs that run in it get SIGWINCH if it differs from the size before. An empty
+// apply sets the size of a terminal. Programs that run in it get SIGWINCH if it differs from the size before. An empty
 // size is ignored.
 func (s Size) apply(terminal *os.File) error {
 	if s.Width == 0 || s.Height == 0 {

@@ -65,7 +65,7 @@ type Credentials struct {
 	RegistryToken      string // sent as it is
 }
 
-// For returns the credentials if they are for a registry's host, and otherwise none.
+// forHost returns the credentials if they are for a registry's host, and otherwise none.
 func (c Credentials) forHost(address string) Credentials {
 	if server, ok := c.server(); c.ServerAddress != "" && (!ok || server != address) {
 		return Credentials{}

@@ -218,13 +218,6 @@ func (k *Kit) Ended(id string) *cri.ContainerStatus {
 	}
 }
 
-// Output runs a container to its end and returns what it wrote to standard output.
-func (k *Kit) Output(args ...string) string {
-	k.t.Helper()
-	p := k.PodConfig("alone")
-	return k.OutputOf(k.Pod(p), p, k.ContainerConfig("main", args...))
-}
-
 // OutputOf runs a container to its end and returns what it wrote to standard
 // output. It fails the test unless the container ends with 0.
 func (k *Kit) OutputOf(pod string, p *cri.PodSandboxConfig, c *cri.ContainerConfig) string {

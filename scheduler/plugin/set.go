@@ -47,14 +47,6 @@ func (p Points) String() string {
 	return strings.Join(names, ",")
 }
 
-// PointNamed returns the point that KubeSchedulerConfiguration calls so, or 0.
-func PointNamed(name string) Points {
-	if i := slices.Index(pointNames[:], name); i >= 0 {
-		return 1 << i
-	}
-	return 0
-}
-
 // Each calls f with each single point of p, in order.
 func (p Points) Each(f func(Points)) {
 	for ; p != 0; p &= p - 1 {

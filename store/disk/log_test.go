@@ -199,7 +199,7 @@ func flip(t *testing.T, name string, at int64) {
 	}
 }
 
-// folded returns a directory with a snapshot, a sealed segment or more and a
+// foldedDir returns a directory with a snapshot, a sealed segment or more and a
 // newest one, and what is live.
 func foldedDir(t *testing.T) (dir string, want []string) {
 	t.Helper()

@@ -118,9 +118,6 @@ func (m *Matcher) Match(ctx context.Context, a *admission.Attributes, objects ad
 	return in, nil
 }
 
-// MayMatch reports whether the rules match, which costs little: if they do not, Match returns nil.
-func (m *Matcher) MayMatch(a *admission.Attributes) bool { return m.served(a) != nil }
-
 func (m *Matcher) served(a *admission.Attributes) *catalog.Kind {
 	if m.first(m.excluded, a) != nil {
 		return nil
