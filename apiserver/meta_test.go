@@ -166,7 +166,7 @@ func TestObjectsAreCompletedAsUpstream(t *testing.T) {
 		want(image, get(a, "spec", "containers", "0", "imagePullPolicy"), `"`+policy+`"`)
 	}
 
-	// Labels are those of the template also when a write of the status has neither.
+	// Labels are those of the template even when a write of the status has neither.
 	const controllers = "/api/v1/namespaces/default/replicationcontrollers"
 	f.do("POST", controllers, `{"metadata":{"name":"c"},"spec":{"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
 	want("labels", get(f.do("PUT", controllers+"/c/status", `{"metadata":{"name":"c"},"status":{"replicas":1}}`), "metadata", "labels"), `{"a":"b"}`)
