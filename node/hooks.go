@@ -163,7 +163,7 @@ func (w *worker) hookOf(handler *corev1.LifecycleHandler, c *corev1.Container, i
 // the pod waits for it. A hook that fails ends the container.
 func (w *worker) postStart(h hook, attempt int32) {
 	a := lifecycle.Action{Verb: lifecycle.Start, Container: h.container.Name, Attempt: attempt}
-	w.begin(a, time.Now(), false, func(ctx context.Context) func() {
+	w.begin(a, time.Now(), func(ctx context.Context) func() {
 		err := w.hook(ctx, h)
 		return func() {
 			delete(w.view.Memory.Hooked, h.container.Name)
@@ -182,7 +182,7 @@ func (w *worker) postStart(h hook, attempt int32) {
 func (w *worker) preStop(a lifecycle.Action, now time.Time) {
 	c, _ := lifecycle.Spec(w.view.Pod, a.Container)
 	h := w.hookOf(c.Lifecycle.PreStop, c, a.ID)
-	w.begin(a, now, false, func(ctx context.Context) func() {
+	w.begin(a, now, func(ctx context.Context) func() {
 		limited, cancel := context.WithTimeout(ctx, a.Grace)
 		defer cancel()
 		err := w.hook(limited, h)

@@ -37,20 +37,11 @@ const (
 // perform starts an action in a separate goroutine. Its result comes back by post.
 func (w *worker) perform(a lifecycle.Action, now time.Time) {
 	switch a.Verb {
-	case lifecycle.Fail: // the worker only remembers it
+	case lifecycle.Fail, lifecycle.Start: // see step
 	case lifecycle.SetUp:
 		pod := w.view.Granted()
 		w.view.Memory.Mounted = w.n.files.root != "" // from here on it may have volumes
-		w.begin(a, now, false, func(ctx context.Context) func() { return w.setUp(ctx, pod, a) })
-	case lifecycle.Start:
-		m := w.making(a)
-		if a.Attempt > 0 {
-			w.restarting(a.Container, a.Attempt, now)
-		}
-		if l := m.container.Lifecycle; l != nil && l.PostStart != nil {
-			w.view.Memory.Hooked[a.Container] = a.Attempt
-		}
-		w.begin(a, now, true, func(ctx context.Context) func() { return w.start(ctx, m) })
+		w.begin(a, now, func(ctx context.Context) func() { return w.setUp(ctx, pod, a) })
 	case lifecycle.Update:
 		w.apply(a, now)
 	case lifecycle.Enforce:
@@ -63,56 +54,82 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 		if op := w.busy[lifecycle.Action{Verb: lifecycle.PreStop, ID: a.ID}.Key()]; op != nil {
 			op.cancel()
 		}
-		w.begin(a, now, false, func(ctx context.Context) func() {
+		w.begin(a, now, func(ctx context.Context) func() {
 			err := w.n.opts.Runtime.StopContainer(ctx, a.ID, a.Grace)
 			return func() { w.stopped(ctx, "container "+a.Container, err) }
 		})
 	case lifecycle.Release:
-		w.begin(a, now, false, func(ctx context.Context) func() {
+		w.begin(a, now, func(ctx context.Context) func() {
 			err := w.n.opts.Runtime.StopPodSandbox(ctx, a.ID)
 			return func() { w.stopped(ctx, "sandbox", err) }
 		})
 	case lifecycle.Discard:
-		w.begin(a, now, false, func(ctx context.Context) func() {
+		w.begin(a, now, func(ctx context.Context) func() {
 			err := errors.Join(w.n.opts.Runtime.StopPodSandbox(ctx, a.ID), w.n.opts.Runtime.RemovePodSandbox(ctx, a.ID))
 			return func() { w.stopped(ctx, "old sandbox", err) }
 		})
 	case lifecycle.Unprepare:
-		w.begin(a, now, false, func(ctx context.Context) func() {
+		w.begin(a, now, func(ctx context.Context) func() {
 			err := w.n.claims.Unprepare(ctx, w.uid)
 			return func() { w.unprepared(ctx, err) }
 		})
 	case lifecycle.Unmount:
-		w.begin(a, now, false, func(ctx context.Context) func() {
+		w.begin(a, now, func(ctx context.Context) func() {
 			err := w.n.unmount(ctx, w.uid)
 			return func() { w.unmounted(ctx, err) }
 		})
 	case lifecycle.Remove:
 		gone, sandboxes := w.view.Gone, w.sandboxes
-		w.begin(a, now, false, func(ctx context.Context) func() {
+		w.begin(a, now, func(ctx context.Context) func() {
 			err := w.remove(ctx, gone, sandboxes)
 			return func() { w.removed(ctx, err) }
 		})
 	}
 }
 
-// begin runs f on a separate goroutine, and the function that f returns on the worker's.
-// If bounded is true, f waits for its turn among the pods that start.
-func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(ctx context.Context) func()) {
-	op := &operation{end: now.Add(a.Grace)}
-	if a.Verb == lifecycle.Start {
-		op.starts = a.Container
+// startAll starts containers, one after the other.
+func (w *worker) startAll(starts []lifecycle.Action, now time.Time) {
+	var orders []order
+	for _, a := range starts {
+		m := w.making(a)
+		if a.Attempt > 0 {
+			w.restarting(a.Container, a.Attempt, now)
+		}
+		if l := m.container.Lifecycle; l != nil && l.PostStart != nil {
+			w.view.Memory.Hooked[a.Container] = a.Attempt
+		}
+		orders = append(orders, m)
 	}
+	last := len(orders) - 1
+	w.begin(starts[0], now, func(ctx context.Context) func() {
+		for _, m := range orders[:last] {
+			w.post(w.attempt(ctx, starts[0], func(ctx context.Context) func() { return w.startOne(ctx, m) }))
+		}
+		return w.startOne(ctx, orders[last])
+	})
+	for _, a := range starts {
+		w.busy[a.Key()].starts[a.Container] = true
+	}
+}
+
+// startOne makes one attempt at a container when it is its turn among the pods that start.
+func (w *worker) startOne(ctx context.Context, m order) (done func()) {
+	if !w.n.enter(ctx) {
+		return func() { delete(w.view.Memory.Hooked, m.container.Name) }
+	}
+	defer w.n.exit()
+	return w.start(ctx, m)
+}
+
+// begin runs f on a separate goroutine, and the function that f returns on the worker's.
+func (w *worker) begin(a lifecycle.Action, now time.Time, f func(ctx context.Context) func()) {
+	op := &operation{end: now.Add(a.Grace), starts: map[string]bool{}}
 	w.busy[a.Key()] = op
 	started := make(chan struct{})
 	ok := w.ops.Go(func(ctx context.Context) {
 		ctx, op.cancel = context.WithCancel(ctx)
 		close(started)
-		done, err := w.attempt(ctx, bounded, f)
-		if err != nil {
-			w.panicked("doing "+a.Key(), err)
-			run.Pause(ctx, panicPause)
-		}
+		done := w.attempt(ctx, a, f)
 		w.post(func() {
 			if w.busy[a.Key()] == op {
 				delete(w.busy, a.Key())
@@ -126,18 +143,14 @@ func (w *worker) begin(a lifecycle.Action, now time.Time, bounded bool, f func(c
 	}
 }
 
-// attempt calls f, when it is its turn among the pods that start if it is bounded. The error is
-// a panic.
-func (w *worker) attempt(ctx context.Context, bounded bool, f func(ctx context.Context) func()) (done func(), err error) {
+// attempt calls f. If it panics, attempt reports that, and returns after a pause.
+func (w *worker) attempt(ctx context.Context, a lifecycle.Action, f func(ctx context.Context) func()) (done func()) {
 	done = func() {}
-	if bounded {
-		if !w.n.enter(ctx) {
-			return done, nil
-		}
-		defer w.n.exit()
+	if err := run.Catch(func() error { done = f(ctx); return nil }); err != nil {
+		w.panicked("doing "+a.Key(), err)
+		run.Pause(ctx, panicPause)
 	}
-	err = run.Catch(func() error { done = f(ctx); return nil })
-	return done, err
+	return done
 }
 
 // setUp makes the volumes and the sandbox. It waits for drivers of volumes before it waits for its turn among the pods that
@@ -475,7 +488,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 			}
 			w.view.Memory.Failures[name] = f
 		}
-		w.look(context.WithoutCancel(ctx))
+		w.outdate()
 		if _, hooked := w.view.Memory.Hooked[name]; hooked {
 			w.postStart(w.hookOf(o.container.Lifecycle.PostStart, o.container, id), o.attempt)
 		}
@@ -552,7 +565,7 @@ func (w *worker) stopped(ctx context.Context, what string, err error) {
 		w.log.Warn("container or sandbox not stopped, will try again", "what", what, "err", err)
 		w.later()
 	}
-	w.look(context.WithoutCancel(ctx))
+	w.outdate()
 }
 
 // later wakes the worker after a pause.

@@ -156,7 +156,7 @@ func (w *worker) pin(now time.Time) {
 		if c.State != lifecycle.Running || cpus == w.pinned[c.ID] || w.busy[a.Key()] != nil {
 			continue
 		}
-		w.begin(a, now, false, func(ctx context.Context) func() {
+		w.begin(a, now, func(ctx context.Context) func() {
 			err := w.n.opts.Runtime.UpdateContainerResources(ctx, a.ID, &cri.LinuxContainerResources{CpusetCpus: cpus})
 			return func() {
 				if err == nil || notFound(err) {

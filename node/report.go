@@ -40,7 +40,7 @@ type reporter struct {
 	askedAt uint64
 
 	failures int
-	retry    time.Time // not before; zero if nothing failed
+	retry    time.Time // not before; zero if nothing failed and the pod has few containers
 	since    time.Time // when the wanted status began to differ from the stored one
 }
 
@@ -134,10 +134,12 @@ func (w *worker) report(now time.Time) time.Time {
 	w.rep.writing, w.rep.since = true, time.Time{}
 	w.ops.Go(func(ctx context.Context) {
 		var pod *corev1.Pod
+		began := time.Now()
 		err := run.Catch(func() (err error) {
 			pod, err = client.Pods.Patch(ctx, w.n.opts.Client, w.key.Namespace, w.key.Name, types.StrategicMergePatchType, patch, "status")
 			return err
 		})
+		ended := time.Now()
 		w.post(func() {
 			if now := time.Now(); err != nil {
 				w.rep.since = changed
@@ -146,6 +148,9 @@ func (w *worker) report(now time.Time) time.Time {
 				w.n.metrics.pods.reported(&w.starting, pod, &s, now)
 			}
 			w.reported(ctx, pod, s, err)
+			if pause := reportPace.after(w.view.Pod, ended.Sub(began)); pause > 0 && err == nil {
+				w.rep.retry = ended.Add(pause)
+			}
 		})
 	})
 	return time.Time{}

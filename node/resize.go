@@ -303,7 +303,7 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 	applied := lifecycle.Effective(c.Resources, pod.Spec.Resources)
 	during, after := w.between(""), w.between(c.Name)
 	before, limit := w.view.Memory.Resize.Applied[a.ID], asked.GetMemoryLimitInBytes()
-	w.begin(a, now, false, func(ctx context.Context) func() {
+	w.begin(a, now, func(ctx context.Context) func() {
 		var err error
 		began := time.Now()
 		if shrinks(before.Limits.Memory().Value(), limit) {
@@ -327,7 +327,7 @@ func (w *worker) enforce(a lifecycle.Action, now time.Time) {
 	pod, during := w.view.Granted(), w.between("")
 	before := crispec.PodResources(during, qosOf(during)).GetMemoryLimitInBytes()
 	limit := crispec.PodResources(pod, qosOf(pod)).GetMemoryLimitInBytes()
-	w.begin(a, now, false, func(ctx context.Context) func() {
+	w.begin(a, now, func(ctx context.Context) func() {
 		var err error
 		began := time.Now()
 		if shrinks(before, limit) {

@@ -96,8 +96,8 @@ type observed struct {
 // An operation is an action that a worker has started and that has not ended.
 type operation struct {
 	cancel context.CancelFunc
-	end    time.Time // of the grace, for stops
-	starts string    // name of the container, for starts of one
+	end    time.Time       // of the grace, for stops
+	starts map[string]bool // names of the containers, for starts
 }
 
 func newWorker(n *Node, pod *corev1.Pod) *worker {
@@ -173,10 +173,24 @@ func (w *worker) leaving() bool {
 
 // touch records that the pod's containers have changed.
 func (w *worker) touch() {
-	w.mu.Lock()
-	w.stale = true
-	w.mu.Unlock()
+	w.outdate()
 	w.nudge()
+}
+
+// outdate is touch for the worker itself, in what it does in a turn: the runtime is asked before the turn decides.
+func (w *worker) outdate() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stale = true
+}
+
+// outdated reports whether the runtime has to be asked again, and takes that back.
+func (w *worker) outdated() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stale := w.stale
+	w.stale = false
+	return stale
 }
 
 // run works until the pod has been removed or ctx is cancelled, which leaves the
@@ -189,9 +203,13 @@ func (w *worker) run(ctx context.Context) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
+		began := time.Now()
 		next := w.turn(ctx)
 		if w.over {
 			return true
+		}
+		if pause := turnPace.after(w.view.Pod, time.Since(began)); pause > 0 && !run.Pause(ctx, pause) {
+			return false
 		}
 		timer.Stop()
 		var alarm <-chan time.Time
@@ -239,6 +257,9 @@ func (w *worker) turn(ctx context.Context) (next time.Time) {
 	return now.Add(run.Backoff{First: panicPause, Max: retryPause}.Pause(w.panics))
 }
 
+// part is the name of the agent in marks of the process.
+const part = "node agent"
+
 // mark begins a turn in the marks of the process. It returns false if the newest version of the pod ended an earlier process:
 // then nothing is done for it, and its containers go on. A pod that is gone is always cleaned up.
 func (w *worker) mark() (end func(), ok bool) {
@@ -246,9 +267,10 @@ func (w *worker) mark() (end func(), ok bool) {
 	pod, gone := w.pod, w.gone
 	w.mu.Unlock()
 	if gone {
+		w.n.opts.Quarantine.Forget(part, w.key.Namespace, w.key.Name)
 		return func() {}, true
 	}
-	return w.n.opts.Quarantine.Begin("node agent", pod)
+	return w.n.opts.Quarantine.Begin(part, pod)
 }
 
 // turned records the end of a turn that began at a time.
@@ -274,8 +296,8 @@ func (w *worker) panicked(doing string, err error) {
 // collect handles all events.
 func (w *worker) collect(ctx context.Context, now time.Time) {
 	w.mu.Lock()
-	pod, gone, stale, mail := w.pod, w.gone, w.stale, w.mail
-	w.stale, w.mail = false, nil
+	pod, gone, mail := w.pod, w.gone, w.mail
+	w.mail = nil
 	mirror := w.mirrorPod
 	w.mu.Unlock()
 	if mirror != nil && mirror != w.mirror {
@@ -304,7 +326,7 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 			w.panicked("taking in what was done", err)
 		}
 	}
-	if stale || w.blind {
+	if w.outdated() || w.blind {
 		w.look(ctx)
 	}
 	if w.view.Deleting() {
@@ -409,8 +431,15 @@ func (w *worker) step(now time.Time) time.Time {
 	}
 	renewal := w.renew(now)
 	d := lifecycle.Decide(w.view)
+	var starts []lifecycle.Action
 	for _, a := range d.Actions {
 		if w.blocked(a) {
+			continue
+		}
+		if a.Verb == lifecycle.Start {
+			if len(starts) < w.batch() {
+				starts = append(starts, a)
+			}
 			continue
 		}
 		if a.Verb == lifecycle.Fail {
@@ -420,9 +449,12 @@ func (w *worker) step(now time.Time) time.Time {
 		}
 		w.perform(a, now)
 	}
+	if len(starts) > 0 {
+		w.startAll(starts, now)
+	}
 	start := w.busy[lifecycle.Action{Verb: lifecycle.Start}.Key()]
 	for name, h := range d.Held {
-		if start != nil && start.starts == name {
+		if start != nil && start.starts[name] {
 			continue // the back-off is already the one after that start
 		}
 		if !w.held[name].Equal(h.Until) {
