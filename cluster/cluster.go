@@ -117,6 +117,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	c.openQuarantine()
+	c.sweepQuarantine(control.catalog, control.store)
 	caches := cache.NewShared(control.as(controllerManager), o.Log)
 	proxy, err := c.proxy(c.local(control), caches)
 	if err != nil {

@@ -1,14 +1,20 @@
 package cluster
 
 import (
+	"fmt"
 	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/store"
 )
 
 // openQuarantine reads which objects the process before worked on when it ended. Without marks the cluster works as well.
@@ -19,6 +25,26 @@ func (c *cluster) openQuarantine() {
 		return
 	}
 	c.quarantine = q
+}
+
+// sweepQuarantine drops what is set aside of objects that the store does not have any more.
+func (c *cluster) sweepQuarantine(kinds *catalog.Catalog, objects *store.Store) {
+	byType := map[string][]*catalog.Kind{}
+	for _, k := range kinds.Kinds() {
+		if !k.Answered() && !k.Untyped() {
+			name := strings.TrimPrefix(fmt.Sprintf("%T", k.New()), "*")
+			byType[name] = append(byType[name], k)
+		}
+	}
+	c.quarantine.Sweep(func(kind, namespace, name string, uid types.UID) bool {
+		for _, k := range byType[kind] {
+			rec, err := objects.Get(k.Key(namespace, name))
+			if err == nil && codec.ItemOf(k, rec.Key, rec.Value).Object().GetUID() == uid {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // quarantineTasks returns the part that makes Events of objects that are set aside.

@@ -158,7 +158,10 @@ func (l *Loop) work(ctx context.Context, key Key) {
 // mark begins the work on the object of a key; see [quarantine.Quarantine.Begin].
 func (l *Loop) mark(key Key) (end func(), ok bool) {
 	if l.opts.Object != nil && l.opts.Quarantine != nil {
-		if o, is := l.opts.Object(key).(quarantine.Object); is {
+		switch o := l.opts.Object(key).(type) {
+		case nil:
+			l.opts.Quarantine.Forget(l.opts.Name, key.Namespace, key.Name)
+		case quarantine.Object:
 			return l.opts.Quarantine.Begin(l.opts.Name, o)
 		}
 	}

@@ -25,6 +25,8 @@ func (l *loop) podChanged(before, after *corev1.Pod) {
 			return
 		}
 		defer end()
+	} else {
+		l.opts.Quarantine.Forget(part, before.Namespace, before.Name)
 	}
 	if before != nil && (after == nil || after.UID != before.UID) {
 		l.gone(before)

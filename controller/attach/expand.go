@@ -26,6 +26,7 @@ func newExpander(config controller.Config, a *attacher) *expander {
 	e.events = client.NewRecorder(config.For("expand-controller").Client, "volume_expand", "", config.Log)
 	e.loop = controller.New(controller.Options{
 		Name: expandName, Reconcile: e.reconcile, Workers: config.Workers, Log: config.Log, Needs: []<-chan struct{}{e.claims.Ready(), e.volumes.Ready()},
+		Object: controller.ObjectOf(e.claims), Quarantine: config.Quarantine,
 	})
 	e.claims.Subscribe(func(before, after *corev1.PersistentVolumeClaim) {
 		// A claim that was larger before this program began was reported then.

@@ -92,7 +92,7 @@ func Tasks(opts Options) []run.Task {
 		// One at a time: who has which address is read from the cache, which shows each
 		// write before the next service is looked at.
 		Name: name, Reconcile: b.reconcile, Workers: 1, Log: opts.Log,
-		Needs: []<-chan struct{}{b.services.Ready(), b.nodes.Ready()},
+		Needs: []<-chan struct{}{b.services.Ready(), b.nodes.Ready()}, Object: controller.ObjectOf(b.services), Quarantine: opts.Quarantine,
 	})
 	b.services.Subscribe(b.changed)
 	return []run.Task{

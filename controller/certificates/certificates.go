@@ -87,6 +87,7 @@ func Tasks(opts Options) []run.Task {
 		l := controller.New(controller.Options{
 			Name: "certificatesigningrequest-" + name + "-controller", Reconcile: reconcile,
 			Workers: workers, Log: config.Log, Needs: append(needs, c.requests.Ready()),
+			Object: controller.ObjectOf(c.requests), Quarantine: config.Quarantine,
 		})
 		c.requests.Subscribe(func(_, after *signingRequest) {
 			if after != nil {

@@ -57,19 +57,19 @@ func Tasks(config controller.Config) []run.Task {
 		rules:  cache.Of(config.Caches, client.DeviceTaintRules, nil),
 		events: client.NewRecorder(evictions, evictorName, "", config.Log),
 	}
-	loop := func(name string, reconcile func(context.Context, controller.Key) (controller.Result, error)) *controller.Loop {
+	loop := func(name string, object func(controller.Key) client.Object, reconcile func(context.Context, controller.Key) (controller.Result, error)) *controller.Loop {
 		return controller.New(controller.Options{
-			Name: name, Reconcile: reconcile, Workers: config.Workers, Log: config.Log,
+			Name: name, Reconcile: reconcile, Workers: config.Workers, Log: config.Log, Object: object, Quarantine: config.Quarantine,
 			Needs: []<-chan struct{}{o.claims.Ready(), o.templates.Ready(), o.pods.Ready(), e.slices.Ready(), e.rules.Ready()},
 		})
 	}
 	m := &maker{objects: o, events: client.NewRecorder(claims, "resource_claim", "", config.Log)}
-	m.loop = loop(makerName, m.reconcile)
+	m.loop = loop(makerName, controller.ObjectOf(o.pods), m.reconcile)
 	m.subscribe()
 	r := &reservations{objects: o}
-	r.loop = loop(reservationsName, r.reconcile)
+	r.loop = loop(reservationsName, controller.ObjectOf(o.claims), r.reconcile)
 	r.subscribe()
-	e.loop, e.reports = loop(evictorName, e.reconcile), loop(ruleStatusName, e.report)
+	e.loop, e.reports = loop(evictorName, controller.ObjectOf(o.pods), e.reconcile), loop(ruleStatusName, controller.ObjectOf(e.rules), e.report)
 	e.subscribe()
 	return []run.Task{
 		caches,

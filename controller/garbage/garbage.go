@@ -56,6 +56,7 @@ func Tasks(opts Options) []run.Task {
 	g := &collector{client: opts.Client, all: all, foreign: newForeign(opts.Resources), ended: newEnded(), events: client.NewRecorder(opts.Client, "garbage-collector", "", opts.Log)}
 	g.loop = controller.New(controller.Options{
 		Name: "garbage-collector", Reconcile: g.reconcile, Workers: max(opts.Workers, 8), Log: opts.Log, Needs: all.ready(),
+		Object: all.object, Quarantine: opts.Quarantine,
 	})
 	g.others = newOthers(opts, g)
 	for _, k := range all.kinds {

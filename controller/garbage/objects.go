@@ -133,6 +133,14 @@ func (o *objects) find(key controller.Key) (item, bool) {
 	return item{}, false
 }
 
+// object returns the object of a key, or nil.
+func (o *objects) object(key controller.Key) client.Object {
+	if it, ok := o.find(key); ok {
+		return it.Object
+	}
+	return nil
+}
+
 // dependents returns the items that name an owner of that UID.
 func (o *objects) dependents(uid string) (items []item) {
 	for _, k := range o.all() {

@@ -110,7 +110,7 @@ func newNamespaces(opts Options, spaces *cache.Cache[*corev1.Namespace]) run.Tas
 	}
 	n.loop = controller.New(controller.Options{
 		Name: "namespaces", Reconcile: n.reconcile, Workers: opts.Workers, Log: opts.Log,
-		Needs: needs,
+		Needs: needs, Object: controller.ObjectOf(spaces), Quarantine: opts.Quarantine,
 	})
 	spaces.Subscribe(func(_, after *corev1.Namespace) {
 		if after != nil && after.DeletionTimestamp != nil {

@@ -37,7 +37,7 @@ func Tasks(opts controller.Config) []run.Task {
 	}})}
 	a.loop = controller.New(controller.Options{
 		Name: name, Reconcile: a.reconcile, Workers: opts.Workers, Log: opts.Log,
-		Needs: []<-chan struct{}{a.roles.Ready()},
+		Needs: []<-chan struct{}{a.roles.Ready()}, Object: controller.ObjectOf(a.roles), Quarantine: opts.Quarantine,
 	})
 	a.roles.Subscribe(a.changed)
 	return []run.Task{caches, a.loop.Task()}

@@ -58,18 +58,25 @@ func Tasks(config controller.Config) []run.Task {
 		classes: cache.Of(config.Caches, client.StorageClasses, nil),
 		pods:    cache.Of(config.Caches, client.Pods, cache.Indexes[*corev1.Pod]{byClaim: claimsOf}),
 	}
-	loop := func(name string, reconcile func(context.Context, controller.Key) (controller.Result, error)) *controller.Loop {
+	pods, claims, volumes := controller.ObjectOf(o.pods), controller.ObjectOf(o.claims), controller.ObjectOf(o.volumes)
+	either := func(key controller.Key) client.Object {
+		if key.Namespace == "" {
+			return volumes(key)
+		}
+		return claims(key)
+	}
+	loop := func(name string, object func(controller.Key) client.Object, reconcile func(context.Context, controller.Key) (controller.Result, error)) *controller.Loop {
 		return controller.New(controller.Options{
-			Name: name, Reconcile: reconcile, Workers: config.Workers, Log: config.Log,
+			Name: name, Reconcile: reconcile, Workers: config.Workers, Log: config.Log, Object: object, Quarantine: config.Quarantine,
 			Needs: []<-chan struct{}{o.claims.Ready(), o.volumes.Ready(), o.classes.Ready(), o.pods.Ready()},
 		})
 	}
 	b := &binder{objects: o.as(config, "persistent-volume-binder"), lastEvents: map[controller.Key]event{}}
 	b.events = client.NewRecorder(b.client, "persistentvolume-controller", "", config.Log)
-	b.loop = loop(binderName, b.reconcile)
+	b.loop = loop(binderName, either, b.reconcile)
 	b.subscribe()
 	p := &protector{objects: o.as(config, "pvc-protection-controller"), volume: o.as(config, "pv-protection-controller")}
-	p.claimLoop, p.volumeLoop = loop(claimProtectionName, p.protectClaim), loop(volumeProtectionName, p.protectVolume)
+	p.claimLoop, p.volumeLoop = loop(claimProtectionName, claims, p.protectClaim), loop(volumeProtectionName, volumes, p.protectVolume)
 	p.subscribe()
 	a := &attributes{objects: o.as(config, attributesName), attributeClasses: cache.Of(config.Caches, client.VolumeAttributesClasses, nil)}
 	a.loop = controller.New(controller.Options{
@@ -79,7 +86,7 @@ func Tasks(config controller.Config) []run.Task {
 	a.subscribe()
 	m := &maker{objects: o.as(config, "ephemeral-volume-controller")}
 	m.events = client.NewRecorder(m.client, "ephemeral_volume", "", config.Log)
-	m.loop = loop(ephemeralName, m.reconcile)
+	m.loop = loop(ephemeralName, pods, m.reconcile)
 	m.subscribe()
 	return []run.Task{
 		caches,

@@ -24,7 +24,7 @@ func newFinishedJobs(config controller.Config, jobs *cache.Cache[*batchv1.Job]) 
 	f := &finishedJobs{client: config.Client, jobs: jobs}
 	f.loop = controller.New(controller.Options{
 		Name: "ttl-after-finished-controller", Reconcile: f.reconcile, Workers: config.Workers, Log: config.Log,
-		Needs: []<-chan struct{}{jobs.Ready()},
+		Needs: []<-chan struct{}{jobs.Ready()}, Object: controller.ObjectOf(jobs), Quarantine: config.Quarantine,
 	})
 	jobs.Subscribe(func(_, after *batchv1.Job) {
 		if after == nil {

@@ -140,6 +140,31 @@ func (q *Quarantine) Begin(part string, o Object) (end func(), ok bool) {
 	return func() { _ = os.Remove(file) }, true
 }
 
+// Forget drops what is set aside of an object that was deleted. The object that has its name next is another one.
+func (q *Quarantine) Forget(part, namespace, name string) {
+	q.drop(func(m *mark) bool { return m.Part == part && m.Namespace == namespace && m.Name == name })
+}
+
+// Sweep drops what is set aside of objects that do not exist any more. Kind is a Go type such as v1.Pod. It is called before
+// the parts begin, which have no reason to look at a name that nothing has.
+func (q *Quarantine) Sweep(exists func(kind, namespace, name string, uid types.UID) bool) {
+	q.drop(func(m *mark) bool { return !exists(m.Kind, m.Namespace, m.Name, m.UID) })
+}
+
+func (q *Quarantine) drop(goes func(*mark) bool) {
+	if q == nil || q.empty() {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for at, m := range q.aside {
+		if goes(m) {
+			delete(q.aside, at)
+			_ = os.Remove(m.file)
+		}
+	}
+}
+
 func nothing() {}
 
 // empty reports whether no object is set aside.

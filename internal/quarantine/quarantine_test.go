@@ -1,12 +1,14 @@
 package quarantine_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/internal/quarantine"
 )
@@ -122,5 +124,45 @@ func TestBrokenMarksAreRemoved(t *testing.T) {
 	open(t, dir)
 	if n := files(t, dir); n != 0 {
 		t.Errorf("%d files are left", n)
+	}
+}
+
+func TestMarksOfDeletedObjectsAreDropped(t *testing.T) {
+	dir, large := t.TempDir(), pod(quarantine.LeastSize)
+	leave := func() *quarantine.Quarantine {
+		t.Helper()
+		for _, part := range []string{"scheduler", "node agent"} {
+			if _, ok := open(t, dir).Begin(part, large); !ok {
+				t.Fatal("it is set aside")
+			}
+		}
+		return open(t, dir)
+	}
+	leave().Forget("scheduler", "default", "large")
+	if n := files(t, dir); n != 1 {
+		t.Errorf("%d files are left, want that of the node agent", n)
+	}
+	open(t, dir).Forget("node agent", "default", "another")
+	if n := files(t, dir); n != 1 {
+		t.Errorf("%d files are left after another object was deleted", n)
+	}
+	open(t, dir).Forget("node agent", "default", "large")
+	var asked []string
+	q := leave()
+	q.Sweep(func(kind, namespace, name string, uid types.UID) bool {
+		asked = append(asked, fmt.Sprint(kind, " ", namespace, "/", name, " ", uid))
+		return true
+	})
+	if n := files(t, dir); n != 2 || len(asked) != 2 || asked[0] != "v1.Pod default/large u" {
+		t.Errorf("%d files are left of objects that exist; asked for %q", n, asked)
+	}
+	q.Sweep(func(string, string, string, types.UID) bool { return false })
+	if n := files(t, dir); n != 0 {
+		t.Errorf("%d files are left of objects that do not exist", n)
+	}
+	if end, ok := q.Begin("scheduler", large); !ok {
+		t.Error("what was dropped is set aside")
+	} else {
+		end()
 	}
 }
