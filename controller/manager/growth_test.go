@@ -67,10 +67,12 @@ func ordinary(path string) bool {
 // TestCostsAreLinear runs all controllers and gives them objects with one list or map at its largest.
 func TestCostsAreLinear(t *testing.T) {
 	all := samples(t)
-	for _, kind := range []string{
-		"ConfigMap", "CronJob", "EndpointSlice", "HorizontalPodAutoscaler", "Job", "Namespace", "PersistentVolumeClaim", "PodDisruptionBudget",
-		"ResourceQuota", "Service", "ServiceAccount",
-	} {
+	kinds := []string{
+		"CertificateSigningRequest", "ConfigMap", "CronJob", "DaemonSet", "Deployment", "EndpointSlice", "HorizontalPodAutoscaler", "Job", "Namespace",
+		"Node", "PersistentVolume", "PersistentVolumeClaim", "PodDisruptionBudget", "ReplicaSet", "ResourceClaim", "ResourceQuota", "Service", "ServiceAccount",
+		"StatefulSet",
+	}
+	for _, kind := range kinds {
 		sample := all[kind]
 		if sample == nil {
 			t.Fatalf("there is no sample of %s", kind)

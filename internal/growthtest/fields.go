@@ -125,7 +125,7 @@ func grow(v reflect.Value, steps []step, n int, how Likeness) {
 	}
 	if len(steps) == 0 {
 		if v.Kind() == reflect.Map {
-			growMap(v, 0, n)
+			growMap(v, 0, n, deep)
 		} else {
 			growList(v, n, how)
 		}
@@ -139,7 +139,7 @@ func grow(v reflect.Value, steps []step, n int, how Likeness) {
 		grow(v.Index(0), steps[1:], n, how)
 	case someValue:
 		if v.Len() == 0 {
-			growMap(v, 0, 1)
+			growMap(v, 0, 1, deep)
 		}
 		key := v.MapKeys()[0]
 		value := reflect.New(v.Type().Elem()).Elem()
@@ -169,19 +169,22 @@ func growList(v reflect.Value, n int, how Likeness) {
 				vary(e, number)
 			}
 		} else {
-			fill(e, number, 3)
+			fill(e, number, deep)
 		}
 	}
 	v.Set(list)
 }
 
-// growMap gives a map n elements, from the one with the number first on.
-func growMap(v reflect.Value, first, n int) {
+// deep is how many levels an element is filled.
+const deep = 3
+
+// growMap gives a map n elements, from the one with the number first on, which are filled so many levels deep.
+func growMap(v reflect.Value, first, n, depth int) {
 	m := reflect.MakeMapWithSize(v.Type(), n)
 	for i := first; i < first+n; i++ {
 		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-		fill(key, i, 3)
-		fill(value, i, 3)
+		fill(key, i, depth)
+		fill(value, i, depth)
 		if key.Kind() == reflect.String {
 			key.SetString(fmt.Sprint("example.com/k", i))
 		}
@@ -313,7 +316,7 @@ func fill(v reflect.Value, i, depth int) {
 		}
 	case reflect.Map:
 		if depth > 0 {
-			growMap(v, i, 1)
+			growMap(v, i, 1, depth-1)
 		}
 	case reflect.String:
 		v.SetString(fmt.Sprint("x", i))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/sampan-io/sampan/internal/growthtest"
 )
@@ -96,5 +97,18 @@ func TestRatioTellsSquaresFromLines(t *testing.T) {
 	growthtest.Linear(t, 4000, func(n int) func() { return work(2000 * n) })
 	if growthtest.Steep(4000, growthtest.Measure, func(n int) func() { return work(n * n) }) == "" {
 		t.Error("the square of the size passed")
+	}
+}
+
+// TestGrowEndsForTypesWithinThemselves grows a field of a type of which a map has more of the same type.
+func TestGrowEndsForTypesWithinThemselves(t *testing.T) {
+	f, ok := fieldsOf(t, reflect.TypeFor[apiextensionsv1.CustomResourceDefinition]())["spec.versions[0].schema.openAPIV3Schema.properties"]
+	if !ok {
+		t.Fatal("the properties of a schema were not found")
+	}
+	var d apiextensionsv1.CustomResourceDefinition
+	f.Grow(&d, 2, growthtest.Distinct)
+	if got := d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties; len(got) != 2 || got["example.com/k1"].Description != "x1" {
+		t.Errorf("%+v", got)
 	}
 }
