@@ -38,6 +38,7 @@ type recorded struct {
 // A history carries out what is planned for ControllerRevisions.
 type history struct {
 	dependents.Claims[*appsv1.ControllerRevision]
+	matches *matches
 }
 
 // revisionData returns the template as kubectl applies it to go back to it: a patch of
@@ -100,15 +101,15 @@ type record struct {
 	number  int64                        // that the present one is to have
 }
 
-// planRecord looks the present template of o up.
-func planRecord(o recorded, revisions []*appsv1.ControllerRevision) (r record) {
+// planRecord looks the present template of o up. Records says whether a revision has it.
+func planRecord(o recorded, revisions []*appsv1.ControllerRevision, records func(recorded, *appsv1.ControllerRevision) bool) (r record) {
 	r.all = slices.Clone(revisions)
 	slices.SortFunc(r.all, func(a, b *appsv1.ControllerRevision) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	r.number = 1
 	for _, one := range r.all {
-		if t, err := templateOf(one); err == nil && equality.Semantic.DeepEqual(t, o.template) {
+		if records(o, one) {
 			r.present = one
 		}
 		r.number = max(r.number, one.Revision+1)
@@ -127,7 +128,7 @@ func (h *history) sync(ctx context.Context, o recorded, collided func() error) (
 	if err != nil {
 		return record{}, err
 	}
-	r := planRecord(o, mine)
+	r := planRecord(o, mine, h.matches.of)
 	switch {
 	case o.GetDeletionTimestamp() != nil, r.present != nil && r.present.Revision == r.number:
 		return r, nil
@@ -139,7 +140,7 @@ func (h *history) sync(ctx context.Context, o recorded, collided func() error) (
 	if err != nil {
 		return r, err
 	}
-	r = planRecord(o, h.Mine(o.Owner))
+	r = planRecord(o, h.Mine(o.Owner), h.matches.of)
 	if r.present == nil {
 		return r, controller.Again("the cache does not have the present revision")
 	}

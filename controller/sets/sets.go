@@ -53,8 +53,13 @@ type setOptions[T client.Object] struct {
 
 func newSets[T client.Object](config controller.Config, pods *cache.Cache[*corev1.Pod], revisions *cache.Cache[*appsv1.ControllerRevision], o setOptions[T]) *sets[T] {
 	s := &sets[T]{
-		history: history{dependents.Claims[*appsv1.ControllerRevision]{Client: config.Client, Resource: client.ControllerRevisions, Cache: revisions}},
+		history: history{dependents.Claims[*appsv1.ControllerRevision]{Client: config.Client, Resource: client.ControllerRevisions, Cache: revisions}, &matches{}},
 	}
+	revisions.Subscribe(func(before, after *appsv1.ControllerRevision) {
+		if after == nil {
+			s.history.matches.forget(before)
+		}
+	})
 	s.Controller = dependents.NewController(dependents.Options[T]{
 		Name: o.name, Client: config.Client, Caches: config.Caches, Resource: o.resource, Selector: o.selector, Workers: config.Workers, Log: config.Log, Quarantine: config.Quarantine,
 		Needs: append(o.needs, pods.Ready(), revisions.Ready()), Reconcile: s.reconcile,
