@@ -131,6 +131,9 @@ func (s statefulSets) act(ctx context.Context, set *appsv1.StatefulSet, pods []*
 	if len(plan.create) > 0 {
 		templates := map[string]*corev1.PodTemplateSpec{}
 		for _, r := range rec.all {
+			if !slices.ContainsFunc(plan.create, func(p statefulPod) bool { return p.revision == r.Name }) {
+				continue
+			}
 			t, err := templateOf(r)
 			if err != nil {
 				return plan.after, err

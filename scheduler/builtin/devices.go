@@ -336,6 +336,9 @@ func (d *DynamicResources) usable(c *resourcev1.ResourceClaim, node *plugin.Node
 func (c *deviceCheck) plan(node *plugin.Node) (*devicePlan, plugin.Verdict) {
 	plan, wanted := &devicePlan{}, c.wanted
 	if len(c.extended) > 0 {
+		if n := tooManyRequests(c.pod, c.extended, node); n > 0 {
+			return nil, plugin.Never(fmt.Sprintf("%d containers ask for extended resources that are devices, and a claim has at most %d requests", n, resourcev1.DeviceRequestsMaxSize))
+		}
 		if plan.extended, plan.mappings = forNode(c.pod, c.extended, node); plan.extended != nil {
 			wanted = append(slices.Clone(wanted), plan.extended)
 		}

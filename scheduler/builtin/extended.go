@@ -101,12 +101,41 @@ func forNode(pod *plugin.Pod, classes map[corev1.ResourceName]*resourcev1.Device
 	}, mappings
 }
 
+// tooManyRequests returns how many requests the claim for the extended resources of a pod needs at least on a node, if that is more than a
+// claim may have; otherwise 0. It is asked before [forNode], whose result is as large as the product of init containers
+// and these requests.
+func tooManyRequests(pod *plugin.Pod, classes map[corev1.ResourceName]*resourcev1.DeviceClass, node *plugin.Node) (n int) {
+	count := func(c *corev1.Container) {
+		for name := range c.Resources.Requests {
+			if classes[name] != nil && node.Allocatable.Amount(name) == 0 && whole(c, name) > 0 {
+				n++
+			}
+		}
+	}
+	for i := range pod.Pod.Spec.Containers {
+		count(&pod.Pod.Spec.Containers[i])
+	}
+	for i := range pod.Pod.Spec.InitContainers {
+		if c := &pod.Pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			count(c)
+		}
+	}
+	if n <= resourcev1.DeviceRequestsMaxSize {
+		return 0
+	}
+	return n
+}
+
 // share turns what containers ask for of one resource into requests. Containers that run together have a request each. An
 // init container uses the devices of the containers that start after it, and further devices come from one
 // request that all init containers share, because they run one after the other.
 func share(pod *corev1.Pod, name corev1.ResourceName, class string) (requests []resourcev1.DeviceRequest, mappings []corev1.ContainerExtendedResourceRequest) {
 	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
-	lasting := make([]*resourcev1.DeviceRequest, len(all))
+	type request struct {
+		container int
+		*resourcev1.DeviceRequest
+	}
+	var lasting []request
 	passing := func(i int) bool {
 		always := all[i].RestartPolicy != nil && *all[i].RestartPolicy == corev1.ContainerRestartPolicyAlways
 		return i < len(pod.Spec.InitContainers) && !always
@@ -116,8 +145,9 @@ func share(pod *corev1.Pod, name corev1.ResourceName, class string) (requests []
 	}
 	for i := range all {
 		if amount := whole(&all[i], name); amount > 0 && !passing(i) {
-			lasting[i] = deviceRequest(i, &all[i], name, class, amount)
-			use(i, lasting[i].Name)
+			r := deviceRequest(i, &all[i], name, class, amount)
+			lasting = append(lasting, request{i, r})
+			use(i, r.Name)
 		}
 	}
 	var extra *resourcev1.DeviceRequest
@@ -127,8 +157,8 @@ func share(pod *corev1.Pod, name corev1.ResourceName, class string) (requests []
 		if amount == 0 || !passing(i) {
 			continue
 		}
-		for _, r := range lasting[i:] {
-			if r != nil && amount > 0 {
+		for _, r := range lasting {
+			if r.container > i && amount > 0 {
 				use(i, r.Name)
 				amount -= r.Exactly.Count
 			}
@@ -147,9 +177,7 @@ func share(pod *corev1.Pod, name corev1.ResourceName, class string) (requests []
 		}
 	}
 	for _, r := range lasting {
-		if r != nil {
-			requests = append(requests, *r)
-		}
+		requests = append(requests, *r.DeviceRequest)
 	}
 	return requests, mappings
 }
