@@ -140,6 +140,9 @@ func (b *VolumeBinding) check(pod *plugin.Pod, s *plugin.Snapshot) (*volumeCheck
 	var volumes []*corev1.PersistentVolume
 	if len(delayed) > 0 {
 		volumes = plugin.All(s, client.PersistentVolumes, "")
+		if reason := tooManyVolumes(len(delayed), len(volumes)); reason != "" {
+			return nil, plugin.Never(reason)
+		}
 		c.plans = map[string]*volumePlan{}
 	}
 	for _, own := range delayed {
@@ -150,6 +153,24 @@ func (b *VolumeBinding) check(pod *plugin.Pod, s *plugin.Snapshot) (*volumeCheck
 		c.delayed = append(c.delayed, wanted)
 	}
 	return c, plugin.Verdict{}
+}
+
+// Bounds of the claims of a pod that wait for it. Each is compared with each volume, and on each node with those that the claims
+// before it have taken.
+const (
+	mostDelayed = 250
+	mostMatches = 1_000_000 // claims times volumes
+)
+
+// tooManyVolumes returns why a pod with so many claims that wait for it is not looked at beside so many volumes, or "".
+func tooManyVolumes(claims, volumes int) string {
+	switch {
+	case claims > mostDelayed:
+		return fmt.Sprintf("%d of the pod's persistentvolumeclaims wait for it, which are more than the scheduler looks at, want at most %d", claims, mostDelayed)
+	case claims*volumes > mostMatches:
+		return fmt.Sprintf("%d of the pod's persistentvolumeclaims wait for it, which the scheduler does not compare with %d persistentvolumes, want at most %d", claims, volumes, mostMatches/volumes)
+	}
+	return ""
 }
 
 // want works out what could become of a claim.

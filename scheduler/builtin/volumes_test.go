@@ -174,3 +174,33 @@ func TestArgumentsOfVolumeBinding(t *testing.T) {
 		t.Errorf("configured: %v %v", got.BindTimeout, got.Shape)
 	}
 }
+
+// TestClaimsAreBounded has pods with claims that wait for them: each is compared with each volume.
+func TestClaimsAreBounded(t *testing.T) {
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Provisioner: "disks", VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
+	for _, tt := range []struct {
+		claims, volumes int
+		want            string
+	}{
+		{250, 1, ""},
+		{251, 0, "251 of the pod's persistentvolumeclaims wait for it, which are more than the scheduler looks at, want at most 250"},
+		{201, 5000, "201 of the pod's persistentvolumeclaims wait for it, which the scheduler does not compare with 5000 persistentvolumes, want at most 200"},
+	} {
+		w := plugintest.World{Objects: []client.Object{class}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}
+		for i := range tt.claims {
+			c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("c", i)}}
+			c.Spec.StorageClassName = &class.Name
+			c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+			w.Objects = append(w.Objects, c)
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: c.Name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Name}}})
+		}
+		for i := range tt.volumes {
+			w.Objects = append(w.Objects, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("v", i)}})
+		}
+		_, v := (&builtin.VolumeBinding{}).PreFilter(t.Context(), plugin.NewPod(pod), &w.Cluster(false).Snapshot)
+		if v.Reason != tt.want {
+			t.Errorf("%d claims and %d volumes: %q, want %q", tt.claims, tt.volumes, v.Reason, tt.want)
+		}
+	}
+}
