@@ -166,7 +166,12 @@ func TestObjectsAreCompletedAsUpstream(t *testing.T) {
 		want(image, get(a, "spec", "containers", "0", "imagePullPolicy"), `"`+policy+`"`)
 	}
 
-	// Labels are those of the template even when a write of the status has neither.
+	a = f.do("POST", pods, `{"metadata":{"name":"gated"},"spec":{"schedulingGates":[{"name":"example.com/wait"}],"containers":[{"name":"c","image":"i"}]}}`)
+	if when := get(a, "status", "conditions", "0", "lastTransitionTime"); when == "null" || when == "" {
+		t.Errorf("the condition of a gated pod has the time %s", when)
+	}
+
+	// Labels are those of the template even if a write of the status has neither.
 	const controllers = "/api/v1/namespaces/default/replicationcontrollers"
 	f.do("POST", controllers, `{"metadata":{"name":"c"},"spec":{"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
 	want("labels", get(f.do("PUT", controllers+"/c/status", `{"metadata":{"name":"c"},"status":{"replicas":1}}`), "metadata", "labels"), `{"a":"b"}`)

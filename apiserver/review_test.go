@@ -53,6 +53,17 @@ func TestQuestionsAboutOneself(t *testing.T) {
 			t.Errorf("%s asks %+v: %+v", tt.user, tt.ask, got.Status)
 		}
 	}
+	for attributes, want := range map[string]string{
+		`"fieldSelector":{"rawSelector":"a"},"labelSelector":{"rawSelector":"a=b=c"}`:                                                                                       "spec.resourceAttributes.fieldSelector ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error",
+		`"fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]},{"key":"a","operator":"Exists"}]}`:                                                     "spec.resourceAttributes.fieldSelector partially ignored due to parse error",
+		`"labelSelector":{"requirements":[{"key":"a","operator":"Exists"},{"key":"a","operator":"Odd"}]}`:                                                                   "spec.resourceAttributes.labelSelector partially ignored due to parse error",
+		`"fieldSelector":{"rawSelector":"a=b"},"labelSelector":{"requirements":[{"key":"a","operator":"NotIn","values":["b"]},{"key":"b","operator":"In","values":["c"]}]}`: "",
+	} {
+		got := into[authorizationv1.SelfSubjectAccessReview](f, f.do("POST", mayI, `{"spec":{"resourceAttributes":{"verb":"list","resource":"pods",`+attributes+`}}}`, "X-User: mate"), 201)
+		if got.Status.EvaluationError != want {
+			t.Errorf("%s: %q, want %q", attributes, got.Status.EvaluationError, want)
+		}
+	}
 	f.refused(f.do("POST", mayI, "{}"), 422, metav1.StatusReasonInvalid, "exactly one of nonResourceAttributes or resourceAttributes must be specified")
 	f.refused(f.do("POST", mayI, "{}", "X-User: "), 403, metav1.StatusReasonForbidden, "")
 	f.refused(f.do("GET", mayI, nil), 405, metav1.StatusReasonMethodNotAllowed, "")

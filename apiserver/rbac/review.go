@@ -3,12 +3,14 @@ package rbac
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
@@ -51,28 +53,60 @@ func subject(s *authorizationv1.SubjectAccessReviewSpec) *auth.User {
 // review decides what a review asks about: a resource or a path.
 func (z *Authorizer) review(ctx context.Context, user *auth.User, o *authorizationv1.ResourceAttributes, p *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	a := Attributes{User: user}
+	var ignored []string
 	if p != nil {
 		a.Verb, a.Path = p.Verb, p.Path
 	} else if o != nil {
 		a.Verb, a.Group, a.Version, a.Resource, a.Subresource = o.Verb, o.Group, o.Version, o.Resource, o.Subresource
 		a.Namespace, a.Name = o.Namespace, o.Name
-		if o.FieldSelector != nil {
-			a.Fields = selected(o.FieldSelector)
+		if s := o.FieldSelector; s != nil {
+			var whole bool
+			a.Fields, whole = selected(s)
+			ignored = append(ignored, ignoring("fieldSelector", a.Fields != nil, whole)...)
+		}
+		if s := o.LabelSelector; s != nil {
+			some, whole := selectsByLabels(s)
+			ignored = append(ignored, ignoring("labelSelector", some, whole)...)
 		}
 	}
 	d := z.Authorize(ctx, a)
-	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Reason: d.Reason}
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Reason: d.Reason, EvaluationError: strings.Join(ignored, "; ")}
 }
 
-// selected reads a field selector as far as it narrows a question; what is not understood
-// does not, as in Kubernetes.
-func selected(s *authorizationv1.FieldSelectorAttributes) fields.Selector {
+// ignoring returns what to say of a selector that was not understood as a whole, or in no part.
+func ignoring(name string, some, whole bool) []string {
+	switch {
+	case whole:
+		return nil
+	case some:
+		return []string{"spec.resourceAttributes." + name + " partially ignored due to parse error"}
+	}
+	return []string{"spec.resourceAttributes." + name + " ignored due to parse error"}
+}
+
+// selectsByLabels reports whether some requirements of a label selector can be understood, and whether all can. No rule is about labels.
+func selectsByLabels(s *authorizationv1.LabelSelectorAttributes) (some, whole bool) {
+	if s.RawSelector != "" {
+		_, err := labels.Parse(s.RawSelector)
+		return err == nil, err == nil
+	}
+	whole = true
+	for _, r := range s.Requirements {
+		_, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
+		some, whole = some || err == nil, whole && err == nil
+	}
+	return some, whole
+}
+
+// selected reads a field selector as far as it narrows a question; what is not understood does not, as in Kubernetes. Whole reports
+// whether everything was understood.
+func selected(s *authorizationv1.FieldSelectorAttributes) (sel fields.Selector, whole bool) {
 	if s.RawSelector != "" {
 		sel, err := fields.ParseSelector(s.RawSelector)
 		if err != nil {
-			return nil
+			return nil, false
 		}
-		return sel
+		return sel, true
 	}
 	var all []fields.Selector
 	for _, r := range s.Requirements {
@@ -87,10 +121,11 @@ func selected(s *authorizationv1.FieldSelectorAttributes) fields.Selector {
 		case metav1.FieldSelectorOpExists, metav1.FieldSelectorOpDoesNotExist:
 		}
 	}
+	whole = len(all) == len(s.Requirements)
 	if len(all) == 0 {
-		return nil
+		return nil, whole
 	}
-	return fields.AndSelectors(all...)
+	return fields.AndSelectors(all...), whole
 }
 
 // MyRules answers what the user that ctx carries may do in the namespace that r names. What

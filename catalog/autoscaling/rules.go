@@ -11,6 +11,8 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sampan-io/sampan/catalog/podspec"
 )
 
 // Limits of the behaviour, in seconds.
@@ -261,9 +263,7 @@ func validateContainer(s *autoscalingv2.ContainerResourceMetricSource, at *field
 	if s.Name == "" {
 		errs = append(errs, field.Required(at.Child("name"), "must specify a resource name"))
 	} else {
-		for _, fault := range content.IsLabelKey(string(s.Name)) {
-			errs = append(errs, field.Invalid(at.Child("name"), s.Name, fault))
-		}
+		errs = append(errs, podspec.ValidateContainerResourceName(s.Name, at.Child("name"))...)
 	}
 	if s.Container == "" {
 		errs = append(errs, field.Required(at.Child("container"), "must specify a container"))

@@ -55,6 +55,16 @@ type Plane struct {
 // Start starts a cluster and blocks until its nodes are registered.
 func Start(t testing.TB, o Options) *Plane {
 	t.Helper()
+	p := startServers(t, o)
+	p.startManager()
+	p.startScheduler()
+	p.startNodes()
+	return p
+}
+
+// startServers starts etcd and the API server alone.
+func startServers(t testing.TB, o Options) *Plane {
+	t.Helper()
 	p := &Plane{t: t, opts: o, dir: t.TempDir()}
 	var err error
 	if p.authority, err = pki.Open(filepath.Join(p.dir, "pki"), time.Now()); err != nil {
@@ -63,9 +73,6 @@ func Start(t testing.TB, o Options) *Plane {
 	p.startEtcd()
 	p.writeFiles()
 	p.StartServer()
-	p.startManager()
-	p.startScheduler()
-	p.startNodes()
 	return p
 }
 
@@ -259,11 +266,43 @@ func (p *Plane) StartServer() {
 		"--requestheader-client-ca-file="+p.file("ca.pem"), "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--feature-gates="+p.opts.Features,
-		"--enable-bootstrap-token-auth",
+		"--enable-bootstrap-token-auth", "--allow-privileged=true",
 	)
-	if err := p.awaitServer(); err != nil {
+	if err := p.awaitServer(p.server, p.url+"/readyz"); err != nil {
 		p.t.Fatalf("%v\n%s", err, tail(p.server.log))
 	}
+}
+
+// startOurServer starts Sampan in the place of etcd and the API server, with the same certificates and keys, and returns its URL when it
+// is ready.
+func (p *Plane) startOurServer(sampan string) string {
+	p.t.Helper()
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if err := os.Symlink(sampan, p.file("sampan-"+name)); err != nil {
+			p.t.Fatal(err)
+		}
+		if err := os.Mkdir(p.file("as-"+name), 0o700); err != nil {
+			p.t.Fatal(err)
+		}
+		if err := os.Rename(p.file("sampan-"+name), p.file("as-"+name+"/"+name)); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	data, port := "http://127.0.0.1:"+strconv.Itoa(p.freePort()), strconv.Itoa(p.freePort())
+	etcd := p.run("our-etcd", p.file("as-etcd/etcd"), "--data-dir="+p.file("our-data"), "--listen-client-urls="+data, "--advertise-client-urls="+data)
+	if err := p.awaitServer(etcd, data+"/health"); err != nil {
+		p.t.Fatalf("%v\n%s", err, tail(etcd.log))
+	}
+	server := p.run("our-server", p.file("as-kube-apiserver/kube-apiserver"), "--etcd-servers="+data, "--bind-address=127.0.0.1", "--secure-port="+port,
+		"--tls-cert-file="+p.file("server.pem"), "--tls-private-key-file="+p.file("server.key"), "--client-ca-file="+p.file("ca.pem"),
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+p.file("tokens.pem"),
+		"--service-account-signing-key-file="+p.file("tokens.key"),
+		"--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.0.0.0/16", "--allow-privileged=true")
+	url := "https://127.0.0.1:" + port
+	if err := p.awaitServer(server, url+"/readyz"); err != nil {
+		p.t.Fatalf("%v\n%s", err, tail(server.log))
+	}
+	return url
 }
 
 // KillServer ends the API server as kill -9 does.
@@ -272,15 +311,23 @@ func (p *Plane) KillServer() { p.server.end() }
 // serverTimeout is far more than an API server takes to become ready.
 const serverTimeout = 3 * time.Minute
 
-// awaitServer polls the API server until it is ready; it does not notify.
-func (p *Plane) awaitServer() error {
+// transport returns one with the rights of the administrator.
+func (p *Plane) transport() (*http.Transport, error) {
 	pair, err := tls.LoadX509KeyPair(p.file("admin.pem"), p.file("admin.key"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(p.authority.CertificatePEM())
-	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair}}}
+	return &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair}}}, nil
+}
+
+// awaitServer polls a URL of a server until the server is ready; it does not notify.
+func (p *Plane) awaitServer(server *process, url string) error {
+	transport, err := p.transport()
+	if err != nil {
+		return err
+	}
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
 	defer cancel()
@@ -291,11 +338,11 @@ func (p *Plane) awaitServer() error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the API server is not ready after %v: %w", serverTimeout, last)
-		case <-p.server.done:
+		case <-server.done:
 			return errors.New("the API server has ended")
 		case <-pace.C:
 		}
-		if last = ask(ctx, transport, p.url+"/readyz"); last == nil {
+		if last = ask(ctx, transport, url); last == nil {
 			return nil
 		}
 	}
