@@ -44,7 +44,7 @@ func (c *checker) checkNodeAffinity(a *corev1.NodeAffinity, at where) {
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		t, at := &a.PreferredDuringSchedulingIgnoredDuringExecution[i], at.child(preferred).index(i)
 		c.checkWeight(t.Weight, at.child("weight"))
-		c.checkNodeTerm(&t.Preference, at.child("preference"))
+		c.checkNodeTerm(&t.Preference, false, at.child("preference"))
 	}
 }
 
@@ -63,7 +63,7 @@ func (c *checker) checkNodeSelector(sel *corev1.NodeSelector, at where) {
 		c.add(field.Required(terms.path, "must have at least one node selector term"))
 	}
 	for i := range sel.NodeSelectorTerms {
-		c.checkNodeTerm(&sel.NodeSelectorTerms[i], terms.index(i))
+		c.checkNodeTerm(&sel.NodeSelectorTerms[i], true, terms.index(i))
 	}
 }
 
@@ -73,7 +73,8 @@ func (c *checker) checkWeight(w int32, at where) {
 	}
 }
 
-func (c *checker) checkNodeTerm(t *corev1.NodeSelectorTerm, at where) {
+// checkNodeTerm checks a term; values that no label can have are a fault only if the term is required, as upstream.
+func (c *checker) checkNodeTerm(t *corev1.NodeSelectorTerm, isRequired bool, at where) {
 	for i, r := range t.MatchExpressions {
 		at := at.child("matchExpressions").index(i)
 		switch r.Operator {
@@ -93,7 +94,7 @@ func (c *checker) checkNodeTerm(t *corev1.NodeSelectorTerm, at where) {
 			c.invalid(at.child("operator"), r.Operator, "not a valid selector operator")
 		}
 		c.add(metav1validation.ValidateLabelName(r.Key, at.child("key").path)...)
-		if r.Operator == corev1.NodeSelectorOpIn || r.Operator == corev1.NodeSelectorOpNotIn {
+		if isRequired {
 			for j, v := range r.Values {
 				c.each(at.child("values").index(j), v, validation.IsValidLabelValue(v))
 			}
