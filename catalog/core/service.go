@@ -214,7 +214,7 @@ func hasHealthPort(s *corev1.Service) bool {
 // What the cluster allocates for a service is carried over, and dropped after a
 // change of type, by the admission plug-in that allocates it.
 func prepareService(s, old *corev1.Service) {
-	if s.Spec.Type == corev1.ServiceTypeExternalName {
+	if p := s.Spec.InternalTrafficPolicy; s.Spec.Type == corev1.ServiceTypeExternalName && p != nil && isInternalPolicy(*p) {
 		s.Spec.InternalTrafficPolicy = nil // no traffic goes through it
 	}
 	if old == nil {
@@ -228,6 +228,10 @@ func prepareService(s, old *corev1.Service) {
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}
+}
+
+func isInternalPolicy(p corev1.ServiceInternalTrafficPolicy) bool {
+	return p == corev1.ServiceInternalTrafficPolicyCluster || p == corev1.ServiceInternalTrafficPolicyLocal
 }
 
 func same[T comparable](a, b *T) bool {

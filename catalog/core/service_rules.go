@@ -303,7 +303,7 @@ func validateTraffic(s *corev1.Service, spec *field.Path) field.ErrorList {
 		if s.Spec.Type == corev1.ServiceTypeClusterIP || hasNodePortField(s) {
 			errs = append(errs, field.Required(spec.Child("internalTrafficPolicy"), ""))
 		}
-	} else if *in != corev1.ServiceInternalTrafficPolicyCluster && *in != corev1.ServiceInternalTrafficPolicyLocal {
+	} else if !isInternalPolicy(*in) {
 		errs = append(errs, field.NotSupported(spec.Child("internalTrafficPolicy"), *in,
 			[]corev1.ServiceInternalTrafficPolicy{corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal}))
 	}
