@@ -112,8 +112,8 @@ func (ms models) mark() {
 		if m.unmarked {
 			continue
 		}
-		for _, p := range m.Properties {
-			if p.Type == "array" && p.ListType == "" {
+		for name, p := range m.Properties {
+			if list := name == "items" && len(m.Kinds) > 0; p.Type == "array" && p.ListType == "" && !list { // nothing applies a list of objects
 				p.ListType = "atomic"
 			}
 		}

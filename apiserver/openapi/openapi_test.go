@@ -600,3 +600,15 @@ func TestDeletionOfCollectionsHasOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestStatusesAndListsAreMarkedAsUpstream has what differed from kube-apiserver's documents.
+func TestStatusesAndListsAreMarkedAsUpstream(t *testing.T) {
+	status := document(t, "apiextensions.k8s.io").Components.Schemas["io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus"]
+	if status == nil || len(status.Required) > 0 || status.Properties["conditions"].Extensions["x-kubernetes-list-type"] != "map" {
+		t.Errorf("the status of a definition: %+v", status)
+	}
+	pods := document(t, "").Components.Schemas["io.k8s.api.core.v1.PodList"]
+	if pods == nil || pods.Properties["items"].Extensions["x-kubernetes-list-type"] != nil {
+		t.Errorf("a list of pods: %+v", pods)
+	}
+}
