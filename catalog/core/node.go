@@ -67,6 +67,9 @@ func nodes() *catalog.Kind {
 				Shape: catalog.Part{
 					Prepare: catalog.Prepare(func(n, old *corev1.Node) {
 						n.Spec = old.Spec
+						if old.Status.Config == nil {
+							n.Status.Config = nil
+						}
 					}),
 					Validate: catalog.Validate(validateNode),
 				},

@@ -220,7 +220,9 @@ func (c *checker) checkSpread(at where) {
 		if t.MaxSkew <= 0 {
 			c.invalid(at.child("maxSkew"), t.MaxSkew, "must be greater than zero")
 		}
-		c.checkTopologyKey(t.TopologyKey, at.child("topologyKey"))
+		if t.TopologyKey == "" { // upstream checks no more of it here
+			c.add(field.Required(at.child("topologyKey").path, "can not be empty"))
+		}
 		if t.WhenUnsatisfiable != corev1.DoNotSchedule && t.WhenUnsatisfiable != corev1.ScheduleAnyway {
 			c.add(field.NotSupported(at.child("whenUnsatisfiable").path, t.WhenUnsatisfiable, []corev1.UnsatisfiableConstraintAction{corev1.DoNotSchedule, corev1.ScheduleAnyway}))
 		}
