@@ -296,6 +296,10 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	}
 	if b.Target.Name == "" {
 		errs = append(errs, field.Required(field.NewPath("target", "name"), ""))
+	} else if len(errs) == 0 {
+		for _, fault := range validation.IsDNS1123Subdomain(b.Target.Name) {
+			errs = append(errs, field.Invalid(field.NewPath("target", "name"), b.Target.Name, fault))
+		}
 	}
 	return errs
 }
