@@ -166,7 +166,7 @@ func validateClaims(templates []corev1.PersistentVolumeClaim, at *field.Path) (e
 }
 
 // withClaims returns the template of the pods as they will be: what mounts a claim finds a
-// volume of its name, and host name and subdomain are those that the controller sets. The order of
+// volume of its name, and the controller sets host name and subdomain. The order of
 // the template's own volumes, by which faults name them, stays.
 func withClaims(s *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
 	if len(s.VolumeClaimTemplates) == 0 && s.Template.Spec.Hostname == "" && s.Template.Spec.Subdomain == "" {

@@ -324,7 +324,7 @@ func pullPolicy(image string) corev1.PullPolicy {
 // longestPath is the largest number of bytes of the name of a repository without its registry.
 const longestPath = 255
 
-// isDigest reports whether s is a sha256 digest in hexadecimal digits, which does not name an image.
+// isDigest reports whether s is a sha256 digest in hexadecimal digits, which is not the name of an image.
 func isDigest(s string) bool {
 	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
 }
