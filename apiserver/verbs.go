@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/codec"
@@ -188,13 +190,21 @@ func (t *target) coerceApplied(obj runtime.Object, config *unstructured.Unstruct
 	}
 	if t.kind.Hub() != t.kind { // obj has come from the hub, without the nulls that config put there
 		if _, err := t.kind.Coerce(config.DeepCopy(), catalog.Coercion{Applied: true, Sub: t.subName()}); err != nil {
-			return t.uncoerced(err)
+			return t.inapplicable(err)
 		}
 	}
 	if _, err := t.kind.Coerce(u, catalog.Coercion{Applied: t.kind.Hub() == t.kind}); err != nil {
-		return t.uncoerced(err)
+		return t.inapplicable(err)
 	}
 	return nil
+}
+
+// inapplicable is uncoerced for a configuration: upstream finds wrong metadata of embedded resources when it validates the object.
+func (t *target) inapplicable(err error) error {
+	if fault := (*field.Error)(nil); errors.As(err, &fault) {
+		return apierrors.NewInvalid(t.kind.GroupVersionKind.GroupKind(), t.name, field.ErrorList{fault})
+	}
+	return t.uncoerced(err)
 }
 
 func (t *target) uncoerced(err error) error {

@@ -193,6 +193,9 @@ func TestApplyToEmbeddedResources(t *testing.T) {
 			t.Errorf("apply %s: %v", fields, err)
 		}
 	}
+	if _, err := s.apply(v1, "a", `"spec":{"one":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"creationTimestamp":"a"}}}`, ""); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.one.metadata: Invalid value") {
+		t.Errorf("apply of wrong metadata: %v", err)
+	}
 	if _, err := s.apply(v1, "a", `"spec":{"list":[{"kind":"ConfigMap","apiVersion":"v1","odd":1}]}`, ""); err == nil || !strings.Contains(err.Error(), "odd: field not declared in schema") {
 		t.Errorf("apply of an unknown field: %v", err)
 	}

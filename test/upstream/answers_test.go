@@ -16,12 +16,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
 
 // requests is how many requests [TestAnswersAreTheSame] sends to each server, seed what they are. SAMPAN_REQUESTS and SAMPAN_SEED
-// replace them, to search for more.
+// replace them, to search for more, and SAMPAN_KIND names the only kind to search.
 const (
 	requests = 9000
 	seed     = 1
@@ -40,10 +41,17 @@ func TestAnswersAreTheSame(t *testing.T) {
 			s.do(t, "POST", "/api/v1/namespaces/default/serviceaccounts", "application/json", `{"metadata":{"name":"`+account+`"}}`)
 		}
 	}
+	definition, ferry, _ := strings.Cut(read(t, "testdata/ferries.yaml"), "---\n")
+	for _, s := range both {
+		s.define(t, definition)
+	}
 	g := &generator{Rand: rand.New(rand.NewPCG(0, number(t, "SAMPAN_SEED", seed)))}
 	kinds := kindsOf(t, theirs)
 	maps.DeleteFunc(kinds, func(name string, _ *served) bool { return kindsOf(t, ours)[name] == nil })
-	seeds := seedsOf(t, kinds)
+	seeds := append(seedsOf(t, kinds), seedOf(t, ferry, kinds))
+	if only := os.Getenv("SAMPAN_KIND"); only != "" {
+		seeds = slices.DeleteFunc(seeds, func(s *seedObject) bool { return s.kind.kind != only })
+	}
 	seen := map[string]int{}
 	for i, s := range seeds { // what the requests change
 		for _, at := range both {
@@ -53,7 +61,7 @@ func TestAnswersAreTheSame(t *testing.T) {
 			}
 		}
 	}
-	limit, differing := int(number(t, "SAMPAN_REQUESTS", requests)), 0
+	limit, accepted, differing := int(number(t, "SAMPAN_REQUESTS", requests)), 0, 0
 	for n := 0; n < limit; n++ {
 		s := seeds[n%len(seeds)]
 		way := ways[(n/len(seeds))%len(ways)]
@@ -74,6 +82,9 @@ func TestAnswersAreTheSame(t *testing.T) {
 			path, body := way.request(s, changed, at)
 			answers[i].code, answers[i].body = at.do(t, way.method, path, way.content, body)
 		}
+		if answers[0].accepted() && answers[1].accepted() {
+			accepted++
+		}
 		d := compare(answers[0], answers[1])
 		if d == "" || excused(s.kind.kind, way.name, &answers[0], &answers[1], d) {
 			continue
@@ -85,7 +96,7 @@ func TestAnswersAreTheSame(t *testing.T) {
 			t.Errorf("%s of %s %v: upstream's answer %d, ours %d: %s\n%.6000s", way.name, s.kind.kind, name, answers[0].code, answers[1].code, d, body)
 		}
 	}
-	t.Logf("%d requests, %d answers differ in %d ways, %d kinds", limit, differing, len(seen), len(kinds))
+	t.Logf("%d requests, %d accepted by both, %d answers differ in %d ways, %d kinds", limit, accepted, differing, len(seen), len(kinds))
 }
 
 var anyNumber = regexp.MustCompile(`[0-9]+`)
@@ -417,26 +428,50 @@ func seedsOf(t *testing.T, kinds map[string]*served) []*seedObject {
 	}
 	var all []*seedObject
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+		if s := seedOf(t, read(t, file), kinds); s != nil {
+			all = append(all, s)
 		}
-		var base map[string]any
-		if err := yaml.Unmarshal(data, &base, func(d *json.Decoder) *json.Decoder { d.UseNumber(); return d }); err != nil {
-			t.Fatal(err)
-		}
-		k := kinds[fmt.Sprint(base["apiVersion"], " ", base["kind"])]
-		if k == nil {
-			continue // clients cannot create it
-		}
-		if _, ok := base["metadata"].(map[string]any); !ok {
-			base["metadata"] = map[string]any{}
-		}
-		if k.namespace != "" {
-			base["metadata"].(map[string]any)["namespace"] = k.namespace
-		}
-		name, _ := field(base, "metadata", "name").(string)
-		all = append(all, &seedObject{kind: k, base: base, original: name, exists: map[*side]bool{}, version: map[*side]string{}})
 	}
 	return all
+}
+
+// seedOf returns an object in YAML, or nil if clients cannot create it.
+func seedOf(t *testing.T, data string, kinds map[string]*served) *seedObject {
+	t.Helper()
+	var base map[string]any
+	if err := yaml.Unmarshal([]byte(data), &base, func(d *json.Decoder) *json.Decoder { d.UseNumber(); return d }); err != nil {
+		t.Fatal(err)
+	}
+	k := kinds[fmt.Sprint(base["apiVersion"], " ", base["kind"])]
+	if k == nil {
+		return nil
+	}
+	if _, ok := base["metadata"].(map[string]any); !ok {
+		base["metadata"] = map[string]any{}
+	}
+	if k.namespace != "" {
+		base["metadata"].(map[string]any)["namespace"] = k.namespace
+	}
+	name, _ := field(base, "metadata", "name").(string)
+	return &seedObject{kind: k, base: base, original: name, exists: map[*side]bool{}, version: map[*side]string{}}
+}
+
+// define makes the definition of a custom resource, and waits until the server describes the resource.
+func (s *side) define(t *testing.T, definition string) {
+	t.Helper()
+	if code, body := s.do(t, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/yaml", definition); code != http.StatusCreated {
+		t.Fatalf("%s: %d %s", s.url, code, body["message"])
+	}
+	pace := time.NewTicker(50 * time.Millisecond)
+	defer pace.Stop()
+	for {
+		if code, _ := s.do(t, "GET", "/openapi/v3/apis/harbor.example.com/v1", "", ""); code == http.StatusOK {
+			return
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal("the definition is not served")
+		case <-pace.C:
+		}
+	}
 }
