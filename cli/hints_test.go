@@ -1,12 +1,17 @@
 package cli_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/cli"
 )
 
 // TestHintsRepeatWhichClusterIsMeant follows the hints of a command whose cluster was chosen with flags: all but secrets
@@ -39,9 +44,41 @@ func TestAnUnknownSubcommandIsNamedBeforeItsFlags(t *testing.T) {
 		{"create configmap c --verb=get", "error: unknown flag: --verb\nusage: see 'sampan create configmap --help'\n"},
 		{"gte pods", "error: unknown command \"gte\" for \"sampan\"\n\nDid you mean this?\n\tget\nusage: see 'sampan --help'\n"},
 		{"image lst", "error: unknown command \"lst\" for \"sampan image\"\n\nDid you mean this?\n\tlist\nusage: see 'sampan image --help'\n"},
+		{"create foo", "error: unknown command \"foo\" for \"sampan create\"\nusage: see 'sampan create --help'\n"},
+		{"create jbo", "error: unknown command \"jbo\" for \"sampan create\"\n\nDid you mean this?\n\tjob\nusage: see 'sampan create --help'\n"},
 		{"run web --verb=get", "error: unknown flag: --verb\nusage: see 'sampan run --help'\n"},
 	} {
 		c.want(1, "", tt.want, strings.Fields(tt.args)...)
+	}
+}
+
+// TestGroupsRefuseUnknownCommands has a command that only holds others.
+func TestGroupsRefuseUnknownCommands(t *testing.T) {
+	for args, want := range map[string]int{"certs": 0, "certs list": 1, "certs check": 0} {
+		group := &cobra.Command{Use: "certs", Args: cobra.NoArgs}
+		group.AddCommand(&cobra.Command{Use: "check", RunE: func(*cobra.Command, []string) error { return nil }})
+		var out, errs strings.Builder
+		code := cli.Main(t.Context(), strings.Fields(args), cli.Options{Out: &out, Err: &errs, Extra: []*cobra.Command{group}})
+		if code != want || want > 0 && !strings.Contains(errs.String(), `unknown command "list" for "sampan certs"`) {
+			t.Errorf("%s: exit code %d, %s", args, code, errs.String())
+		}
+	}
+}
+
+// TestBrokenKubeconfigIsExplained has fields of a wrong type, whose errors name no types of Go.
+func TestBrokenKubeconfigIsExplained(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	for text, want := range map[string]string{
+		"clusters: {}\n":                        `field "clusters" must be a list, got a map`,
+		"clusters:\n- name: a\n  cluster: [1]\n": `field "clusters.cluster" must be a map of fields, got a list`,
+	} {
+		if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := &terminal{t: t, kubeconfig: file}
+		if got := c.run("get", "pods"); got.code != 1 || !strings.Contains(got.err, want) || strings.Contains(got.err, "Go struct") {
+			t.Errorf("%q: %+v, want %s", text, got, want)
+		}
 	}
 }
 

@@ -142,8 +142,14 @@ func strict(root *cobra.Command) {
 
 // wrapArgs makes wrong arguments usage errors, and -o where it has no effect.
 func wrapArgs(c *cobra.Command) {
-	const distance = 2                      // letters that differ, as for kubectl
-	c.SuggestionsMinimumDistance = distance // cobra itself suggests commands only where it checks the arguments
+	const distance = 2                       // letters that differ, as for kubectl
+	c.SuggestionsMinimumDistance = distance  // cobra itself suggests commands only where it checks the arguments
+	if c.HasSubCommands() && !c.Runnable() { // cobra prints the help of such a command whatever its arguments
+		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		if c.Args == nil {
+			c.Args = cobra.NoArgs
+		}
+	}
 	check := c.Args
 	if check == nil && !c.HasSubCommands() {
 		check = cobra.ArbitraryArgs // as for cobra
@@ -173,11 +179,17 @@ func suggest(cmd *cobra.Command, args []string, err error) error {
 	if !cmd.HasParent() && slices.Contains(kubectlVerbs(), args[0]) {
 		return fmt.Errorf("%w\n\nIt is a command of kubectl, which works with the same kubeconfig: kubectl %s", err, args[0])
 	}
-	similar := cmd.SuggestionsFor(args[0])
+	similar := slices.DeleteFunc(cmd.SuggestionsFor(args[0]), func(name string) bool { return farFrom(name, args[0]) })
 	if len(similar) == 0 {
 		return err
 	}
 	return fmt.Errorf("%w\n\nDid you mean this?\n\t%s", err, strings.Join(similar, "\n\t"))
+}
+
+// farFrom reports whether a name is too different from a short word to be suggested for it: two of its three letters differ.
+func farFrom(name, word string) bool {
+	const short = 4
+	return len(word) < short && name[0] != word[0] && !strings.HasPrefix(name, word)
 }
 
 // kubectlVerbs are the commands that kubectl has and this program has not.

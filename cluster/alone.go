@@ -98,7 +98,7 @@ func RunServer(ctx context.Context, s *standin.Server, version string, log *slog
 		_ = l.Close()
 		return err
 	}
-	stages := append(c.controlStages(control), slices.Concat(c.noticeTasks(control), run.Stage{
+	stages := append(c.controlStages(control), slices.Concat(c.noticeTasks(control.as("system:apiserver", "system:masters")), run.Stage{
 		{Name: "use of tokens in secrets", Run: func(ctx context.Context) error {
 			c.recordUse(ctx, control)
 			return nil

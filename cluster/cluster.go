@@ -64,6 +64,7 @@ type cluster struct {
 	agents     agents  // of nodes in this process
 	notices    notices // about the store
 	troubles   troubles
+	warnings   warnings
 
 	audit      *audit.Auditor // nil: nothing is recorded
 	encryption *encryption.Encryption
@@ -142,7 +143,7 @@ func Run(ctx context.Context, o Options) error {
 	stages = append(
 		stages,
 		run.Stage{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},
-		slices.Concat(workers, names, c.noticeTasks(control), c.credentialTasks(control), c.quarantineTasks(control.as("system:apiserver", "system:masters"))),
+		slices.Concat(workers, names, c.noticeTasks(control.as("system:apiserver", "system:masters")), c.credentialTasks(control), c.quarantineTasks(control.as("system:apiserver", "system:masters"))),
 	)
 	stages = append(stages, proxy...)
 	if s := c.firewall(c.local(control)); s != nil {
@@ -362,6 +363,7 @@ func (c *cluster) announce(ctx context.Context, i local.Instance) (err error) {
 	if i.Process, err = local.Self(); err != nil {
 		return fmt.Errorf("reading the state of this process: %w", err)
 	}
+	i.Warnings = c.warnings.list()
 	i.ServiceNetwork, i.ReadyAfter = c.Settings.Services.String(), time.Since(c.started)
 	switch {
 	case c.runtime != nil:

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"runtime"
+	"strings"
 
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/store"
@@ -19,10 +20,9 @@ func (c *cluster) maxPods() int {
 	if wanted <= room {
 		return 0
 	}
-	c.notices.add(store.Notice{
-		Warning: true, Reason: "PodNetworkTooSmall",
-		Message: fmt.Sprintf("The node takes %d pods instead of %d (maxPods): its part of the pod network, %s, has no more addresses. A cluster that is made with this maxPods, or with --node-cidr-mask-size, has larger parts", room, wanted, joined(c.networks)),
-	})
+	message := fmt.Sprintf("The node takes %d pods instead of %d (maxPods): its part of the pod network, %s, has no more addresses. A cluster that is made with this maxPods, or with --node-cidr-mask-size, has larger parts", room, wanted, joined(c.networks))
+	c.notices.add(store.Notice{Warning: true, Reason: "PodNetworkTooSmall", Message: message})
+	c.warnings.add(strings.Replace(message, "The node", "the node", 1))
 	c.Log.Warn("the node takes fewer pods than maxPods: its part of the pod network has no more addresses; a cluster that is made with this maxPods, or with --node-cidr-mask-size, has larger parts",
 		"maxPods", wanted, "pods", room, "network", joined(c.networks))
 	return room

@@ -196,7 +196,7 @@ func (m *member) run(ctx context.Context) error {
 			{Name: "name of the node", Run: m.followName},
 			{Name: "settings of the cluster", Run: m.followSettings},
 		},
-		slices.Concat(run.Stage{c.nodeTask(agent)}, names, c.routes(caches), c.quarantineTasks(m.asNode)),
+		slices.Concat(run.Stage{c.nodeTask(agent)}, names, c.routes(caches), c.quarantineTasks(m.asNode), c.noticeTasks(m.asNode)),
 	}
 	stages = append(stages, proxy...)
 	if s := c.firewall(m.access()); s != nil {

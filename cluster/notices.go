@@ -11,7 +11,7 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// notices are what the store wants the administrator to know, on their way to become Events.
+// notices are what the store and the node want the administrator to know, on their way to become Events.
 type notices chan store.Notice
 
 // newNotices has space for what happens until Events can be written. There are few notices, and
@@ -28,12 +28,12 @@ func (n notices) add(what store.Notice) {
 
 // noticeTasks returns the parts that make Events of notices: about the node, whose disk it is,
 // or, if the nodes are simulated, about the namespace default.
-func (c *cluster) noticeTasks(p *controlPlane) run.Stage {
+func (c *cluster) noticeTasks(api client.Interface) run.Stage {
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: metav1.NamespaceDefault}
 	if c.real() {
 		about.Kind, about.Name = "Node", c.Settings.NodeName
 	}
-	recorder := client.NewRecorder(p.as("system:apiserver", "system:masters"), "sampan-store", "", c.Log)
+	recorder := client.NewRecorder(api, "sampan-store", "", c.Log)
 	return run.Stage{
 		{Name: "events about the store", Run: recorder.Run},
 		{Name: "notices of the store", Run: func(ctx context.Context) error {

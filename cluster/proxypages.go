@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -22,35 +23,45 @@ import (
 func (c *cluster) proxyPages(s health.Subject, userspace bool, metrics ...prometheus.Collector) run.Stage {
 	var parts run.Stage
 	for _, page := range []struct {
-		name, flag, at string
-		handler        http.Handler
+		name, verb, flag, at string
+		handler              http.Handler
 	}{
-		{"health of the service proxy", "healthz-bind-address", c.proxyAddress(c.Settings.ProxyHealth, local.DefaultProxyHealth), health.Handler(s)},
-		{"metrics of the service proxy", "metrics-bind-address", c.proxyAddress(c.Settings.ProxyMetrics, local.DefaultProxyMetrics), health.Pages(s, userspace, metrics...)},
+		{"health of the service proxy", "is", "healthz-bind-address", c.proxyAddress(c.Settings.ProxyHealth, local.DefaultProxyHealth), health.Handler(s)},
+		{"metrics of the service proxy", "are", "metrics-bind-address", c.proxyAddress(c.Settings.ProxyMetrics, local.DefaultProxyMetrics), health.Pages(s, userspace, metrics...)},
 	} {
 		if page.at == "" {
 			continue
 		}
-		parts = append(parts, run.Task{Name: page.name, Run: func(ctx context.Context) error {
+		tried := make(chan struct{})
+		parts = append(parts, run.Task{Name: page.name, Ready: tried, Run: func(ctx context.Context) error {
 			l, err := new(net.ListenConfig).Listen(ctx, "tcp", page.at)
 			if err != nil {
-				hint := "pass another address with --" + page.flag + ", or none"
-				if errors.Is(err, syscall.EADDRINUSE) {
-					hint = "another cluster on this host, or kube-proxy, may have the port; " + hint
-				}
-				c.Log.WarnContext(ctx, "the "+page.name+" is not served: "+hint, "err", err)
+				c.unserved(ctx, page.name+" "+page.verb+" not served", page.flag, err)
+			}
+			close(tried)
+			if err != nil {
 				<-ctx.Done()
 				return nil
 			}
 			c.Log.InfoContext(ctx, page.name+" listening", "address", l.Addr())
 			if err := health.Serve(ctx, l, page.handler); err != nil {
-				c.Log.ErrorContext(ctx, "the "+page.name+" is not served any more", "err", err)
+				c.Log.ErrorContext(ctx, "the "+page.name+" "+page.verb+" not served any more", "err", err)
 				<-ctx.Done()
 			}
 			return nil
 		}})
 	}
 	return parts
+}
+
+// unserved records that a page is not served at the address of a flag, and why.
+func (c *cluster) unserved(ctx context.Context, what, flag string, err error) {
+	hint := "pass another address with --" + flag + ", or none"
+	if errors.Is(err, syscall.EADDRINUSE) {
+		hint = "another cluster on this host, or kube-proxy, may have the port; " + hint
+	}
+	c.Log.WarnContext(ctx, "the "+what+": "+hint, "err", err)
+	c.warnings.add(fmt.Sprintf("the %s: %v: %s", what, err, hint))
 }
 
 // proxyAddress returns the address of a flag, or "" for none. A default at all addresses is one of both IP families.

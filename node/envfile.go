@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
@@ -30,7 +31,10 @@ func (p podFiles) Open(name, path string) (io.ReadCloser, string, error) {
 	file, err := volume.Read(dir, path)
 	if err != nil {
 		p.files.n.log.Warn("file of environment variables not read", "pod", p.pod.Namespace+"/"+p.pod.Name, "volume", name, "path", path, "err", err)
-		return nil, "", errors.New("couldn't parse env file")
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, "", fs.ErrNotExist
+		}
+		return nil, "", fmt.Errorf("couldn't parse env file %q of volume %q: it cannot be read", path, name)
 	}
 	return &limitedFile{p.ctx, file}, filepath.Join(dir, path), nil
 }

@@ -280,7 +280,7 @@ func (p *planner) reportClaimed() {
 	if n := len(p.claimed) - most; n > 0 {
 		text += fmt.Sprintf("; and %d more", n)
 	}
-	p.fault("AddressRefused", "Nothing is sent from there, because a Service must not take the connections of others: %s", text)
+	p.fault("AddressRefused", "Connections to these addresses and ports of the Service are not forwarded, because a Service must not take the connections of others: %s", text)
 }
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})

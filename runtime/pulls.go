@@ -185,11 +185,28 @@ func (i *imageService) request(ref string, auth *cri.AuthConfig, platform string
 	if strings.HasPrefix(full, ownRegistry) {
 		img, err := store.Get(full)
 		if err != nil {
-			return r, nil, status.Errorf(codes.NotFound, "image %q is not on this node, and no registry has it: import it with \"sampan image import FILE\"", ref)
+			return r, nil, status.Errorf(codes.NotFound, "image %q is not on this node, and no registry has it: %s", ref, insteadOf(full, store.List()))
 		}
 		return r, &img, nil
 	}
 	return r, nil, nil
+}
+
+// insteadOf returns what to do about an image without a registry that is not on the node.
+func insteadOf(name string, there []image.Image) string {
+	var tags []string
+	for _, img := range there {
+		for _, n := range img.Names {
+			if image.Repository(n) == image.Repository(name) {
+				tags = append(tags, n)
+			}
+		}
+	}
+	if len(tags) > 0 {
+		slices.Sort(tags)
+		return "the node has " + strings.Join(tags, ", ")
+	}
+	return "import it with \"sampan image import FILE\""
 }
 
 // PullImage implements CRI.

@@ -2,8 +2,11 @@ package clusters
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -12,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/join"
@@ -129,6 +133,42 @@ func administrator(p local.Profile) (*client.REST, error) {
 	}, client.RESTOptions{})
 }
 
+// uncertified returns why clients with a kubeconfig refuse the API server of a running cluster, whose certificate does not have the
+// address; "" if it has, and if the cluster does not run.
+func uncertified(ctx context.Context, p local.Profile, kubeconfig []byte) string {
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	saved, ok := p.SavedCredentials()
+	if err != nil || !ok {
+		return ""
+	}
+	wanted, err := url.Parse(config.Host)
+	if err != nil {
+		return ""
+	}
+	at, err := url.Parse(saved.Server)
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, conditionsLimit)
+	defer cancel()
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(saved.CA)
+	dialer := tls.Dialer{Config: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	conn, err := dialer.DialContext(ctx, "tcp", at.Host)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	secure, is := conn.(*tls.Conn)
+	if !is || len(secure.ConnectionState().PeerCertificates) == 0 {
+		return ""
+	}
+	if err := secure.ConnectionState().PeerCertificates[0].VerifyHostname(wanted.Hostname()); err != nil {
+		return fmt.Sprintf("clients will refuse the API server by this address: %v; start the cluster with --advertise-address, so that its certificate has it", err)
+	}
+	return ""
+}
+
 // refusedWrites returns why the API server of a running cluster refuses writes, or "". A node of another machine's cluster
 // has no right to find out.
 func refusedWrites(ctx context.Context, p local.Profile) string {
@@ -146,6 +186,13 @@ func refusedWrites(ctx context.Context, p local.Profile) string {
 func warnOfRefusedWrites(cmd *cobra.Command, p local.Profile) {
 	if why := refusedWrites(cmd.Context(), p); why != "" {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: the server refuses writes: %s\n", why)
+	}
+}
+
+// warnOfStart prints what does not work in full since the cluster or node was started.
+func warnOfStart(cmd *cobra.Command, i local.Instance) {
+	for _, w := range i.Warnings {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", printable(w))
 	}
 }
 

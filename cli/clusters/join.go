@@ -106,7 +106,10 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 	if err := checkSurroundings(local.Settings{}, ""); err != nil {
 		return err
 	}
-	if err := errors.Join(checkDataDir(cmd, p), warnOfOtherData(cmd, p)); err != nil {
+	if err := checkDataDir(cmd, p); err != nil {
+		return err
+	}
+	if err := warnOfOtherData(cmd, p); err != nil {
 		return err
 	}
 	if member {
@@ -123,6 +126,7 @@ func (j *joining) run(cmd *cobra.Command, o Options, args []string) error {
 	if i, err = startMember(cmd, o, p); err != nil {
 		return err
 	}
+	warnOfStart(cmd, i)
 	after := i.ReadyAfter.Round(time.Millisecond)
 	if dir := m.Settings.CNIConfDir; dir != "" && !local.HasCNI(dir) {
 		_, _ = fmt.Fprintf(out, "node %s has joined after %v, and will be Ready when a network add-on has written its configuration to %s\ncluster %s\n", m.Settings.NodeName, after, dir, m.Server)

@@ -161,6 +161,9 @@ func describe(cmd *cobra.Command, c local.Found) {
 		row("Memory", "%.1f MiB (proportional set size)", float64(mem)/(1<<20))
 	}
 	row("Processes", "%s", processes(i))
+	for _, w := range i.Warnings {
+		row("Warning", "%s", printable(w))
+	}
 	if !i.Starting() {
 		if why := refusedWrites(cmd.Context(), c.Profile); why != "" {
 			row("Warning", "the server refuses writes: %s", why)
@@ -343,6 +346,9 @@ func kubeconfigCommand() *cobra.Command {
 				}
 				if data, err = local.WithServer(data, server); err != nil {
 					return err
+				}
+				if why := uncertified(cmd.Context(), p, data); why != "" {
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", why)
 				}
 			}
 			if !merge {

@@ -66,6 +66,7 @@ func upCommand(o Options) *cobra.Command {
 			if !i.Simulated {
 				warnOfConditions(cmd, p)
 			}
+			warnOfStart(cmd, i)
 			warnOfRefusedWrites(cmd, p)
 			file, err := p.Merge(cmd.Context(), flag(cmd, "kubeconfig"))
 			if err != nil {
@@ -115,7 +116,10 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	if err := checkKubeletConfig(cmd, s); err != nil {
 		return local.Instance{}, err
 	}
-	if err := errors.Join(checkDataDir(cmd, p), checkCopy(cmd, p), warnOfOtherData(cmd, p)); err != nil {
+	if err := errors.Join(checkDataDir(cmd, p), checkCopy(cmd, p)); err != nil {
+		return local.Instance{}, err
+	}
+	if err := warnOfOtherData(cmd, p); err != nil { // after all that may refuse the start
 		return local.Instance{}, err
 	}
 	program, err := os.Executable()

@@ -178,7 +178,7 @@ func Explain(err error, cluster func() string) []string {
 		}
 		return []string{fmt.Sprintf("Error from server (%s): %s", s.Reason, message)}
 	}
-	return []string{"error: " + err.Error()}
+	return []string{"error: " + wrongType.ReplaceAllStringFunc(err.Error(), explainType)}
 }
 
 // onThisMachine reports whether a server's URL has an address of this machine alone, as clusters that Sampan starts have.
@@ -219,7 +219,7 @@ func explainType(text string) string {
 		want = "true or false"
 	case goType == "string", is == "map": // it would do for anything else with a name
 		want = "a string"
-	case is == "string":
+	case is == "string", strings.Contains(goType, "."): // a struct
 		want = "a map of fields"
 	}
 	return fmt.Sprintf("field %q must be %[3]s, got a %[2]s", field, is, want)

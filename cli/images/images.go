@@ -97,7 +97,7 @@ func (i *images) dial() (*grpc.ClientConn, error) {
 		if os.Getuid() != 0 && i.socket == "" {
 			return nil, fmt.Errorf("the images of a cluster are those of its real node, and that needs root: run the command with sudo; simulated nodes have no images")
 		}
-		return nil, fmt.Errorf("the container runtime of cluster %q is not running on this machine (%s does not exist): start it with '%s'", i.Name, path, start)
+		return nil, fmt.Errorf("the container runtime of cluster %q is not running on this machine (%s does not exist): start it with '%s'%s", i.Name, path, start, i.others())
 	}
 	i.socket = path
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -105,6 +105,25 @@ func (i *images) dial() (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("container runtime at %s: %w", path, err)
 	}
 	return conn, nil
+}
+
+// others returns which clusters of this machine have images, for the end of an error; "" if none has.
+func (i *images) others() string {
+	p, err := local.NewProfile(i.Name, "")
+	if i.socket != "" || err != nil {
+		return ""
+	}
+	clusters, _ := p.Clusters() // the error is about the cluster that does not run
+	var names []string
+	for _, c := range clusters {
+		if c.Running && c.Name != i.Name && !c.Instance.Simulated {
+			names = append(names, "--name="+c.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; the images of other clusters that run on this machine: pass " + strings.Join(names, " or ")
 }
 
 // explain takes gRPC's words out of an error.

@@ -49,7 +49,7 @@ func Replace(g *session.Globals) *cobra.Command {
 	f.StringVar(&r.force.cascade, "cascade", "background", "with --force: how to delete dependents: background, foreground, or orphan to keep them")
 	f.Lookup("cascade").NoOptDefVal = "background"
 	f.DurationVar(&r.force.timeout, "timeout", waiting.DefaultTimeout, "with --force, how long to wait for the deletion of each object; with --wait, how long to wait for all objects; 0 means no limit")
-	f.StringVar(&r.subresource, "subresource", "", "replace this subresource of the objects, such as status, scale or resize")
+	f.StringVar(&r.subresource, "subresource", "", "replace this subresource of the objects, such as status or resize")
 	f.StringVar(&raw, "raw", "", "PUT the file given with -f unchanged to this path of the server, and print the response")
 	r.files(cmd, "kubectl-replace")
 	return cmd

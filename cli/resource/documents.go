@@ -238,5 +238,8 @@ func (d document) explain(err error) error {
 		}
 		return "line " + strconv.Itoa(d.line+n-1)
 	})
+	if wrong := json.Unmarshal(d.text, new(any)); isSyntax(wrong) && bytes.HasPrefix(bytes.TrimSpace(d.text), []byte("{")) {
+		return jsonError(wrong) // it looks like JSON
+	}
 	return fmt.Errorf("YAML: %s", strings.Join(strings.Fields(text), " "))
 }

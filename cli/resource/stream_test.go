@@ -229,7 +229,7 @@ func TestInput(t *testing.T) {
 		}},
 		{"comments in flow YAML that begins like JSON", "{\"apiVersion\": \"v1\", # a\n \"kind\": Pod, metadata: {name: a}}\n", nil},
 		{"broken JSON between separators", "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"}}\n---\n{\"kind\" 1}\n---\n{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"b\"}}\n", []string{
-			`pod/a in "default" from ` + src + "1 (line 1)", "error: " + src + "2 (line 2): YAML: line 2: did not find expected ',' or '}'", `pod/b in "default" from ` + src + "3 (line 4)",
+			`pod/a in "default" from ` + src + "1 (line 1)", "error: " + src + "2 (line 2): JSON: invalid character '1' after object key", `pod/b in "default" from ` + src + "3 (line 4)",
 		}},
 		{"broken JSON", `{"kind": "a" "b"}`, []string{"error: " + src + "1 (line 1): JSON: invalid character '\"' after object key:value pair"}},
 		{"flow YAML that is no JSON", "{apiVersion: v1, kind: Pod, metadata: {name: a}}", nil},

@@ -31,6 +31,8 @@ type Instance struct {
 	Started        time.Time     `json:"started"`
 	ReadyAfter     time.Duration `json:"readyAfter"` // nanoseconds
 
+	Warnings []string `json:"warnings,omitempty"` // of a start: what does not work in full, and what to do
+
 	// Damage says what is wrong with the state file, if its contents are damaged. Then the fields Name, Process, Runtime,
 	// DataDir and Simulated are known from elsewhere, and no others.
 	Damage string `json:"-"`
@@ -352,6 +354,9 @@ func denied(file string, err error) error {
 func (p Profile) MakeRunDir() error {
 	const mode = 0o711
 	if err := os.MkdirAll(p.RunDir, mode); err != nil {
+		if base := os.Getenv(runtimeDirVariable); os.Getuid() != 0 && base != "" {
+			return fmt.Errorf("making the run directory: %w; it is below the directory that the variable %s names, %s: set that to a directory of yours, or unset it", err, runtimeDirVariable, base)
+		}
 		return fmt.Errorf("making the run directory: %w", err)
 	}
 	for _, dir := range []string{filepath.Dir(p.RunDir), p.RunDir} {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,8 +63,11 @@ func WithServer(kubeconfig []byte, server string) ([]byte, error) {
 		whole = "https://" + server
 	}
 	u, err := url.Parse(whole)
-	if err != nil || u.Scheme != "https" || u.Host == "" {
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("--server: must be a URL such as https://192.0.2.1:6443, got %q", server)
+	}
+	if port, err := strconv.ParseUint(cmp.Or(u.Port(), "443"), 10, 16); err != nil || port == 0 {
+		return nil, fmt.Errorf("--server: the port of %q must be 1 to 65535", server)
 	}
 	cfg, err := clientcmd.Load(kubeconfig)
 	if err != nil {

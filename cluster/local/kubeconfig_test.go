@@ -107,7 +107,8 @@ func TestKubeconfigForAnotherAddress(t *testing.T) {
 	}
 	for server, want := range map[string]string{
 		"https://192.0.2.1:6443": "https://192.0.2.1:6443", "192.0.2.1:6443": "https://192.0.2.1:6443", "host": "https://host",
-		"http://192.0.2.1": "", "ftp://x": "", "https://": "", "a b": "",
+		"http://192.0.2.1": "", "ftp://x": "", "https://": "", "a b": "", "https://:6443": "", "https://h:0": "", "https://h:66666": "",
+		"https://u:p@h": "", "https://h?x=1": "",
 	} {
 		got, err := WithServer(data, server)
 		switch {

@@ -183,6 +183,17 @@ func TestSettleTheAddressesOfLoadBalancers(t *testing.T) {
 	}
 }
 
+// TestPoolHasNoAddressOfTheNode has addresses of load balancers with and without that of the node.
+func TestPoolHasNoAddressOfTheNode(t *testing.T) {
+	s := Settings{LoadBalancerAddresses: "192.0.2.0/28,2001:db8::/120"}
+	for addresses, refused := range map[string]bool{"": false, "none": false, "192.0.2.77": false, "192.0.2.7": true, "192.0.2.77,2001:db8::1": true} {
+		s.AdvertiseAddress = addresses
+		if err := s.checkPool(); (err != nil) != refused || refused && !strings.Contains(err.Error(), "--load-balancer-addresses 192.0.2.0/28,2001:db8::/120: contains the address of this node, ") {
+			t.Errorf("%q: %v", addresses, err)
+		}
+	}
+}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(endingEnv) == "" {
 		os.Exit(m.Run())

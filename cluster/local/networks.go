@@ -209,6 +209,21 @@ func (s Settings) checkHost(but string) error {
 	return errors.Join(errs...)
 }
 
+// checkPool returns an error if the addresses for load balancers contain the address at which other machines reach this node:
+// Services must not take the connections of a node, so they would not get it.
+func (s Settings) checkPool() error {
+	pool, err := s.Pool()
+	if err != nil || pool.Empty() || s.Simulated() {
+		return err
+	}
+	for _, a := range s.Advertised() {
+		if pool.Holds(a) {
+			return fmt.Errorf("--load-balancer-addresses %s: contains the address of this node, %v (--advertise-address), which no Service can have; leave it out", s.LoadBalancerAddresses, a)
+		}
+	}
+	return nil
+}
+
 // CheckBridge returns an error if another link has the address of the stopped cluster's bridge,
 // because its networks were taken meanwhile.
 func (p Profile) CheckBridge(pods Pair) error {

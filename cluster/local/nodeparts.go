@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	"github.com/sampan-io/sampan/simulation"
 )
@@ -47,6 +48,9 @@ func PodRoom(networks []netip.Prefix) int {
 
 // nodeRoom returns an error if a pod network has no part for a node.
 func (s Settings) nodeRoom() error {
+	if s.NodeMaskSize != 0 && !slices.ContainsFunc(s.Pods.All(), func(n netip.Prefix) bool { return n.Addr().Is4() }) {
+		return fmt.Errorf("--node-cidr-mask-size: is the length of parts of an IPv4 pod network, and the pod network is %v; parts of an IPv6 network are /%d", s.Pods, simulation.NodeBits(netip.PrefixFrom(netip.IPv6Unspecified(), 0)))
+	}
 	for _, n := range s.Pods.All() {
 		if width := s.NodeBits(n); width < n.Bits() {
 			return fmt.Errorf("--node-cidr-mask-size: the pod network %v is too small for parts of /%d: pass a larger one with --pod-network, or a longer mask", n, width)

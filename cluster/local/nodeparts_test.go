@@ -44,6 +44,14 @@ func TestNodeRoom(t *testing.T) {
 	if err := s.nodeRoom(); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
+	if pods, err = ParsePair("fd00:1::/48"); err != nil {
+		t.Fatal(err)
+	}
+	s = Settings{NodeMaskSize: 23, Networks: Networks{Pods: pods}}
+	want = "--node-cidr-mask-size: is the length of parts of an IPv4 pod network, and the pod network is fd00:1::/48; parts of an IPv6 network are /64"
+	if err := s.nodeRoom(); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
 	if err := (Settings{NodeMaskSize: 30}).check(); err == nil {
 		t.Error("a mask of 30 bits is accepted")
 	}

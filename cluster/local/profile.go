@@ -40,7 +40,7 @@ func NewProfile(name, dataDir string) (Profile, error) {
 			return Profile{}, fmt.Errorf("finding a directory for the cluster's data: %w; pass one with --data-dir", err)
 		}
 		data = filepath.Join(envOr("XDG_DATA_HOME", filepath.Join(home, ".local", "share")), "sampan")
-		run = filepath.Join(envOr("XDG_RUNTIME_DIR", data), runName)
+		run = filepath.Join(envOr(runtimeDirVariable, data), runName)
 	}
 	p := Profile{Name: name, DataDir: filepath.Join(data, name), RunDir: filepath.Join(run, name), Default: filepath.Join(data, name)}
 	if dataDir != "" {
@@ -66,6 +66,9 @@ func checkName(name string) error {
 
 // runName is the directory of the run directories of a user. It can be beside the data directories.
 const runName = "sampan-run"
+
+// runtimeDirVariable names the directory for the run directories of users other than root.
+const runtimeDirVariable = "XDG_RUNTIME_DIR"
 
 func envOr(name, otherwise string) string {
 	if v := os.Getenv(name); v != "" {

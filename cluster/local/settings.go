@@ -293,7 +293,7 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	if found {
 		s, err := saved.with(asked, p)
 		if err == nil {
-			err = errors.Join(s.room(), s.Authentication.check(), s.Images.check())
+			err = errors.Join(s.room(), s.checkPool(), s.Authentication.check(), s.Images.check())
 		}
 		return s, err
 	}
@@ -352,7 +352,7 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 		}
 	}
 	asked.IPFamily = ""
-	return asked, asked.room()
+	return asked, errors.Join(asked.room(), asked.checkPool())
 }
 
 // Keep saves the settings, unless they are saved already.

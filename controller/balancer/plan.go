@@ -120,7 +120,7 @@ func (b *book) plan(svc *corev1.Service) (addresses []netip.Addr, trouble string
 // kept returns the address of a family that a service has already.
 func (b *book) kept(key controller.Key, had []netip.Addr, family corev1.IPFamily) (netip.Addr, bool) {
 	for _, a := range had {
-		if familyOf(a) != family || !b.pool.holds(a) || b.ofNode(a) {
+		if familyOf(a) != family || !b.pool.Holds(a) || b.ofNode(a) {
 			continue
 		}
 		if by, _ := b.holder(a); by == key {
@@ -132,7 +132,7 @@ func (b *book) kept(key controller.Key, had []netip.Addr, family corev1.IPFamily
 
 // refusal says why a service cannot have the address that it asks for, or "".
 func (b *book) refusal(key controller.Key, a netip.Addr) string {
-	if !b.pool.holds(a) {
+	if !b.pool.Holds(a) {
 		return "is not in the pool of load balancer addresses (" + b.pool.String() + ")"
 	}
 	if b.ofNode(a) {

@@ -150,7 +150,8 @@ func (p Pool) Overlaps(n netip.Prefix) bool {
 	return false
 }
 
-func (p Pool) holds(a netip.Addr) bool {
+// Holds reports whether an address is one of the pool.
+func (p Pool) Holds(a netip.Addr) bool {
 	for _, s := range p.ranges {
 		if s.holds(a) {
 			return true

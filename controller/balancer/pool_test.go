@@ -67,7 +67,7 @@ func TestPoolReadsWhatItPrints(t *testing.T) {
 		for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 			n, seen := uint64(0), map[netip.Addr]bool{}
 			for a := range p.from(family, netip.Addr{}) {
-				if n++; seen[a] || !p.holds(a) || familyOf(a) != family {
+				if n++; seen[a] || !p.Holds(a) || familyOf(a) != family {
 					t.Fatalf("%s of %s is there twice, or not at all", a, p)
 				}
 				seen[a] = true

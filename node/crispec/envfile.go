@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +18,11 @@ type Files interface {
 	Open(volume, path string) (file io.ReadCloser, at string, err error)
 }
 
-// errNotParsed is the whole error, in kubelet's words: the file may have secrets in it.
-var errNotParsed = errors.New("couldn't parse env file") //nolint:gochecknoglobals // a constant
+// notParsed returns the error about a file that cannot be read or parsed. It begins with kubelet's words. The file may have
+// secrets in it, so why must not have anything from its contents.
+func notParsed(name envFile, why error) error {
+	return fmt.Errorf("couldn't parse env file %q of volume %q: %w", name.path, name.volume, why)
+}
 
 // envFiles are the files that the variables of one container refer to. Each is read once, for all of its keys.
 type envFiles struct {
@@ -70,7 +74,10 @@ func (e *envFiles) value(ref *corev1.FileKeySelector, c *corev1.Container) (valu
 // open reads a file with all keys of it that the container wants.
 func (e *envFiles) open(name envFile, c *corev1.Container) *envValues {
 	r, at, err := e.files.Open(name.volume, name.path)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &envValues{err: notParsed(name, errors.New("the file does not exist"))}
+	case err != nil:
 		return &envValues{err: err}
 	}
 	defer r.Close()
@@ -86,7 +93,7 @@ func (e *envFiles) open(name envFile, c *corev1.Container) *envValues {
 	case errors.Is(err, errTooLarge):
 		v.values, v.err = nil, err
 	case err != nil:
-		v.err = errNotParsed
+		v.err = notParsed(name, err)
 	}
 	return v
 }

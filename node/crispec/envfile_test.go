@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"runtime"
 	"strings"
 	"testing"
@@ -69,7 +70,7 @@ func (f *someFiles) Open(volume, path string) (io.ReadCloser, string, error) {
 	f.opened++
 	text, ok := f.texts[volume+"/"+path]
 	if !ok {
-		return nil, "", errNotParsed
+		return nil, "", fs.ErrNotExist
 	}
 	return io.NopCloser(strings.NewReader(text)), "/pods/" + volume + "/" + path, nil
 }
@@ -86,8 +87,8 @@ func TestVariablesFromFiles(t *testing.T) {
 		err  error
 	}{
 		{"two keys and an expansion", []corev1.EnvVar{from("X", "B", "a", false), from("Y", "A", "a", false), {Name: "Z", Value: "$(X)$(Y)"}}, "X=2 Y=1 Z=21", nil},
-		{"beyond a broken line", []corev1.EnvVar{from("X", "A", "a", true), from("Y", "C", "a", true)}, "", errNotParsed},
-		{"no file, even if it is optional", []corev1.EnvVar{from("X", "A", "none", true)}, "", errNotParsed},
+		{"beyond a broken line", []corev1.EnvVar{from("X", "A", "a", true), from("Y", "C", "a", true)}, "", errors.New(`couldn't parse env file "a" of volume "v": a line does not begin with a name and =`)},
+		{"no file, even if it is optional", []corev1.EnvVar{from("X", "A", "none", true)}, "", errors.New(`couldn't parse env file "none" of volume "v": the file does not exist`)},
 		{"no key", []corev1.EnvVar{from("X", "B", "good", false)}, "", errors.New(`environment variable key "B" not found in file "/pods/v/good"`)},
 		{"no value", []corev1.EnvVar{from("X", "E", "a", false)}, "", errors.New(`environment variable key "E" not found in file "/pods/v/a"`)},
 		{"no key, optional", []corev1.EnvVar{from("X", "B", "good", true), from("Y", "A", "good", false)}, "Y=x", nil},

@@ -108,6 +108,9 @@ func roomFor(most, free int64) *budget {
 	return &budget{limit: most, over: fmt.Errorf("it would take more than the %d bytes that one import may write", most)}
 }
 
+// errNoArchive is the error of an input whose first entry cannot be read.
+var errNoArchive = errors.New("this is not a tar file (docker-archive or OCI image layout)")
+
 // importing is what an import does, for errors.
 const importing = "importing an image"
 
@@ -161,7 +164,7 @@ func (im *importer) spool(archive io.Reader) error {
 		}
 		if err != nil {
 			if last == "" {
-				return fmt.Errorf("this is not a tar file (docker-archive or OCI image layout): %w", err)
+				return errNoArchive
 			}
 			return fmt.Errorf("after entry %q: %w", last, err)
 		}

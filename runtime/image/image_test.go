@@ -423,6 +423,17 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 	}
 }
 
+// TestImportRefusesOtherFiles has inputs that are no archives. The error does not call them cut off.
+func TestImportRefusesOtherFiles(t *testing.T) {
+	s := openStore(t)
+	for _, text := range []string{"hello\n", strings.Repeat("x", 5000), "PK\x03\x04" + strings.Repeat("\x00", 600)} {
+		_, err := s.Import(t.Context(), strings.NewReader(text), "")
+		if want := "importing an image: this is not a tar file (docker-archive or OCI image layout)"; err == nil || err.Error() != want {
+			t.Errorf("%.10q: %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestImportLeavesFreeSpace(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
