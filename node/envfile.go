@@ -24,8 +24,11 @@ type podFiles struct {
 // Open opens a file in an emptyDir; the API server allows no volumes of other types. Errors are kubelet's: the details are in the log.
 func (p podFiles) Open(name, path string) (io.ReadCloser, string, error) {
 	i := slices.IndexFunc(p.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
-	if i < 0 || !volume.Used(&p.pod.Spec)[name] {
+	switch {
+	case i < 0:
 		return nil, "", fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", name)
+	case !volume.Used(&p.pod.Spec)[name]: // kubelets do not make such volumes either
+		return nil, "", fmt.Errorf("cannot find the volume %q referenced by FileKeyRef: no container of the pod mounts it", name)
 	}
 	dir := p.files.path(p.pod, &p.pod.Spec.Volumes[i])
 	file, err := volume.Read(dir, path)
