@@ -69,7 +69,7 @@ func TestGroupsRefuseUnknownCommands(t *testing.T) {
 func TestBrokenKubeconfigIsExplained(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	for text, want := range map[string]string{
-		"clusters: {}\n":                        `field "clusters" must be a list, got a map`,
+		"clusters: {}\n":                         `field "clusters" must be a list, got a map`,
 		"clusters:\n- name: a\n  cluster: [1]\n": `field "clusters.cluster" must be a map of fields, got a list`,
 	} {
 		if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\n"+text), 0o600); err != nil {
