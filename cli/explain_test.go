@@ -190,6 +190,7 @@ func TestExplainRefusesWhatCannotBeMeant(t *testing.T) {
 		args []string
 	}{
 		{1, "error: must specify pod/NAME, or a file with -f or -k\n" + usage, nil},
+		{1, "error: web: must be pod/NAME or pod NAME, or a file with -f or -k\n" + usage, []string{"web"}},
 		{1, "error: a pod name and -f or -k are mutually exclusive\n" + usage, []string{"pod/web", "-f", classless}},
 		{1, "error: -o name: must be json, yaml or wide; the default is tables\n" + usage, []string{"pod/web", "-o", "name"}},
 		{1, "error: node/a: is a Node, must be a pod: pod/NAME, or a file with -f\n", []string{"node/a"}},

@@ -69,6 +69,8 @@ func (v *explainVerb) check(args []string) error {
 		return errors.New("a pod name and -f or -k are mutually exclusive")
 	case !v.in.Given() && len(args) == 0:
 		return errors.New("must specify pod/NAME, or a file with -f or -k")
+	case len(args) == 1 && !strings.Contains(args[0], "/"):
+		return fmt.Errorf("%s: must be pod/NAME or pod NAME, or a file with -f or -k", args[0])
 	}
 	return nil
 }
