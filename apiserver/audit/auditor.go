@@ -150,6 +150,7 @@ func (t *Truncate) validate(sink string) error {
 type Auditor struct {
 	policy *Policy
 	sinks  []*sink
+	target string // URL of the webhook; empty if there is none
 	log    *slog.Logger
 	ready  chan struct{}
 
@@ -211,10 +212,19 @@ func New(c Config, log *slog.Logger) (*Auditor, error) {
 		if err != nil {
 			return nil, errors.Join(err, a.closeSinks())
 		}
+		a.target = to.url
 		c.Webhook.Batch.concurrent = true
 		a.sinks = append(a.sinks, a.newSink("webhook", c.Webhook.Batch, c.Webhook.Truncate, to))
 	}
 	return a, nil
+}
+
+// Target returns the URL to which events are posted, or "".
+func (a *Auditor) Target() string {
+	if a == nil {
+		return ""
+	}
+	return a.target
 }
 
 // Describe implements [prometheus.Collector].
