@@ -27,7 +27,7 @@ import (
 // (Write.Account), such as that of its namespace, and a write is refused as well if its account would then have more than
 // is left of what the write may use. So one namespace gets at most half of them, whatever it writes or makes controllers
 // write, and a second one half of the rest. This is the dynamic threshold by which switches share the memory of their
-// queues (Choudhury and Hahne, 1998): it needs no number of accounts, and leaves something for accounts that have taken little.
+// queues (Choudhury and Hahne, 1998): it needs no number of accounts, and leaves something for accounts that have little.
 
 // A Reserve is a part of the memory beyond the quota that a write may use.
 type Reserve int

@@ -157,7 +157,7 @@ func TestScarceMemoryIsShared(t *testing.T) {
 		}
 	}
 	near("one namespace takes half of the last sixteenth", quota-quota/32)
-	// What eve makes controllers write leaves half of their reserve.
+	// The writes of controllers for eve leave half of the reserve.
 	controller := func(w store.Write) store.Write { w.Reserve = store.ForRecovery; return w }
 	for size := mib; put("pods/eve/a", size, controller(eve)) == nil; size += mib {
 	}

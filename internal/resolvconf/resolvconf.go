@@ -59,9 +59,9 @@ var behind = [...]string{"/run/systemd/resolve/resolv.conf", "/run/NetworkManage
 // nothing.
 func Host() Config { return first(File, behind[:]) }
 
-// Follow calls set with the addresses of the name servers of [Host], and of the servers that [Read] finds in more files, ascending
-// and without duplicates, at once and whenever they have changed, until ctx is cancelled. It returns an error if the files
-// cannot be watched. Set is called on the same goroutine.
+// Follow calls set with the addresses of the name servers in [Host] and in more files, ascending and without duplicates, at
+// once and whenever they have changed, until ctx is cancelled. It returns an error if the files cannot be watched. Set is
+// called on the same goroutine.
 func Follow(ctx context.Context, more []string, set func(servers []netip.Addr)) error {
 	var last []netip.Addr
 	first := true

@@ -155,8 +155,8 @@ func (b *VolumeBinding) check(pod *plugin.Pod, s *plugin.Snapshot) (*volumeCheck
 	return c, plugin.Verdict{}
 }
 
-// Bounds of the claims of a pod that wait for it. Each is compared with each volume, and on each node with those that the claims
-// before it have taken.
+// Bounds of the claims of a pod that wait for it. Each is compared with each volume, and on each node with the volumes of the
+// claims before it.
 const (
 	mostDelayed = 250
 	mostMatches = 1_000_000 // claims times volumes
