@@ -68,7 +68,7 @@ func (p RuntimeClass) Validate(ctx context.Context, a *Attributes) error {
 		if !sameOverhead(class, pod) {
 			return refuseOverhead(a)
 		}
-	case len(pod.Spec.Overhead) > 0:
+	case pod.Spec.Overhead != nil: // even if it is empty, as upstream
 		return refuse(a, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 	}
 	return nil

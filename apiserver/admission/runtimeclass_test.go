@@ -15,8 +15,11 @@ import (
 )
 
 func cpu(amount string) corev1.ResourceList {
-	if amount == "" {
+	switch amount {
+	case "":
 		return nil
+	case "none":
+		return corev1.ResourceList{}
 	}
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(amount)}
 }
@@ -45,6 +48,7 @@ func TestRuntimeClass(t *testing.T) {
 		{name: "no class", want: " map[] []"},
 		{name: "an unknown class", class: "gvisor", refuse: `pods "p" is forbidden: pod rejected: RuntimeClass "gvisor" not found`},
 		{name: "overhead without a class", overhead: "1", refuse: without},
+		{name: "empty overhead without a class", overhead: "none", refuse: without},
 		{name: "a class without overhead", class: "plain", want: " map[] []"},
 		{name: "overhead, but not of its class", class: "plain", overhead: "1", refuse: without},
 		{name: "all that a class gives", class: "kata", want: "250m map[virtual:yes] [virtual]"},
