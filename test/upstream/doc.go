@@ -8,6 +8,9 @@
 // fields, servers that are restarted). A server listens on loopback only, works in
 // a directory of the test and ends with it.
 //
+// TestAnswersAreTheSame needs no more than the API servers: it sends the same requests to
+// upstream's and to ours, and compares the answers.
+//
 // It is a module of its own and no part of `make test`: `make upstream` builds the
 // servers from their modules, which takes a quarter of an hour, and runs it.
 package upstream
