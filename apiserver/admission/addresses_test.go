@@ -167,6 +167,10 @@ func TestServiceAddresses(t *testing.T) {
 			svc: "ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:30003", want: "type=ClusterIP ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:0",
 		},
 		{
+			name: "it is one no more, and has the port for another protocol", old: "type=NodePort ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:30003",
+			svc: "ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:30003,80/UDP:30003", want: "type=ClusterIP ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:0,80/UDP:0",
+		},
+		{
 			name: "a load balancer that wants no node ports any more", old: "type=LoadBalancer ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:30003",
 			svc: "type=LoadBalancer lb=no ports=80/TCP", want: "type=LoadBalancer ip=10.0.0.6 policy=SingleStack families=IPv4 ports=80/TCP:0",
 		},

@@ -65,9 +65,10 @@ func dropUnneeded(svc, old *corev1.Service) {
 		}
 	}
 	if hasNodePorts(old) && !hasNodePorts(svc) {
-		if untouched := !slices.ContainsFunc(spec.Ports, func(sp corev1.ServicePort) bool {
-			return sp.NodePort != 0 && !explicit(old, sp.NodePort, sp.Protocol)
-		}); untouched {
+		untouched := !slices.ContainsFunc(spec.Ports, func(sp corev1.ServicePort) bool {
+			return sp.NodePort != 0 && !slices.ContainsFunc(was.Ports, func(had corev1.ServicePort) bool { return had.NodePort == sp.NodePort }) // whatever the protocol
+		})
+		if untouched {
 			for i := range spec.Ports {
 				spec.Ports[i].NodePort = 0
 			}
