@@ -20,18 +20,16 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// Names made from generateName: the prefix, cut so that the whole fits into a DNS label,
-// and five random letters, tried again when taken. All as in Kubernetes.
+// Names made from generateName: the prefix, cut so that the whole fits into a DNS label, and five random letters, others if an
+// object has the name. All as in Kubernetes.
 const (
 	longestGenerated = 63
 	randomLetters    = 5
 	generateTries    = 8
 )
 
-// create stores a new object, which belongs to the request, or posts a body to a
-// subresource. again makes the same body once more: a name that was generated and is
-// taken makes another try necessary, and the first one has filled in its object.
-func (s *Server) create(ctx context.Context, t target, body runtime.Object, again func() (runtime.Object, error), opts metav1.CreateOptions) (result, error) {
+// create stores a new object, which belongs to the request, or posts a body to a subresource.
+func (s *Server) create(ctx context.Context, t target, body runtime.Object, opts metav1.CreateOptions) (result, error) {
 	if err := s.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
 		return result{}, err
 	}
@@ -53,24 +51,14 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, agai
 	if err := checkNamespace(&t, obj); err != nil {
 		return result{}, err
 	}
-	if obj.GetName() != "" || obj.GetGenerateName() == "" {
-		return s.createOnce(ctx, t, obj, creation{manager: opts.FieldManager, dryRun: dryRun})
+	if obj.GetName() == "" && obj.GetGenerateName() != "" {
+		t.generated = true
+		obj.SetName(generateName(obj.GetGenerateName(), func(name string) bool {
+			_, err := s.opts.Store.Get(t.kind.Key(t.namespace, name))
+			return err == nil
+		}))
 	}
-	t.generated = true
-	for try := 1; ; try++ {
-		obj.SetName(generateName(obj.GetGenerateName()))
-		r, err := s.createOnce(ctx, t, obj, creation{manager: opts.FieldManager, dryRun: dryRun})
-		if try == generateTries || !apierrors.IsAlreadyExists(err) {
-			return r, err
-		}
-		if body, err = again(); err != nil {
-			return result{}, err
-		}
-		if obj, err = t.accept(body); err != nil {
-			return result{}, err
-		}
-		obj.SetNamespace(t.namespace)
-	}
+	return s.createOnce(ctx, t, obj, creation{manager: opts.FieldManager, dryRun: dryRun})
 }
 
 // createSub posts a body to a subresource.
@@ -87,11 +75,16 @@ func (s *Server) createSub(ctx context.Context, t *target, body runtime.Object, 
 	return result{}, apierrors.NewMethodNotSupported(t.kind.GR(), verbCreate)
 }
 
-func generateName(prefix string) string {
+// generateName returns a name that is not taken, unless so many are that some tries find none.
+func generateName(prefix string, taken func(name string) bool) string {
 	if len(prefix) > longestGenerated-randomLetters {
 		prefix = prefix[:longestGenerated-randomLetters]
 	}
-	return prefix + rand.String(randomLetters)
+	name := prefix + rand.String(randomLetters)
+	for try := 1; try < generateTries && taken(name); try++ {
+		name = prefix + rand.String(randomLetters)
+	}
+	return name
 }
 
 // A creation is how an object is created.

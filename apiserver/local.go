@@ -251,8 +251,7 @@ func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return nil, err
 	}
-	again := func() (runtime.Object, error) { return t.copyIn(obj) }
-	r, err := l.server.create(ctx, t, body, again, opts)
+	r, err := l.server.create(ctx, t, body, opts)
 	endAudit(record, r, err)
 	return t.shown(ctx, r, err)
 }

@@ -125,13 +125,11 @@ func (x *exchange) writeList(to io.Writer, m codec.Media, l listing, t *target) 
 
 // decode reads the body into obj; what validation warns of becomes headers.
 func (x *exchange) decode(obj runtime.Object, want schema.GroupVersionKind, validation string) error {
-	return x.decoded(nil, obj, want, nil, validation, func(func(runtime.Object) error) error { return nil })
+	return x.decoded(nil, obj, want, nil, validation)
 }
 
-// decoded reads the body into obj as decode does and then calls use, whose argument reads
-// it once more, into a new object. The body may also name one of the other versions. Of t, if it is not nil, the body is the
-// object.
-func (x *exchange) decoded(t *target, obj runtime.Object, want schema.GroupVersionKind, others []schema.GroupVersion, validation string, use func(again func(runtime.Object) error) error) error {
+// decoded is decode for a body that may also name one of the other versions. Of t, if it is not nil, the body is the object.
+func (x *exchange) decoded(t *target, obj runtime.Object, want schema.GroupVersionKind, others []schema.GroupVersion, validation string) error {
 	e, err := codec.BodyEncoding(x.r.Header.Get("Content-Type"))
 	if err != nil {
 		return err
@@ -147,13 +145,7 @@ func (x *exchange) decoded(t *target, obj runtime.Object, want schema.GroupVersi
 		}
 		x.warn(append(warnings, unknown...))
 		x.audit.Sent(obj)
-		return use(func(obj runtime.Object) error {
-			if _, err := codec.Decode(x.r.Context(), e, b, obj, want, codec.Ignore, others...); err != nil {
-				return err
-			}
-			_, err := t.coerce(obj, codec.Ignore)
-			return err
-		})
+		return nil
 	})
 }
 
@@ -237,15 +229,11 @@ func (s *Server) serveCreate(x *exchange, t target) {
 	if b := t.body(); b != nil {
 		others = b.Versions
 	}
-	var r result
-	err := x.decoded(&t, body, want, others, opts.FieldValidation, func(decode func(runtime.Object) error) (err error) {
-		again := func() (runtime.Object, error) {
-			body, _ := t.newBody()
-			return body, decode(body)
-		}
-		r, err = s.create(x.r.Context(), t, body, again, opts)
-		return err
-	})
+	if err := x.decoded(&t, body, want, others, opts.FieldValidation); err != nil {
+		x.fail(err)
+		return
+	}
+	r, err := s.create(x.r.Context(), t, body, opts)
 	x.conclude(m, r, err, &t)
 }
 
@@ -290,7 +278,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		x.fail(err)
 		return
 	}
-	r, err := s.create(x.r.Context(), t, body, nil, opts) // its name is never generated
+	r, err := s.create(x.r.Context(), t, body, opts)
 	x.conclude(m, r, err, &t)
 }
 
@@ -304,7 +292,7 @@ func (s *Server) serveUpdate(x *exchange, t target) {
 		opts = metav1.UpdateOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
 	}
 	body, want := t.newBody()
-	err := x.decoded(&t, body, want, nil, opts.FieldValidation, func(func(runtime.Object) error) error { return nil })
+	err := x.decoded(&t, body, want, nil, opts.FieldValidation)
 	if err != nil {
 		x.fail(err)
 		return

@@ -67,19 +67,28 @@ func TestGenerateName(t *testing.T) {
 	f.refused(f.do("POST", configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "A_"}}), 422, metav1.StatusReasonInvalid, "metadata.generateName: Invalid value")
 }
 
-func TestATakenGeneratedNameIsTriedAgain(t *testing.T) {
-	w := &watchdog{}
-	taken := 0
-	w.change = func(a *admission.Attributes) error {
-		if taken++; taken <= 2 {
-			return apierrors.NewAlreadyExists(a.Kind.GR(), a.Name)
-		}
-		return nil
+// A crowded store has an object of each name that is looked up until so many were.
+type crowded struct {
+	apiserver.Store
+	taken int
+}
+
+func (c *crowded) Get(key string) (store.Record, error) {
+	if c.taken--; c.taken >= 0 {
+		return store.Record{Key: key}, nil
 	}
-	f := serve(t, func(o *apiserver.Options) { o.Admission = []admission.Plugin{w} })
-	f.create(configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "web-"}})
-	if diff := cmp.Diff([]bool{false, false, true}, w.ends); diff != "" {
-		t.Errorf("what became of the tries (-want +got):\n%s", diff)
+	return c.Store.Get(key)
+}
+
+func TestATakenGeneratedNameIsNotUsed(t *testing.T) {
+	for taken, left := range map[int]int{0: 0, 2: 0, 1000: 993} {
+		c := &crowded{}
+		f := serve(t, func(o *apiserver.Options) { c.Store, o.Store = o.Store, c })
+		c.taken = taken
+		m := f.create(configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "web-"}})
+		if !strings.HasPrefix(m.Name, "web-") || max(c.taken, 0) != left {
+			t.Errorf("%d names are taken: name %q, %d lookups left", taken, m.Name, c.taken)
+		}
 	}
 }
 
