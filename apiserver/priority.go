@@ -119,7 +119,7 @@ const statusDelay = 100 * time.Millisecond
 // condition Dangling of the schemas, until ctx is over. As long as the mandatory levels are not stored, the server
 // uses the objects that every cluster starts with.
 func (s *Server) FollowFlowControl(ctx context.Context) error {
-	f := flowControlFollower{server: s, changed: make(chan struct{}, 1), objects: map[string]catalog.Object{}}
+	f := flowControlFollower{server: s, changed: run.NewBell(), objects: map[string]catalog.Object{}}
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
 	for _, resource := range []string{"prioritylevelconfigurations", "flowschemas"} {
@@ -134,7 +134,7 @@ func (s *Server) FollowFlowControl(ctx context.Context) error {
 // A flowControlFollower follows the two resources.
 type flowControlFollower struct {
 	server  *Server
-	changed chan struct{} // has one place; filled when statuses may have to be written
+	changed run.Bell // rung when statuses may have to be written
 
 	mu      sync.Mutex
 	objects map[string]catalog.Object // guarded by mu; by key
@@ -179,10 +179,7 @@ func (f *flowControlFollower) update(change func()) {
 	if c, ok := f.config(); ok {
 		f.server.priority.Configure(c)
 	}
-	select {
-	case f.changed <- struct{}{}:
-	default:
-	}
+	f.changed.Ring()
 }
 
 // config returns the stored objects, and whether the mandatory levels are among them. The caller holds mu.

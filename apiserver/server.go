@@ -215,7 +215,7 @@ func (s *Server) tlsConfig() *tls.Config {
 // inflight counts requests and lets one goroutine wait until there are none.
 type inflight struct {
 	n    atomic.Int64
-	none atomic.Pointer[chan struct{}]
+	none atomic.Pointer[run.Bell]
 }
 
 func (f *inflight) enter() { f.n.Add(1) }
@@ -225,16 +225,13 @@ func (f *inflight) leave() {
 		return
 	}
 	if c := f.none.Load(); c != nil {
-		select {
-		case *c <- struct{}{}:
-		default:
-		}
+		c.Ring()
 	}
 }
 
 // wait blocks until no request is left or ctx is over, and returns how many are.
 func (f *inflight) wait(ctx context.Context) int64 {
-	c := make(chan struct{}, 1)
+	c := run.NewBell()
 	f.none.Store(&c)
 	for {
 		n := f.n.Load()

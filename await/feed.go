@@ -14,6 +14,7 @@ import (
 	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/follow"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A feed holds the objects of one source: members, parts of members, or both.
@@ -27,14 +28,14 @@ type feed struct {
 	reportedEmpty bool // progress has reported that the selector matches nothing
 	closed        bool // new objects do not become members, because the wait is for the deletion of the listed ones
 
-	synced   bool          // the first list is complete, or has failed for good
-	failed   bool          // the list has failed for good
-	late     bool          // it was started after the wait began
-	unserved bool          // the server does not serve the resource yet
-	again    chan struct{} // retries an unserved resource at once
-	named    *name         // its object is one that pods name; nil for other feeds
-	news     bool          // its objects are CustomResourceDefinitions, which are followed to find new kinds
-	lost     error         // why the server cannot be reached; nil if it can
+	synced   bool     // the first list is complete, or has failed for good
+	failed   bool     // the list has failed for good
+	late     bool     // it was started after the wait began
+	unserved bool     // the server does not serve the resource yet
+	again    run.Bell // retries an unserved resource at once
+	named    *name    // its object is one that pods name; nil for other feeds
+	news     bool     // its objects are CustomResourceDefinitions, which are followed to find new kinds
+	lost     error    // why the server cannot be reached; nil if it can
 
 	epoch  uint32 // number of the list that is being read
 	nodes  map[types.UID]*node

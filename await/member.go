@@ -136,7 +136,7 @@ func (w *watcher) begin() {
 		if f == nil || s.Resource == "" {
 			f = &feed{source: s, members: map[types.NamespacedName]*member{}}
 			if w.req.Missing {
-				f.again = make(chan struct{}, 1)
+				f.again = run.NewBell()
 			}
 			if s.Resource != "" {
 				w.feeds[s] = f

@@ -77,10 +77,7 @@ func (w *watcher) kindsChanged(r follow.Step) {
 		if !f.unserved {
 			continue
 		}
-		select {
-		case f.again <- struct{}{}:
-		default: // a retry is due already
-		}
+		f.again.Ring()
 		if f.Resource != "" {
 			continue
 		}

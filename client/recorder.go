@@ -45,8 +45,8 @@ type Recorder struct {
 	client Interface
 	source corev1.EventSource
 	log    *slog.Logger
-	wake   chan struct{} // filled when an event is put into the queue
-	lost   atomic.Int64  // events dropped because the queue was full
+	wake   run.Bell     // rung when an event is put into the queue
+	lost   atomic.Int64 // events dropped because the queue was full
 
 	mu      sync.Mutex
 	queue   []*corev1.Event     // guarded by mu; grows as needed: most recorders write nothing for days
@@ -86,7 +86,7 @@ func NewRecorder(c Interface, component, host string, log *slog.Logger) *Recorde
 	return &Recorder{
 		client: c, source: corev1.EventSource{Component: component, Host: host}, log: log,
 		offset:  rand.N(time.Millisecond),
-		wake:    make(chan struct{}, 1),
+		wake:    run.NewBell(),
 		written: map[string]*written{},
 		similar: map[string]*similar{},
 		budgets: map[string]*budget{},
@@ -156,10 +156,7 @@ func (r *Recorder) enqueue(e *corev1.Event) bool {
 		return false
 	}
 	r.queue = append(r.queue, e)
-	select {
-	case r.wake <- struct{}{}:
-	default: // Run has yet to see the last one
-	}
+	r.wake.Ring()
 	return true
 }
 

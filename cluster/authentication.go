@@ -179,12 +179,9 @@ func (c *cluster) pkiDir() string { return filepath.Join(c.Profile.DataDir, "pki
 // credentialTasks returns the parts that keep keys, certificates and the administrator's kubeconfig valid, and follow
 // changes of their files.
 func (c *cluster) credentialTasks(p *controlPlane) run.Stage {
-	changed := make(chan struct{}, 1)
+	changed := run.NewBell()
 	notify := func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
+		changed.Ring()
 	}
 	c.authority.OnChange(notify)
 	c.authority.OnChange(p.bootstrap.Refresh)

@@ -262,12 +262,9 @@ func changes(ctx context.Context) (<-chan struct{}, error) {
 	if err != nil {
 		return nil, fmt.Errorf("following the addresses of this host: %w", err)
 	}
-	changed := make(chan struct{}, 1)
+	changed := run.NewBell()
 	notify := func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
+		changed.Ring()
 	}
 	g := run.NewGroup(context.WithoutCancel(ctx), 0) // they end when the channels are closed
 	g.Go(func(context.Context) {

@@ -60,7 +60,7 @@ func (c *cluster) proxy(api access, caches *cache.Shared) ([]run.Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	watch := rulesWatch{kernel.Watch, make(chan struct{}, 1)}
+	watch := rulesWatch{kernel.Watch, run.NewBell()}
 	checks := health.NewServer(health.Options{Log: c.Log})
 	services, err := proxy.New(proxy.Options{
 		Client:    api.proxy,
@@ -113,17 +113,14 @@ func (c *cluster) proxy(api access, caches *cache.Shared) ([]run.Stage, error) {
 // the owner of the pod network's rules, which `nft flush ruleset` removes as well.
 type rulesWatch struct {
 	watch func(ctx context.Context, lost func()) error
-	lost  chan struct{} // of capacity 1
+	lost  run.Bell
 }
 
 // run is [proxy.Options.Watch].
 func (w rulesWatch) run(ctx context.Context, lost func()) error {
 	return w.watch(ctx, func() {
 		lost()
-		select {
-		case w.lost <- struct{}{}:
-		default: // is about to be dealt with
-		}
+		w.lost.Ring()
 	})
 }
 

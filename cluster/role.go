@@ -24,23 +24,20 @@ type roleLabel struct {
 	name  string
 	log   *slog.Logger
 
-	changed  chan struct{} // the Node may be another one
+	changed  run.Bell      // the Node may be another one
 	labelled chan struct{} // closed when that was tried for the first time
 }
 
 func newRoleLabel(api client.Interface, caches *cache.Shared, name string, log *slog.Logger) *roleLabel {
 	r := &roleLabel{
 		api: api, nodes: cache.Of[*corev1.Node](caches, client.Nodes, nil), name: name, log: log,
-		changed: make(chan struct{}, 1), labelled: make(chan struct{}),
+		changed: run.NewBell(), labelled: make(chan struct{}),
 	}
 	r.nodes.Subscribe(func(before, after *corev1.Node) {
 		if after == nil || after.Name != name || before != nil && before.UID == after.UID {
 			return
 		}
-		select {
-		case r.changed <- struct{}{}:
-		default:
-		}
+		r.changed.Ring()
 	})
 	return r
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // state is the state of a key in the queue.
@@ -26,11 +28,11 @@ type queue struct {
 	line   []Key          // guarded by mu; due now
 	later  timeline       // guarded by mu
 	counts counts         // guarded by mu
-	wake   chan struct{}  // has a token when next should look again
+	wake   run.Bell       // rung when next should look again
 }
 
 func newQueue() *queue {
-	q := &queue{keys: map[Key]*state{}, wake: make(chan struct{}, 1)}
+	q := &queue{keys: map[Key]*state{}, wake: run.NewBell()}
 	q.later.keys = q.keys
 	return q
 }
@@ -77,10 +79,7 @@ func (q *queue) put(key Key, s *state, due time.Time) {
 }
 
 func (q *queue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	q.wake.Ring()
 }
 
 // next blocks until a key is due, marks it as being worked on and returns it. It

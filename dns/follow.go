@@ -78,10 +78,7 @@ func (s *Server) touch(name types.NamespacedName) {
 	s.mu.Lock()
 	s.dirty[name] = true
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Ring()
 }
 
 // keep updates the zone with changes until ctx is cancelled.

@@ -60,7 +60,7 @@ type Server struct {
 	caches                       run.Stage
 
 	complete chan struct{} // closed when the zone matches the cluster at the start
-	wake     chan struct{} // capacity 1
+	wake     run.Bell
 
 	mu    sync.Mutex
 	dirty map[types.NamespacedName]bool // guarded by mu; Services to update
@@ -75,7 +75,7 @@ func New(o Options) (*Server, error) {
 		o.Log = slog.Default()
 	}
 	s := &Server{
-		opts: o, complete: make(chan struct{}), wake: make(chan struct{}, 1),
+		opts: o, complete: make(chan struct{}), wake: run.NewBell(),
 		talks: conversations{open: map[*conversation]bool{}},
 		dirty: map[types.NamespacedName]bool{},
 	}

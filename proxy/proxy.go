@@ -111,11 +111,11 @@ type Proxy struct {
 	metrics  *metrics
 	counts   *counts
 	ready    chan struct{}
-	wake     chan struct{} // capacity 1
-	sick     atomic.Bool   // the kernel refuses the wanted rules
-	leaving  atomic.Bool   // the node is about to be removed
-	other    atomic.Bool   // the set of nodes that answer for addresses may have changed
-	updated  atomic.Int64  // last time the kernel took rules, in nanoseconds since 1970
+	wake     run.Bell
+	sick     atomic.Bool  // the kernel refuses the wanted rules
+	leaving  atomic.Bool  // the node is about to be removed
+	other    atomic.Bool  // the set of nodes that answer for addresses may have changed
+	updated  atomic.Int64 // last time the kernel took rules, in nanoseconds since 1970
 
 	reports *reporter // nil without Options.Node
 
@@ -176,7 +176,7 @@ func New(o Options) (*Proxy, error) {
 		events:  client.NewRecorder(o.Client, "service-proxy", o.Node, o.Log),
 		metrics: newMetrics(),
 		ready:   make(chan struct{}),
-		wake:    make(chan struct{}, 1),
+		wake:    run.NewBell(),
 		dirty:   map[types.NamespacedName]bool{},
 		here:    Here{Node: o.Node, Services: o.Services, Userspace: o.Userspace, Loopback: o.Loopback, Own: o.Own, Reserved: reserved.Addresses{Pods: reserved.AddNetworks(nil, o.Pods...)}},
 		states:  map[types.NamespacedName]*state{},
@@ -189,7 +189,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	if o.Node != "" {
 		p.reports = &reporter{
-			client: o.Client, node: o.Node, log: o.Log, wake: make(chan struct{}, 1), announces: o.Announcer != nil, keep: o.Keep,
+			client: o.Client, node: o.Node, log: o.Log, wake: run.NewBell(), announces: o.Announcer != nil, keep: o.Keep,
 			settle: func(ctx context.Context) {
 				o.Kernel.Settle(ctx)
 				o.Forwarder.Settle(ctx)
@@ -317,10 +317,7 @@ func (p *Proxy) caused(at time.Time) {
 const maxCauses = 1000
 
 func (p *Proxy) nudge() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.Ring()
 }
 
 // touch marks a Service as changed. Awaited is the revision of the change if an agent may wait for

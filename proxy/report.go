@@ -26,9 +26,9 @@ type reporter struct {
 	settle func(context.Context) // see [Kernel] and [Forwarder]
 	log    *slog.Logger
 
-	announces bool          // the proxy can answer for addresses of load balancers
-	keep      bool          // the node still does when the proxy has ended
-	wake      chan struct{} // capacity 1
+	announces bool // the proxy can answer for addresses of load balancers
+	keep      bool // the node still does when the proxy has ended
+	wake      run.Bell
 
 	mu      sync.Mutex
 	applied uint64 // guarded by mu; the newest revision that an agent may wait for
@@ -50,10 +50,7 @@ func (r *reporter) note(revision uint64) {
 	if !newer {
 		return
 	}
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.Ring()
 }
 
 func (r *reporter) newest() uint64 {

@@ -45,14 +45,11 @@ func (u *Updater) Run(ctx context.Context) (Outcome, error) {
 		return Outcome{}, err
 	}
 	r := &running{
-		Updater: u, goal: g, self: u.opts.Self.begun(), said: map[string]bool{}, changed: make(chan struct{}, 1),
+		Updater: u, goal: g, self: u.opts.Self.begun(), said: map[string]bool{}, changed: run.NewBell(),
 		progress: time.Now(), availability: availability{least: u.opts.MinReady},
 	}
 	wake := func() {
-		select {
-		case r.changed <- struct{}{}:
-		default: // a wake-up is pending already
-		}
+		r.changed.Ring()
 	}
 	r.controllers = cache.New(u.opts.Client, client.ReplicationControllers, cache.Options[*corev1.ReplicationController]{Namespace: u.opts.Namespace, Log: u.opts.Log})
 	r.controllers.Subscribe(func(_, _ *corev1.ReplicationController) { wake() })
@@ -185,7 +182,7 @@ type running struct {
 	goal
 	controllers *cache.Cache[*corev1.ReplicationController]
 	pods        *cache.Cache[*corev1.Pod]
-	changed     chan struct{} // holds a token when a cache has news
+	changed     run.Bell // rung when a cache has news
 
 	self       Holder
 	held       bool      // the holder annotation has this run

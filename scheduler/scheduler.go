@@ -104,7 +104,7 @@ type Scheduler struct {
 	recorders map[string]*client.Recorder // by profile
 	metrics   *Metrics
 	ready     chan struct{}
-	wake      chan struct{} // has a token when there is something in the inbox
+	wake      run.Bell // rung when there is something in the inbox
 
 	mu    sync.Mutex
 	inbox []func(*loop) // guarded by mu; events for the loop
@@ -136,7 +136,7 @@ func New(opts Options) (*Scheduler, error) {
 		recorders: map[string]*client.Recorder{},
 		metrics:   newMetrics(),
 		ready:     make(chan struct{}),
-		wake:      make(chan struct{}, 1),
+		wake:      run.NewBell(),
 	}
 	needs := map[schema.GroupVersionResource]bool{} // true if they are required
 	for _, p := range opts.Profiles {
@@ -217,10 +217,7 @@ func (s *Scheduler) post(what func(*loop)) {
 	s.mu.Lock()
 	s.inbox = append(s.inbox, what)
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Ring()
 }
 
 // posted returns what happened since the last call, and takes spare for what happens next.

@@ -316,10 +316,7 @@ func (a *writes) batchFor(frees bool, size int) *batch {
 
 // wake makes Run look at the queue.
 func (s *Store) wake() {
-	select {
-	case s.kick <- struct{}{}:
-	default:
-	}
+	s.kick.Ring()
 }
 
 // expected reports whether the record at the key of a write is as the write expects.
@@ -447,10 +444,7 @@ func (s *Store) Run(ctx context.Context) error {
 // Rewrite makes the backend write all records again, if it is a [Rewriter], because Options.Seal now returns something
 // else. It returns at once: Run does the work.
 func (s *Store) Rewrite() {
-	select {
-	case s.rewrite <- struct{}{}:
-	default:
-	}
+	s.rewrite.Ring()
 }
 
 func (s *Store) refuseWrites(why error) {

@@ -30,7 +30,7 @@ func deadline(now time.Time, ttl time.Duration) int64 {
 // deadlines holds the keys that expire, by deadline. It is guarded by the mu of its Store.
 type deadlines struct {
 	keys map[int64]map[string]struct{}
-	set  chan struct{} // has one place; filled when there is a new deadline
+	set  run.Bell // rung when there is a new deadline
 }
 
 // move records that the deadline of a key was before and is now; 0 is none.
@@ -50,10 +50,7 @@ func (d *deadlines) move(key string, before, now int64) {
 	if keys == nil {
 		keys = map[string]struct{}{}
 		d.keys[now] = keys
-		select {
-		case d.set <- struct{}{}:
-		default:
-		}
+		d.set.Ring()
 	}
 	keys[key] = struct{}{}
 }

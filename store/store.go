@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A Revision numbers the writes of one store. The first write has revision 1;
@@ -201,8 +203,8 @@ type Store struct {
 	backend Backend // nil: memory only
 	ready   chan struct{}
 	stopped chan struct{}
-	kick    chan struct{} // has one place; filled when a batch is open
-	rewrite chan struct{} // has one place; filled by Rewrite
+	kick    run.Bell // rung when a batch is open
+	rewrite run.Bell // rung by Rewrite
 	syncs   syncs
 
 	mu        sync.RWMutex
@@ -258,11 +260,11 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 		backend:   backend,
 		ready:     make(chan struct{}),
 		stopped:   make(chan struct{}),
-		kick:      make(chan struct{}, 1),
-		rewrite:   make(chan struct{}, 1),
+		kick:      run.NewBell(),
+		rewrite:   run.NewBell(),
 		resources: map[string]*resource{},
 		trimmed:   time.Now(),
-		deadlines: deadlines{keys: map[int64]map[string]struct{}{}, set: make(chan struct{}, 1)},
+		deadlines: deadlines{keys: map[int64]map[string]struct{}{}, set: run.NewBell()},
 	}
 	s.accept.pending = map[string]pending{}
 	s.accept.quota.limit = opts.Quota

@@ -6,6 +6,8 @@ import (
 	"iter"
 	"strings"
 	"time"
+
+	"github.com/sampan-io/sampan/internal/run"
 )
 
 // A watcher is a place in the history of one resource. Its fields are written by
@@ -14,7 +16,7 @@ import (
 type watcher struct {
 	q    Query
 	r    *resource
-	wait chan struct{} // filled by a publisher who finds idle set; may hold a token from before
+	wait run.Bell // rung by a publisher who finds idle set; may hold a token from before
 
 	told Revision // everything up to here was yielded
 	next uint64   // number of the first event not yet looked at; meaningless while idle
@@ -94,10 +96,7 @@ func wakeAll(l []*watcher, e *event, n uint64) {
 
 // wakeUp ends the waiting of w.
 func (w *watcher) wakeUp() {
-	select {
-	case w.wait <- struct{}{}:
-	default: // a token that w has not fetched yet does as well
-	}
+	w.wait.Ring()
 }
 
 const (
@@ -224,7 +223,7 @@ func (s *Store) subscribe(q Query, after Revision) (*watcher, error) {
 	if after < r.history.floor {
 		return nil, fmt.Errorf("watch of %s after revision %d, history begins after %d: %w", q.Prefix, after, r.history.floor, ErrExpired)
 	}
-	w := &watcher{q: q, r: r, wait: make(chan struct{}, 1), told: after, next: r.history.after(after)}
+	w := &watcher{q: q, r: r, wait: run.NewBell(), told: after, next: r.history.after(after)}
 	r.watchers.add(w)
 	if q.Progress {
 		if s.progress.watchers == nil {

@@ -75,7 +75,7 @@ type Aggregator struct {
 	base map[schema.GroupVersion]bool
 
 	ready  chan struct{}
-	dirty  chan struct{} // has one place; filled when stored APIServices have changed
+	dirty  run.Bell // rung when stored APIServices have changed
 	routes atomic.Pointer[map[schema.GroupVersion]*Service]
 	remote atomic.Pointer[Remote]
 
@@ -89,8 +89,8 @@ type Aggregator struct {
 type watched struct {
 	*Service
 	described description
-	fresh     bool          // described is what the server says now
-	wake      chan struct{} // has one place; filled when something has changed
+	fresh     bool     // described is what the server says now
+	wake      run.Bell // rung when something has changed
 	stop      context.CancelFunc
 }
 
@@ -116,7 +116,7 @@ func New(ctx context.Context, opts Options) (*Aggregator, error) {
 	_, _ = rand.Read(id) // it never fails
 	a := &Aggregator{
 		opts: opts, via: "1.1 sampan-" + hex.EncodeToString(id), base: baseOf(opts.BuiltIn),
-		ready: make(chan struct{}), dirty: make(chan struct{}, 1),
+		ready: make(chan struct{}), dirty: run.NewBell(),
 		stored: map[string]*registrationv1.APIService{}, remotes: map[string]*watched{}, changed: make(chan struct{}),
 	}
 	objects, err := opts.Objects.List(ctx, resource, "", nil)
@@ -199,7 +199,7 @@ func (a *Aggregator) route(start func(*watched)) {
 		}
 		w := a.remotes[name]
 		if w == nil {
-			w = &watched{Service: a.newService(o), wake: make(chan struct{}, 1)}
+			w = &watched{Service: a.newService(o), wake: run.NewBell()}
 			w.described.document = apidiscovery.APIVersionDiscovery{Version: o.Spec.Version}
 			a.remotes[name] = w
 		}
@@ -321,10 +321,7 @@ func (a *Aggregator) update(start func(*watched), f func()) {
 	defer a.mu.Unlock()
 	f()
 	a.route(start)
-	select {
-	case a.dirty <- struct{}{}:
-	default:
-	}
+	a.dirty.Ring()
 }
 
 // register keeps the APIServices of the versions that are served here.
@@ -423,17 +420,14 @@ func (a *Aggregator) keep(ctx context.Context, api API, w *watched) {
 	}
 }
 
-// wakeBy fills wake when an object of a selection changes, until ctx is over.
-func wakeBy(ctx context.Context, api API, wake chan<- struct{}, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) {
+// wakeBy rings wake when an object of a selection changes, until ctx is over.
+func wakeBy(ctx context.Context, api API, wake run.Bell, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) {
 	for ctx.Err() == nil {
 		for _, err := range api.Watch(ctx, gvr, namespace, opts) {
 			if err != nil {
 				break
 			}
-			select {
-			case wake <- struct{}{}:
-			default:
-			}
+			wake.Ring()
 		}
 		run.Pause(ctx, backoff.First)
 	}

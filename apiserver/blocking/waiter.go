@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -21,7 +22,7 @@ type waiter struct {
 	since    store.Revision // changes up to here were made before the question was asked
 
 	lead  chan struct{} // filled when it is to read the watch
-	look  chan struct{} // filled when it is to read the state again
+	look  run.Bell      // rung when it is to read the state again
 	ended chan struct{} // closed when answer and err are set
 
 	mu      sync.Mutex
@@ -122,10 +123,7 @@ func (w *waiter) askToReread() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looking = true
-	select {
-	case w.look <- struct{}{}:
-	default:
-	}
+	w.look.Ring()
 }
 
 // reread judges the newest state, whatever was judged before, in a seat, and then the changes that came meanwhile. It runs on

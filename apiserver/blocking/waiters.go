@@ -208,7 +208,7 @@ func (ws *Waiters) Waiting() int {
 // [*expression.EvalError] if an expression cannot be answered for an object, an error of
 // the store, or, when ctx is over, context.Cause(ctx).
 func (ws *Waiters) Wait(ctx context.Context, r Request) (Answer, error) {
-	w := &waiter{waiters: ws, request: r, ended: make(chan struct{}), lead: make(chan struct{}, 1), look: make(chan struct{}, 1)}
+	w := &waiter{waiters: ws, request: r, ended: make(chan struct{}), lead: make(chan struct{}, 1), look: run.NewBell()}
 	if err := ws.join(w); err != nil {
 		return Answer{}, err
 	}

@@ -35,7 +35,7 @@ type Reconciler struct {
 	then  []thing   // tried once before it is ready, and kept: nothing stands on it
 	tried bool      // the changes of Options.Roles
 	ready chan struct{}
-	again chan struct{} // Options.Authentication or Options.Published return something else
+	again run.Bell // Options.Authentication or Options.Published return something else
 }
 
 // New returns a Reconciler. It does not start goroutines; call [Reconciler.Run].
@@ -51,7 +51,7 @@ func New(opts Options) (*Reconciler, error) {
 			slices.Concat(opts.kubernetes().things(), schemas(), []thing{tokenTracking(time.Now())}, opts.published()),
 		},
 		ready: make(chan struct{}),
-		again: make(chan struct{}, 1),
+		again: run.NewBell(),
 	}
 	if len(opts.DNS) > 0 {
 		r.then = opts.kubeDNS().things()
@@ -65,10 +65,7 @@ func (r *Reconciler) Ready() <-chan struct{} { return r.ready }
 
 // Refresh has the ConfigMaps of Options.Authentication and Options.Published written again. It does not block.
 func (r *Reconciler) Refresh() {
-	select {
-	case r.again <- struct{}{}:
-	default:
-	}
+	r.again.Ring()
 }
 
 // Run makes the objects and keeps them until ctx is over, then returns nil. It

@@ -63,8 +63,8 @@ type clearing struct {
 	*drain
 	client  client.Interface
 	pods    *cache.Cache[*corev1.Pod]
-	changes chan struct{} // capacity 1
-	blind   bool          // budgets may not be read
+	changes run.Bell
+	blind   bool // budgets may not be read
 	aboard  []*passenger
 }
 
@@ -77,15 +77,12 @@ func (d *drain) clear(ctx, limited context.Context, c client.Interface, node str
 	if len(pods) == 0 {
 		return nil
 	}
-	cl := &clearing{drain: d, client: c, changes: make(chan struct{}, 1)}
+	cl := &clearing{drain: d, client: c, changes: run.NewBell()}
 	for _, p := range pods {
 		cl.aboard = append(cl.aboard, &passenger{pod: p, asked: p.DeletionTimestamp != nil})
 	}
 	note := func() {
-		select {
-		case cl.changes <- struct{}{}:
-		default:
-		}
+		cl.changes.Ring()
 	}
 	cl.pods = cache.New(c, client.Pods, cache.Options[*corev1.Pod]{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),

@@ -30,7 +30,7 @@ type lineRenderer struct {
 	session.Streams
 	talk    Talk
 	group   *run.Group
-	changed chan struct{} // holds a value after a change
+	changed run.Bell // rung after a change
 
 	mu     sync.Mutex
 	lines  progress.Lines              // guarded by mu
@@ -41,7 +41,7 @@ type lineRenderer struct {
 }
 
 func newLineRenderer(ctx context.Context, streams session.Streams, talk Talk) *lineRenderer {
-	r := &lineRenderer{Streams: streams, talk: talk, group: run.NewGroup(ctx, 0), changed: make(chan struct{}, 1), held: map[await.Ref]progress.Held{}}
+	r := &lineRenderer{Streams: streams, talk: talk, group: run.NewGroup(ctx, 0), changed: run.NewBell(), held: map[await.Ref]progress.Held{}}
 	if talk.Quiet {
 		return r
 	}
@@ -145,21 +145,13 @@ func (r *lineRenderer) printOrHold(h progress.Held, ordered bool) {
 	if !ordered {
 		r.order = append(r.order, h.Object)
 	}
-	notify(r.changed)
+	r.changed.Ring()
 }
 
 func (r *lineRenderer) print(text string) {
 	_, _ = fmt.Fprintln(r.Err, text)
 	r.room--
-	notify(r.changed)
-}
-
-// notify puts a value into c unless it has one.
-func notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	r.changed.Ring()
 }
 
 func (r *lineRenderer) logLine(src logSource, line []byte) {

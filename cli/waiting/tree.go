@@ -33,7 +33,7 @@ type treeRenderer struct {
 	session.Streams
 	silent  bool
 	group   *run.Group
-	changed chan struct{} // holds a value if the picture must be drawn
+	changed run.Bell // rung when the picture must be drawn
 	size    func() (width, height int)
 
 	mu     sync.Mutex
@@ -45,7 +45,7 @@ type treeRenderer struct {
 
 func newTreeRenderer(ctx context.Context, streams session.Streams, talk Talk, tree *progress.Tree, size func() (width, height int)) *treeRenderer {
 	r := &treeRenderer{
-		Streams: streams, silent: talk.Silent, group: run.NewGroup(ctx, 0), changed: make(chan struct{}, 1), size: size,
+		Streams: streams, silent: talk.Silent, group: run.NewGroup(ctx, 0), changed: run.NewBell(), size: size,
 		tree: tree, screen: progress.NewScreen(terminal.Raw(streams.Err)),
 	}
 	r.group.Go(r.draw)
@@ -162,7 +162,7 @@ func (r *treeRenderer) update(p await.Progress, words progress.Words, _ await.Re
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tree.Update(p, words, time.Now())
-	notify(r.changed)
+	r.changed.Ring()
 }
 
 func (r *treeRenderer) logLine(src logSource, line []byte) {

@@ -142,7 +142,7 @@ const pause = 100 * time.Millisecond
 func (f follower[U]) once(ctx context.Context, set func([]netip.Addr)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	updates, changed := make(chan U, 64), make(chan struct{}, 1)
+	updates, changed := make(chan U, 64), run.NewBell()
 	if err := f.subscribe(updates, ctx.Done()); err != nil {
 		return fmt.Errorf("following the addresses and routes of this host: %w", err)
 	}
@@ -153,10 +153,7 @@ func (f follower[U]) once(ctx context.Context, set func([]netip.Addr)) error {
 			if !f.concerns(&u) {
 				continue
 			}
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
+			changed.Ring()
 		}
 	})
 	for more := true; more; {

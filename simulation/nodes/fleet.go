@@ -84,7 +84,7 @@ type Fleet struct {
 	bits     []int              // of the prefixes of each node's networks
 	ready    chan struct{}
 
-	wake chan struct{} // has a token when the loop has work
+	wake run.Bell // rung when the loop has work
 
 	mu       sync.Mutex
 	newPods  map[types.UID]*corev1.Pod // guarded by mu; nil: deleted
@@ -112,7 +112,7 @@ func New(opts Options) (*Fleet, error) {
 		nodes: cache.Of[*corev1.Node](caches, client.Nodes, nil), caches: task,
 		recorder: client.NewRecorder(opts.Client, "kubelet", "", opts.Log),
 		members:  make(map[string]*member, n), order: make([]*member, 0, n), room: opts.Plan.NodeRoom(),
-		ready: make(chan struct{}), wake: make(chan struct{}, 1),
+		ready: make(chan struct{}), wake: run.NewBell(),
 		newPods: map[types.UID]*corev1.Pod{}, newNodes: map[string]*corev1.Node{},
 		residents: map[types.UID]*resident{}, missed: map[types.UID]absent{},
 	}
@@ -186,10 +186,7 @@ func (f *Fleet) queuePod(uid types.UID, pod *corev1.Pod) {
 }
 
 func (f *Fleet) nudge() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wake.Ring()
 }
 
 // A job makes a request outside of the loop. The loop calls the function that it
