@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,24 @@ import (
 // The caller has made the name from generateName, and on an update has filled
 // in what clients may leave out (uid, timestamps, generation) from old.
 func ValidateMeta(kind *Kind, obj, old Object) field.ErrorList {
+	return fewQuotes(validateMeta(kind, obj, old))
+}
+
+// fewQuotes drops errors that quote all owner references, but for the first mostQuotes. There is one for each controller among
+// them after the first, so that a list of controllers of 3 MB would have an answer of gigabytes.
+func fewQuotes(errs field.ErrorList) field.ErrorList {
+	const mostQuotes = 2
+	quotes := 0
+	return slices.DeleteFunc(errs, func(e *field.Error) bool {
+		if _, all := e.BadValue.([]metav1.OwnerReference); !all {
+			return false
+		}
+		quotes++
+		return quotes > mostQuotes
+	})
+}
+
+func validateMeta(kind *Kind, obj, old Object) field.ErrorList {
 	if old == nil && len(obj.GetManagedFields()) == 0 && plainNames(kind, obj) {
 		if len(obj.GetOwnerReferences())+len(obj.GetFinalizers()) == 0 {
 			return nil
