@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/unixsocket"
 	"github.com/sampan-io/sampan/node/stats"
 )
@@ -35,7 +36,7 @@ type CRI struct {
 	runtime cri.RuntimeServiceClient
 	images  cri.ImageServiceClient
 	calls   *calls
-	active  chan struct{} // holds one: a call has started or ended something
+	active  run.Bell // rung when a call has started or ended something
 }
 
 // Dial returns the runtime that serves CRI at a unix socket: its path, or
@@ -46,7 +47,7 @@ func Dial(endpoint string) (*CRI, error) {
 	if err != nil {
 		return nil, fmt.Errorf("container runtime: %w", err)
 	}
-	c := &CRI{calls: newCalls(), active: make(chan struct{}, 1)}
+	c := &CRI{calls: newCalls(), active: run.NewBell()}
 	c.conn, err = grpc.NewClient(
 		"unix://"+socket,
 		grpc.WithChainUnaryInterceptor(c.calls.unary, c.watchCalls),

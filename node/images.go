@@ -18,6 +18,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/names"
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/credentials"
 	"github.com/sampan-io/sampan/node/imagename"
 	"github.com/sampan-io/sampan/node/pullrecord"
@@ -46,21 +47,18 @@ type pulls struct {
 	turns   *turns
 	records *pullrecord.Records // nil: credentials are not verified
 	files   []string            // with credentials of the node
-	done    chan struct{}       // holds one: a pull has ended
+	done    run.Bell            // rung when a pull has ended
 	names   *imagename.Parser
 }
 
 // ended has unused images collected: the pull may have filled the disk, or failed because it is full.
 func (p *pulls) ended() {
-	select {
-	case p.done <- struct{}{}:
-	default:
-	}
+	p.done.Ring()
 }
 
 // newPulls returns the state for pulls, without records yet.
 func newPulls(o Options) *pulls {
-	p := &pulls{turns: newTurns(o.Images.ParallelPulls), done: make(chan struct{}, 1), names: imagename.New()}
+	p := &pulls{turns: newTurns(o.Images.ParallelPulls), done: run.NewBell(), names: imagename.New()}
 	if o.RootDir == "" {
 		return p
 	}
@@ -312,10 +310,7 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 			w.log.Error("pulled image not recorded: the credentials of pods will be verified again", "image", want.name, "err", err)
 		}
 	}
-	select {
-	case w.n.health.changed <- struct{}{}: // the status of the node lists the images
-	default:
-	}
+	w.n.health.changed.Ring() // the status of the node lists the images
 	want.event(corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		want.name, took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), image.GetSize())
 	w.n.metrics.images.pulled(image.GetSize(), waited)

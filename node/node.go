@@ -309,10 +309,10 @@ func New(opts Options) (*Node, error) {
 		slots:    make(chan struct{}, opts.Starts), probeSlots: make(chan struct{}, maxProbes),
 		ready: make(chan struct{}), listening: make(chan struct{}),
 		metrics: newMetrics(),
-		health:  health{changed: make(chan struct{}, 1)},
+		health:  health{changed: run.NewBell()},
 		streams: newStreamTransport(),
 		statics: statics{
-			running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: make(chan struct{}, 1),
+			running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: run.NewBell(),
 			ran: map[types.NamespacedName]bool{}, again: map[types.NamespacedName]bool{}, outdated: map[types.NamespacedName]types.UID{},
 		},
 		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction}},

@@ -160,10 +160,7 @@ func (c *CRI) watchCalls(ctx context.Context, method string, req, reply any, cc 
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	switch path.Base(method) {
 	case "RunPodSandbox", "StartContainer", "StopContainer", "StopPodSandbox":
-		select {
-		case c.active <- struct{}{}:
-		default: // it is noted already
-		}
+		c.active.Ring()
 	}
 	return err
 }

@@ -40,7 +40,7 @@ const tolerance = 30 * time.Second
 
 // health is the state of the runtime, which decides whether the node is Ready.
 type health struct {
-	changed chan struct{} // holds one
+	changed run.Bell
 
 	mu     sync.Mutex
 	known  bool      // guarded by mu; the runtime has said how it is, or cannot
@@ -93,10 +93,7 @@ func (h *health) notify(changed bool) {
 	if !changed {
 		return
 	}
-	select {
-	case h.changed <- struct{}{}:
-	default:
-	}
+	h.changed.Ring()
 }
 
 // set reads the status of the runtime.
@@ -150,12 +147,9 @@ func (h *health) tolerated() time.Duration {
 
 // register creates the Node object and keeps it up to date.
 func (n *Node) register(ctx context.Context) error {
-	seen := make(chan struct{}, 1)
+	seen := run.NewBell()
 	n.self.Subscribe(func(_, _ *corev1.Node) {
-		select {
-		case seen <- struct{}{}:
-		default:
-		}
+		seen.Ring()
 	})
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()

@@ -56,7 +56,7 @@ type statics struct {
 	again   map[types.NamespacedName]bool        // the pod that runs is ending, and is wanted again with the same UID
 	// outdated are the mirror pods of earlier runs, by UID. They are deleted, and show no status.
 	outdated map[types.NamespacedName]types.UID
-	wake     chan struct{} // holds one: mirror pods may have to be created or deleted
+	wake     run.Bell // rung when mirror pods may have to be created or deleted
 }
 
 // isMirror reports whether a pod of the API server is the copy of a static pod.
@@ -306,10 +306,7 @@ func (n *Node) syncStatic() {
 		w.mirrored(s.mirrorFor(w, s.mirrors[key]))
 		s.running[key] = w
 	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Ring()
 }
 
 // mirrorFor returns a mirror pod if it is the copy of the static pod of a worker, and otherwise nil. Any user who may create pods can
@@ -335,10 +332,7 @@ func (n *Node) mirrorChanged(old, pod *corev1.Pod) {
 	if w := n.statics.running[key]; w != nil {
 		w.mirrored(n.statics.mirrorFor(w, pod))
 	}
-	select {
-	case n.statics.wake <- struct{}{}:
-	default:
-	}
+	n.statics.wake.Ring()
 }
 
 // mirror keeps one mirror pod in the API server for each static pod, until ctx is cancelled. It is started when the node's pods

@@ -26,7 +26,7 @@ type worker struct {
 	uid types.UID
 	log *slog.Logger
 
-	wake chan struct{} // holds one: there is an event
+	wake run.Bell // rung when there is an event
 
 	mu   sync.Mutex
 	pod  *corev1.Pod // guarded by mu; the newest
@@ -104,7 +104,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 	w := &worker{
 		n: n, key: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID,
 		log:  n.log.With("pod", pod.Namespace+"/"+pod.Name),
-		wake: make(chan struct{}, 1),
+		wake: run.NewBell(),
 		pod:  pod, observed: observed{pod: pod}, changed: make(chan struct{}),
 		view: lifecycle.View{
 			Pod: pod, Last: pod.Status, HostIPs: n.hostIPs,
@@ -134,10 +134,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 
 // nudge makes the worker look again. It never blocks.
 func (w *worker) nudge() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.wake.Ring()
 }
 
 // post has f called by the worker's goroutine, unless that has ended.

@@ -46,7 +46,7 @@ func Run(ctx context.Context, o Options) error {
 		<-ctx.Done()
 		return nil
 	}
-	changed := make(chan struct{}, 1)
+	changed := run.NewBell()
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
 	g.Go(func(ctx context.Context) { o.watch(ctx, conn, changed) })
@@ -82,7 +82,7 @@ func (o Options) drops() (string, error) {
 }
 
 // watch reports changes of other programs' chains and rules.
-func (o Options) watch(ctx context.Context, conn *mdnetlink.Conn, changed chan<- struct{}) {
+func (o Options) watch(ctx context.Context, conn *mdnetlink.Conn, changed run.Bell) {
 	for {
 		messages, err := conn.Receive()
 		if ctx.Err() != nil {
@@ -99,10 +99,7 @@ func (o Options) watch(ctx context.Context, conn *mdnetlink.Conn, changed chan<-
 		if !relevant {
 			continue
 		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
+		changed.Ring()
 	}
 }
 

@@ -31,7 +31,7 @@ type Options struct {
 type Reconciler struct {
 	opts  Options
 	nodes *cache.Cache[*corev1.Node]
-	wake  chan struct{} // of capacity 1
+	wake  run.Bell
 	ready chan struct{}
 }
 
@@ -40,7 +40,7 @@ func New(o Options) *Reconciler {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	k := &Reconciler{opts: o, nodes: cache.Of(o.Caches, client.Nodes, nil), wake: make(chan struct{}, 1), ready: make(chan struct{})}
+	k := &Reconciler{opts: o, nodes: cache.Of(o.Caches, client.Nodes, nil), wake: run.NewBell(), ready: make(chan struct{})}
 	k.nodes.Subscribe(func(before, after *corev1.Node) {
 		if before == nil || after == nil || !slices.Equal(before.Status.Addresses, after.Status.Addresses) || !slices.Equal(before.Spec.PodCIDRs, after.Spec.PodCIDRs) {
 			k.again()
@@ -53,10 +53,7 @@ func New(o Options) *Reconciler {
 func (k *Reconciler) Ready() <-chan struct{} { return k.ready }
 
 func (k *Reconciler) again() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.wake.Ring()
 }
 
 // pace are the pauses after routes could not be written. A change of a Node or of this host ends a pause.

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/simulation"
 )
@@ -80,7 +81,7 @@ type container struct {
 // later event of a container replaces an earlier one.
 type listener struct {
 	pending map[string]*cri.ContainerEventResponse // by container
-	wake    chan struct{}
+	wake    run.Bell
 }
 
 // New returns a runtime without pods.
@@ -493,10 +494,7 @@ func (r *Runtime) publish(c *container, t cri.ContainerEventType) {
 	e := &cri.ContainerEventResponse{ContainerId: c.status.GetId(), ContainerEventType: t, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: c.sandbox.status()}
 	for l := range r.listeners {
 		l.pending[e.GetContainerId()] = e
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
+		l.wake.Ring()
 	}
 }
 
@@ -504,7 +502,7 @@ func (r *Runtime) publish(c *container, t cri.ContainerEventType) {
 // it yields only the last.
 func (r *Runtime) Events(ctx context.Context) iter.Seq2[*cri.ContainerEventResponse, error] {
 	return func(yield func(*cri.ContainerEventResponse, error) bool) {
-		l := &listener{pending: map[string]*cri.ContainerEventResponse{}, wake: make(chan struct{}, 1)}
+		l := &listener{pending: map[string]*cri.ContainerEventResponse{}, wake: run.NewBell()}
 		r.mu.Lock()
 		r.listeners[l] = true
 		r.mu.Unlock()
