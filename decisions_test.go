@@ -58,7 +58,7 @@ func TestDecisionIndex(t *testing.T) {
 	if !*update {
 		t.Fatalf("%s is not the list of the pages: go test -run TestDecisionIndex . -update", index)
 	}
-	if err := os.WriteFile(index, []byte(list.String()), 0o644); err != nil { //nolint:gosec // a page of the project
+	if err := os.WriteFile(index, []byte(list.String()), 0o644); err != nil { // a page of the project
 		t.Fatal(err)
 	}
 }

@@ -228,7 +228,7 @@ func TestPackageTable(t *testing.T) {
 	if !*update {
 		t.Fatal("the table of packages in ARCHITECTURE.md is not that of the package comments: go test -run TestPackageTable . -update")
 	}
-	if err := os.WriteFile("ARCHITECTURE.md", []byte(before+tableHead+want+"\n\n"+after), 0o644); err != nil { //nolint:gosec // a page of the project
+	if err := os.WriteFile("ARCHITECTURE.md", []byte(before+tableHead+want+"\n\n"+after), 0o644); err != nil { // a page of the project
 		t.Fatal(err)
 	}
 }

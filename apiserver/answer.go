@@ -23,11 +23,11 @@ var errPanic = errors.New("this request caused a fault in the server; see its lo
 const onePiece = 16<<10 - 9
 
 // noCache keeps API answers out of caches, as Kubernetes does.
-var noCache = []string{"no-cache, private"} //nolint:gochecknoglobals // a constant that header maps share
+var noCache = []string{"no-cache, private"} // a constant that header maps share
 
 // contentTypes are the values of Content-Type headers by encoding, shared for the same
 // reason.
-var contentTypes = [...][]string{ //nolint:gochecknoglobals // as above
+var contentTypes = [...][]string{
 	codec.JSON:     {codec.TypeJSON},
 	codec.YAML:     {codec.TypeYAML},
 	codec.Protobuf: {codec.TypeProtobuf},

@@ -49,7 +49,7 @@ func (x *exchange) isLocal() bool {
 	return err == nil && client.Unmap() == server.Unmap()
 }
 
-var gzipWriters = sync.Pool{New: func() any { //nolint:gochecknoglobals // a pool is state of the process by its nature
+var gzipWriters = sync.Pool{New: func() any { // a pool is state of the process by its nature
 	w, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // a level that there is
 	return w
 }}

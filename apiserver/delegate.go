@@ -11,7 +11,7 @@ import (
 )
 
 // endless are the subresources whose answers go on for as long as the client wants, as upstream has them.
-var endless = []string{"attach", "exec", "proxy", "log", "portforward"} //nolint:gochecknoglobals // a constant
+var endless = []string{"attach", "exec", "proxy", "log", "portforward"}
 
 // delegate authorizes a request for a version that another server serves, and passes it on.
 func (s *Server) delegate(x *exchange, to *aggregation.Service, p path) {

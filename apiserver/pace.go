@@ -151,7 +151,7 @@ func (r *pacedReader) Read(b []byte) (int, error) {
 
 // past is a time that is over: as a deadline it ends an operation at once, in HTTP/2 without waiting for the
 // goroutine of the connection.
-var past = time.Unix(1, 0) //nolint:gochecknoglobals // a constant
+var past = time.Unix(1, 0)
 
 // cutRead makes reads of the body fail.
 func (x *exchange) cutRead() { _ = http.NewResponseController(x.w).SetReadDeadline(past) }

@@ -48,7 +48,7 @@ func (s *Server) CheckAdmissionPolicies(ctx context.Context) error {
 	return nil
 }
 
-var validatingPolicies = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies") //nolint:gochecknoglobals // a constant
+var validatingPolicies = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
 
 func (s *Server) checkPolicy(ctx context.Context, rec store.Record) {
 	item := rec.Value.(*codec.Item)

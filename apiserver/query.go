@@ -29,7 +29,7 @@ func isTrue(q url.Values, name string) bool {
 func number(q url.Values, name string) (*int64, error) {
 	text := q.Get(name)
 	if text == "" {
-		return nil, nil //nolint:nilnil // an absent parameter is no fault
+		return nil, nil // an absent parameter is no fault
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

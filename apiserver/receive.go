@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/fairness"
 )
 
-var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }} //nolint:gochecknoglobals // as listBuffers
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }} // as listBuffers
 
 const (
 	discarded = 16 << 20  // bytes that are read of a body that is refused, so that its client reads the answer

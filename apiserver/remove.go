@@ -154,11 +154,11 @@ func deletedStatus(t *target, obj catalog.Object) *metav1.Status {
 	return success(&metav1.StatusDetails{Name: t.name, Group: t.kind.Group, Kind: t.kind.Resource, UID: obj.GetUID()})
 }
 
-var deviceTaintRules = schema.GroupResource{Group: "resource.k8s.io", Resource: "devicetaintrules"} //nolint:gochecknoglobals // a constant
+var deviceTaintRules = schema.GroupResource{Group: "resource.k8s.io", Resource: "devicetaintrules"}
 
 // answersDeleted are the resources for which upstream answers a DELETE with the object. Of DeviceTaintRules these are the versions
 // before v1.
-var answersDeleted = map[schema.GroupResource]bool{ //nolint:gochecknoglobals // a constant
+var answersDeleted = map[schema.GroupResource]bool{
 	{Resource: "namespaces"}: true, {Resource: "persistentvolumeclaims"}: true, {Resource: "persistentvolumes"}: true, {Resource: "pods"}: true,
 	{Resource: "podtemplates"}: true, {Resource: "resourcequotas"}: true, {Resource: "serviceaccounts"}: true, {Resource: "services"}: true,
 	{Group: "storage.k8s.io", Resource: "csidrivers"}: true, {Group: "storage.k8s.io", Resource: "csinodes"}: true,

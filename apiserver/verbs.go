@@ -75,7 +75,7 @@ func (s *Server) serveList(x *exchange, t target) {
 	x.answerList(m, l, &t)
 }
 
-var listBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(io.Discard, onePiece) }} //nolint:gochecknoglobals // a pool is state of the process by its nature
+var listBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(io.Discard, onePiece) }} // a pool is state of the process by its nature
 
 func (x *exchange) answerList(m codec.Media, l listing, t *target) {
 	x.warn(l.warnings(t))

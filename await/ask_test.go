@@ -82,7 +82,7 @@ func newTestServer(t *testing.T, old bool) *testServer {
 
 func (h *testServer) open() {
 	h.down.Store(false)
-	h.web = &http.Server{Handler: h.handler} //nolint:gosec // all clients are fast
+	h.web = &http.Server{Handler: h.handler} // all clients are fast
 	h.served.Go(func() { _ = h.web.Serve(listener{h.conns, make(chan struct{}), &sync.Once{}}) })
 }
 

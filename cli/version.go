@@ -30,7 +30,7 @@ func versionCommand(g *session.Globals) *cobra.Command {
 			}
 			_, _ = fmt.Fprintf(g.Out, "sampan %s\n", g.Version)
 			if cfg, err := g.Config(); only || err != nil || cfg.Host == "" {
-				return nil //nolint:nilerr // without a cluster there is no more to say
+				return nil // without a cluster there is no more to say
 			}
 			v, err := serverVersion(cmd.Context(), g)
 			if err != nil {

@@ -116,7 +116,7 @@ func (r routed) Delete(ctx context.Context, gvr schema.GroupVersionResource, nam
 // requests are authorized, audited and counted like those of other clients.
 func inside(name string, handler http.Handler) (*client.REST, run.Task, error) {
 	l := inprocess.New()
-	server := &http.Server{Handler: handler} //nolint:gosec // its only client is below
+	server := &http.Server{Handler: handler} // its only client is below
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }}
 	task := run.Task{Name: "API for " + name, Run: func(ctx context.Context) error {
 		defer transport.CloseIdleConnections()

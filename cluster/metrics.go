@@ -19,7 +19,7 @@ func storeDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("sampan_store_"+name, help, nil, nil)
 }
 
-var ( //nolint:gochecknoglobals // constants
+var (
 	descSync     = storeDesc("sync_duration_seconds", "Time that it took to make a batch of writes durable.")
 	descWrites   = storeDesc("synced_writes_total", "Writes in those batches.")
 	descRevision = storeDesc("revision", "The newest revision.")

@@ -129,7 +129,7 @@ func (r *runtimeProcess) upgrade(ctx context.Context, p local.Process) error {
 	const replaced = " (deleted)" // proc(5), /proc/PID/exe
 	runs, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
 	if err != nil || !strings.HasSuffix(runs, replaced) {
-		return nil //nolint:nilerr // it has just ended, and will be started again
+		return nil // it has just ended, and will be started again
 	}
 	r.c.Log.InfoContext(ctx, "upgrading the container runtime in place", "pid", p.PID)
 	if err := syscall.Kill(p.PID, syscall.SIGHUP); err != nil {

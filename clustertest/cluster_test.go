@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 func ready(t *testing.T, c *clustertest.Cluster) error {
 	t.Helper()
 	// Neither authentication nor the server's certificate matters here.
-	own := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}} //nolint:gosec // see above
+	own := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}} // see above
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Server+"/readyz", nil)
 	if err != nil {
 		return err

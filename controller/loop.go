@@ -18,7 +18,7 @@ import (
 )
 
 // pauses are the pauses before a key that failed is tried again.
-var pauses = run.Backoff{First: 20 * time.Millisecond, Max: 2 * time.Minute} //nolint:gochecknoglobals // a constant
+var pauses = run.Backoff{First: 20 * time.Millisecond, Max: 2 * time.Minute}
 
 // A Key names the object that a reconcile is about. The namespace is empty for
 // cluster-scoped objects.

@@ -32,7 +32,7 @@ func (l *Loop) measured(ctx context.Context) {
 }
 
 // queueBuckets are upstream's buckets of queues, in seconds.
-var queueBuckets = [...]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1, 10} //nolint:gochecknoglobals // a constant
+var queueBuckets = [...]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1, 10}
 
 // A durations counts how long something took. Its caller guards it.
 type durations struct {
@@ -70,7 +70,7 @@ func queueDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("workqueue_"+name, help, []string{"name"}, nil)
 }
 
-var ( //nolint:gochecknoglobals // constants
+var (
 	descDepth      = queueDesc("depth", "Keys that are due and wait for a worker.")
 	descAdds       = queueDesc("adds_total", "Keys that became due.")
 	descRetries    = queueDesc("retries_total", "Keys that are tried again after a failure.")

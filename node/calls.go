@@ -71,11 +71,11 @@ func (c *calls) unary(ctx context.Context, method string, req, reply any, cc *gr
 // of returns the samples of a method.
 func (c *calls) of(method string) *callMetrics {
 	if known, ok := c.known.Load(method); ok {
-		return known.(*callMetrics) //nolint:forcetypeassert // nothing else is in it
+		return known.(*callMetrics) // nothing else is in it
 	}
 	name := operationType(path.Base(method))
 	known, _ := c.known.LoadOrStore(method, &callMetrics{c.total.WithLabelValues(name), c.duration.WithLabelValues(name), name})
-	return known.(*callMetrics) //nolint:forcetypeassert // nothing else is in it
+	return known.(*callMetrics) // nothing else is in it
 }
 
 // operationType returns upstream's name of a call: RunPodSandbox is run_podsandbox.

@@ -53,7 +53,7 @@ func (f *files) open() error {
 		return nil
 	}
 	for _, dir := range []string{"pods", "memory"} {
-		if err := os.MkdirAll(filepath.Join(f.root, dir), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
+		if err := os.MkdirAll(filepath.Join(f.root, dir), 0o711); err != nil { // containers' users reach their own files
 			return err
 		}
 	}
@@ -199,7 +199,7 @@ func (f *files) make(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, fac
 	if err != nil || f.root == "" {
 		return next, err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // containers run as any user
+	if err := os.MkdirAll(dir, 0o755); err != nil { // containers run as any user
 		return next, err
 	}
 	if err := volume.MakeMountPoints(dir, &pod.Spec, v.Name, p); err != nil {
@@ -260,10 +260,10 @@ func (f *files) emptyDir(ctx context.Context, pod *corev1.Pod, dir string, e *co
 		return err
 	}
 	if fresh {
-		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // see the next step
+		if err := os.MkdirAll(dir, 0o755); err != nil { // see the next step
 			return err
 		}
-		if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // containers run as any user
+		if err := os.Chmod(dir, 0o777); err != nil { // containers run as any user
 			return err
 		}
 	}
@@ -453,7 +453,7 @@ func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips 
 		return list, nil
 	}
 	path := filepath.Join(f.pod(pod.UID), "hosts")
-	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // containers' users reach their own files
 		return nil, err
 	}
 	own := ""
@@ -465,7 +465,7 @@ func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips 
 		own = string(b)
 	}
 	// Written in place: running containers have this very file mounted.
-	if err := os.WriteFile(path, []byte(crispec.Hosts(pod, ips, f.n.opts.ClusterDomain, own)), 0o644); err != nil { //nolint:gosec // containers of any user read it
+	if err := os.WriteFile(path, []byte(crispec.Hosts(pod, ips, f.n.opts.ClusterDomain, own)), 0o644); err != nil { // containers of any user read it
 		return nil, err
 	}
 	return append(list, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: path}), nil
@@ -710,9 +710,9 @@ func place(source *os.File, target string) error {
 		return err
 	}
 	if info.IsDir() {
-		return os.MkdirAll(target, 0o755) //nolint:gosec // is mounted over
+		return os.MkdirAll(target, 0o755) // is mounted over
 	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil { //nolint:gosec // as above
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(target, nil, 0o600)
@@ -725,13 +725,13 @@ func (f *files) createMessageFile(pod *corev1.Pod, c *corev1.Container, attempt 
 		return "", nil
 	}
 	path := f.messageFile(pod, c, attempt)
-	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // containers' users reach their own files
 		return "", err
 	}
-	if err := os.WriteFile(path, nil, 0o666); err != nil { //nolint:gosec // containers run as any user
+	if err := os.WriteFile(path, nil, 0o666); err != nil { // containers run as any user
 		return "", err
 	}
-	return path, os.Chmod(path, 0o666) //nolint:gosec // whatever the umask says
+	return path, os.Chmod(path, 0o666) // whatever the umask says
 }
 
 // volumes returns the directories of a pod that have its volumes.

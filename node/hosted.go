@@ -176,10 +176,10 @@ func findHostPath(path string, t *corev1.HostPathType) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if kind == corev1.HostPathUnset || kind == corev1.HostPathDirectoryOrCreate {
-			return os.MkdirAll(path, 0o755) //nolint:gosec // as kubelet has it
+			return os.MkdirAll(path, 0o755) // as kubelet has it
 		}
 		if kind == corev1.HostPathFileOrCreate {
-			return os.WriteFile(path, nil, 0o644) //nolint:gosec // as kubelet has it
+			return os.WriteFile(path, nil, 0o644) // as kubelet has it
 		}
 		return fmt.Errorf("hostPath type check failed: %s is not a %s", path, hostPathWord(kind))
 	}
@@ -233,7 +233,7 @@ func link(path, at string) error {
 	if now, err := os.Readlink(at); err == nil && now == path {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(at), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
+	if err := os.MkdirAll(filepath.Dir(at), 0o711); err != nil { // containers' users reach their own files
 		return err
 	}
 	fresh := at + ".new" // no volume has a dot in its name

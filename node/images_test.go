@@ -53,7 +53,7 @@ func (r *pullingRuntime) ImageStatus(ctx context.Context, name string) (*cri.Ima
 		image.Spec = &cri.ImageSpec{Annotations: map[string]string{"sampan.dev/imported-repositories": "archive.example/r.example/private,z.example/x"}}
 		return image, err
 	case !there && !strings.HasPrefix(name, "sha256:"):
-		return nil, nil //nolint:nilnil // as the interface says
+		return nil, nil // as the interface says
 	}
 	return r.Runtime.ImageStatus(ctx, name)
 }

@@ -23,7 +23,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(subsystem+"_"+name, help, labels, nil)
 }
 
-var ( //nolint:gochecknoglobals // constants
+var (
 	descName       = desc("node_name", "The name of the node; the value is 1.", "node")
 	descPods       = desc("running_pods", "Pods with a sandbox that runs.")
 	descContainers = desc("running_containers", "Containers in the runtime, by state.", "container_state")

@@ -336,7 +336,7 @@ func readCredential(file string) (credential, error) {
 		return c, err
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
-		return credential{}, nil //nolint:nilerr // the agent ended while it wrote the file: a new certificate replaces it
+		return credential{}, nil // the agent ended while it wrote the file: a new certificate replaces it
 	}
 	return c, nil
 }
@@ -347,7 +347,7 @@ func writeCredential(file string, c *credential) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(filepath.Dir(file)), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
+	if err := os.MkdirAll(filepath.Dir(filepath.Dir(file)), 0o711); err != nil { // containers' users reach their own files
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

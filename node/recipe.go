@@ -159,5 +159,5 @@ func (n *Node) logDirectory(pod *corev1.Pod, container string) error {
 	if dir == "" {
 		return nil
 	}
-	return os.MkdirAll(filepath.Join(dir, container), 0o755) //nolint:gosec // as Kubernetes has it: log collectors read it
+	return os.MkdirAll(filepath.Join(dir, container), 0o755) // as Kubernetes has it: log collectors read it
 }

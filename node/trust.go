@@ -70,7 +70,7 @@ func (o objects) TrustAnchors(s *corev1.ClusterTrustBundleProjection) ([]byte, e
 }
 
 // anchorOrder is different after each start, so that no program comes to depend on an order of trust anchors.
-var anchorOrder = [2]uint64{rand.Uint64(), rand.Uint64()} //nolint:gochecknoglobals // written once
+var anchorOrder = [2]uint64{rand.Uint64(), rand.Uint64()} // written once
 
 // anchors returns the certificates of the bundles, each once, in an order that is the same until the agent ends.
 func anchors(bundles ...*certificatesv1.ClusterTrustBundle) []byte {
@@ -80,7 +80,7 @@ func anchors(bundles ...*certificatesv1.ClusterTrustBundle) []byte {
 	}
 	slices.Sort(all)
 	all = slices.Compact(all)
-	rand.New(rand.NewPCG(anchorOrder[0], anchorOrder[1])).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] }) //nolint:gosec // no secret
+	rand.New(rand.NewPCG(anchorOrder[0], anchorOrder[1])).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] }) // no secret
 	return inPEM(all)
 }
 

@@ -104,7 +104,7 @@ func (u *users) write(uid types.UID, i uint32) error {
 		return err
 	}
 	path := u.file(uid)
-	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { //nolint:gosec // containers' users reach their own files
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { // containers' users reach their own files
 		return err
 	}
 	return wholefile.Write(path, b, 0o600, wholefile.Durable)

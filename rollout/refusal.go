@@ -57,11 +57,11 @@ func (u *Updater) glance(ctx context.Context, g goal, old *corev1.ReplicationCon
 	v = view{old: old, took: true, newTook: true}
 	get := func(name string) (*corev1.ReplicationController, error) {
 		if name == "" {
-			return nil, nil //nolint:nilnil // no controller, as for a view
+			return nil, nil // no controller, as for a view
 		}
 		rc, err := client.ReplicationControllers.Get(ctx, u.opts.Client, u.opts.Namespace, name)
 		if apierrors.IsNotFound(err) {
-			return nil, nil //nolint:nilnil // no controller, as for a view
+			return nil, nil // no controller, as for a view
 		}
 		return rc, err
 	}

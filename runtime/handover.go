@@ -71,7 +71,7 @@ func (h *Handover) Execute(program string, args []string) error {
 func HandedOver() (*Handover, error) {
 	text, ok := os.LookupEnv(HandoverVariable)
 	if !ok {
-		return nil, nil //nolint:nilnil // no handover is the usual case
+		return nil, nil // no handover is the usual case
 	}
 	if err := os.Unsetenv(HandoverVariable); err != nil {
 		return nil, err

@@ -172,10 +172,10 @@ func podUsers(ns *cri.NamespaceOption) (*container.IDMap, error) {
 	u := ns.GetUsernsOptions()
 	switch u.GetMode() {
 	case cri.NamespaceMode_NODE:
-		return nil, nil //nolint:nilnil // those of the host
+		return nil, nil // those of the host
 	case cri.NamespaceMode_POD:
 		if u == nil {
-			return nil, nil //nolint:nilnil // nothing was asked for
+			return nil, nil // nothing was asked for
 		}
 	case cri.NamespaceMode_CONTAINER, cri.NamespaceMode_TARGET:
 		return nil, fmt.Errorf("user namespaces: mode %s is not possible; POD and NODE are", u.GetMode())
@@ -459,7 +459,7 @@ func resolvConf(dns *cri.DNSConfig) (string, error) {
 func (s *Server) StopPodSandbox(ctx context.Context, req *cri.StopPodSandboxRequest) (*cri.StopPodSandboxResponse, error) {
 	p, err := s.findPod(req.GetPodSandboxId())
 	if err != nil {
-		return &cri.StopPodSandboxResponse{}, nil //nolint:nilerr // CRI: a pod that isn't there is stopped
+		return &cri.StopPodSandboxResponse{}, nil // CRI: a pod that isn't there is stopped
 	}
 	p.busy.Lock()
 	defer p.busy.Unlock()
@@ -536,7 +536,7 @@ func (s *Server) release(ctx context.Context, r *podRecord, p *pod) error {
 func (s *Server) RemovePodSandbox(ctx context.Context, req *cri.RemovePodSandboxRequest) (*cri.RemovePodSandboxResponse, error) {
 	p, err := s.findPod(req.GetPodSandboxId())
 	if err != nil {
-		return &cri.RemovePodSandboxResponse{}, nil //nolint:nilerr // CRI: a pod that isn't there is removed
+		return &cri.RemovePodSandboxResponse{}, nil // CRI: a pod that isn't there is removed
 	}
 	p.busy.Lock()
 	defer p.busy.Unlock()

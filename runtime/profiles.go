@@ -19,7 +19,7 @@ import (
 func seccompProfile(sc *cri.LinuxContainerSecurityContext) (*specs.LinuxSeccomp, error) {
 	p := sc.GetSeccomp()
 	if p.GetProfileType() != cri.SecurityProfile_Localhost || sc.GetPrivileged() {
-		return nil, nil //nolint:nilnil // none
+		return nil, nil // none
 	}
 	f, err := os.Open(p.GetLocalhostRef())
 	if err != nil {

@@ -25,7 +25,7 @@ type Stats struct {
 }
 
 // SyncBuckets are the upper bounds of the buckets of Stats.Latency, each of which counts the syncs that took no longer.
-var SyncBuckets = [...]time.Duration{ //nolint:gochecknoglobals // a constant
+var SyncBuckets = [...]time.Duration{
 	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
 	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, time.Second, 5 * time.Second,
 }

@@ -30,7 +30,7 @@ func webhook(ts *testscript.TestScript, neg bool, args []string) {
 	certificate, err := selfSigned()
 	ts.Check(err)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(answerReview))
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} //nolint:gosec // the client has the minimum
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}} // the client has the minimum
 	s.StartTLS()
 	ts.Defer(s.Close)
 	ts.Setenv(args[0], s.URL)

@@ -151,7 +151,7 @@ func PollerWithContext(ctx context.Context, interval, timeout time.Duration) Wai
 
 // pollers has the open pollers by their channels. A channel is all that a WaitFunc returns, so WaitFor finds
 // here what to stop.
-var pollers sync.Map //nolint:gochecknoglobals // a WaitFunc has no other connection to its channel
+var pollers sync.Map // a WaitFunc has no other connection to its channel
 
 // A poller feeds a channel from timers.
 type poller struct {

@@ -77,7 +77,7 @@ func (p RuntimeClass) Validate(ctx context.Context, a *Attributes) error {
 // class returns the class of a pod, or nil if the pod names none.
 func (p RuntimeClass) class(ctx context.Context, a *Attributes, pod *corev1.Pod) (*nodev1.RuntimeClass, error) {
 	if pod.Spec.RuntimeClassName == nil {
-		return nil, nil //nolint:nilnil // no class
+		return nil, nil // no class
 	}
 	name := *pod.Spec.RuntimeClassName
 	o, err := p.reader.Get(ctx, nodev1.SchemeGroupVersion.WithResource("runtimeclasses"), "", name)

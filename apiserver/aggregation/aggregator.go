@@ -96,7 +96,7 @@ type watched struct {
 
 const apiServices = "apiservices"
 
-var resource = registrationv1.SchemeGroupVersion.WithResource(apiServices) //nolint:gochecknoglobals // a constant
+var resource = registrationv1.SchemeGroupVersion.WithResource(apiServices)
 
 // manager is the field manager of the writes, as upstream's.
 const manager = "kube-aggregator"
@@ -272,7 +272,7 @@ func (a *Aggregator) Run(ctx context.Context, api API) error {
 	return nil
 }
 
-var backoff = run.Backoff{First: time.Second, Max: 30 * time.Second} //nolint:gochecknoglobals // a constant
+var backoff = run.Backoff{First: time.Second, Max: 30 * time.Second}
 
 // follow takes the stored APIServices and then what changes, until the watch ends. It reports whether it has received anything.
 func (a *Aggregator) follow(ctx context.Context, api API, g *run.Group) (received bool) {

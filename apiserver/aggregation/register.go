@@ -35,13 +35,13 @@ func unregistered(group string) bool {
 type priority struct{ group, version int32 }
 
 // custom is the priority of custom resources, as upstream's.
-var custom = priority{1000, 100} //nolint:gochecknoglobals // a constant
+var custom = priority{1000, 100}
 
 // computedMetrics is the priority of the metrics that are computed here: that of metrics-server in its manifest.
-var computedMetrics = priority{100, 100} //nolint:gochecknoglobals // a constant
+var computedMetrics = priority{100, 100}
 
 // groupPriorities are upstream's. Newer groups come behind all of these.
-var groupPriorities = map[string]int32{ //nolint:gochecknoglobals // a constant
+var groupPriorities = map[string]int32{
 	registrationv1.GroupName: 20000,
 	"":                       18000, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700, "authorization.k8s.io": 17600,
 	"autoscaling": 17500, "batch": 17400, "certificates.k8s.io": 17300, "networking.k8s.io": 17200, "policy": 17100,
@@ -54,7 +54,7 @@ var groupPriorities = map[string]int32{ //nolint:gochecknoglobals // a constant
 const lastGroupPriority = 15600
 
 // versionPriorities are upstream's where they are not those of their stage.
-var versionPriorities = map[schema.GroupVersion]int32{ //nolint:gochecknoglobals // a constant
+var versionPriorities = map[schema.GroupVersion]int32{
 	{Group: "", Version: "v1"}:                                  1,
 	{Group: "autoscaling", Version: "v2"}:                       30,
 	{Group: "resource.k8s.io", Version: "v1"}:                   21,

@@ -66,7 +66,7 @@ func (a *Aggregator) newService(o *registrationv1.APIService) *Service {
 	}
 	c := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: o.Spec.Service.Name + "." + o.Spec.Service.Namespace + ".svc",
-		InsecureSkipVerify:   o.Spec.InsecureSkipTLSVerify, //nolint:gosec // the user asks for it
+		InsecureSkipVerify:   o.Spec.InsecureSkipTLSVerify, // the user asks for it
 		GetClientCertificate: a.opts.Certificate,
 	}
 	if len(o.Spec.CABundle) > 0 {
@@ -172,7 +172,7 @@ type reply struct {
 var errTooLarge = fmt.Errorf("the answer is larger than %d bytes", largestReply)
 
 // kubeAggregator is as whom the Aggregator asks, as upstream's does.
-var kubeAggregator = &auth.User{Name: "system:kube-aggregator", Groups: []string{auth.GroupMasters}} //nolint:gochecknoglobals // a constant
+var kubeAggregator = &auth.User{Name: "system:kube-aggregator", Groups: []string{auth.GroupMasters}}
 
 // ask asks one server and reads the whole answer. Redirects are not followed.
 func (s *Service) ask(ctx context.Context, user *auth.User, method, address, pathAndQuery string, header http.Header) (*reply, error) {

@@ -177,7 +177,7 @@ func New(c Config, log *slog.Logger) (*Auditor, error) {
 		if c.Log.Path != "" || c.Webhook.ConfigFile != "" {
 			log.Warn("no audit policy file provided (--audit-policy-file): no events will be recorded")
 		}
-		return nil, nil //nolint:nilnil // a nil Auditor records nothing
+		return nil, nil // a nil Auditor records nothing
 	}
 	policy, warning, err := loadPolicy(c.PolicyFile)
 	if warning != nil {
@@ -185,7 +185,7 @@ func New(c Config, log *slog.Logger) (*Auditor, error) {
 	}
 	if err == nil && c.Log.Path == "" && c.Webhook.ConfigFile == "" {
 		log.Warn("an audit policy file is provided, but neither --audit-log-path nor --audit-webhook-config-file: no events will be recorded")
-		return nil, nil //nolint:nilnil // a nil Auditor records nothing
+		return nil, nil // a nil Auditor records nothing
 	}
 	if err != nil {
 		return nil, err

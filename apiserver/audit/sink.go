@@ -100,7 +100,7 @@ func (s *sink) shorten(e *Event, data []byte) ([]byte, error) {
 	return data, nil
 }
 
-var errBlocked, errEnded = errors.New("audit buffer queue blocked"), errors.New("audit backend shut down") //nolint:gochecknoglobals // constants
+var errBlocked, errEnded = errors.New("audit buffer queue blocked"), errors.New("audit backend shut down")
 
 func (s *sink) enqueue(data []byte) error {
 	s.mu.RLock()

@@ -25,8 +25,8 @@ const (
 )
 
 var (
-	bootstrapTokenForm = regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})$`)                  //nolint:gochecknoglobals // a constant
-	bootstrapGroupForm = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`) //nolint:gochecknoglobals // a constant
+	bootstrapTokenForm = regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})$`)
+	bootstrapGroupForm = regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
 )
 
 // BootstrapTokens verifies bootstrap tokens (ID.SECRET), with which new nodes ask for their first certificate. Each is a

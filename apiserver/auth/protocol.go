@@ -20,12 +20,12 @@ const (
 // protocol returns the user of a token among the subprotocols of a WebSocket and removes it from them, or nil if there is none.
 func (a *Authenticator) protocol(r *http.Request) (*User, error) {
 	if !wsstream.IsWebSocketRequest(r) {
-		return nil, nil //nolint:nilnil // the request has no credential
+		return nil, nil // the request has no credential
 	}
 	tokens, others := protocols(r.Header)
 	switch {
 	case len(tokens) == 0:
-		return nil, nil //nolint:nilnil // the same
+		return nil, nil // the same
 	case len(tokens) > 1:
 		return nil, apierrors.NewUnauthorized("multiple base64.bearer.authorization tokens specified")
 	}

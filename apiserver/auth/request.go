@@ -19,7 +19,7 @@ const (
 	shortest    = 10 * time.Minute // the shortest that may be asked for, as in Kubernetes
 )
 
-var tokenRequestKind = schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"} //nolint:gochecknoglobals // a constant
+var tokenRequestKind = schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}
 
 // Request answers a TokenRequest for a service account: the body of a POST to
 // its subresource "token". It returns a copy of tr with what was granted in spec

@@ -189,7 +189,7 @@ func (p *place) String() string {
 	return text
 }
 
-var noQuantities = reflect.TypeFor[bool]() //nolint:gochecknoglobals // a constant
+var noQuantities = reflect.TypeFor[bool]()
 
 // memberOf returns the type and the place of a member of a JSON object that is for the type t.
 func memberOf(t reflect.Type, name string, at *place) (member reflect.Type, where *place) {
@@ -211,7 +211,7 @@ type fields struct {
 	numbered map[uint64]reflect.StructField
 }
 
-var knownFields sync.Map //nolint:gochecknoglobals // [reflect.Type]*fields: a cache, as encoding/json has one
+var knownFields sync.Map // [reflect.Type]*fields: a cache, as encoding/json has one
 
 func fieldsOf(t reflect.Type) *fields {
 	if known, ok := knownFields.Load(t); ok {
@@ -302,7 +302,7 @@ func checkQuantity(text string, path *place) error {
 	exponent, err := strconv.Atoi(text[at+1:])
 	switch {
 	case err != nil && !strings.Contains(err.Error(), strconv.ErrRange.Error()):
-		return nil //nolint:nilerr // "1Ei" is a quantity, "1ex" is none and refused by the parser
+		return nil // "1Ei" is a quantity, "1ex" is none and refused by the parser
 	case err == nil && -largestExponent <= exponent && exponent <= largestExponent:
 		return nil
 	}
@@ -312,10 +312,10 @@ func checkQuantity(text string, path *place) error {
 // largestField is the largest number of a field in protobuf.
 const largestField = 1<<29 - 1
 
-var quantityType = reflect.TypeFor[resource.Quantity]() //nolint:gochecknoglobals // a constant
+var quantityType = reflect.TypeFor[resource.Quantity]()
 
 // withQuantities remembers which types contain quantities.
-var withQuantities sync.Map //nolint:gochecknoglobals // [reflect.Type]bool: a cache, as encoding/json has one
+var withQuantities sync.Map // [reflect.Type]bool: a cache, as encoding/json has one
 
 func hasQuantities(t reflect.Type) bool {
 	if has, ok := withQuantities.Load(t); ok {

@@ -93,7 +93,7 @@ func summary(d *definition) *definition {
 	}
 }
 
-var resource = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions") //nolint:gochecknoglobals // a constant
+var resource = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
 // New returns a follower that has not started.
 func New(o Options) *Follower {
@@ -164,7 +164,7 @@ func (e *entry) drop() {
 }
 
 // retryAfter is the pause after a failure, such as a full disk.
-var retryAfter = run.Backoff{First: 100 * time.Millisecond, Max: 30 * time.Second} //nolint:gochecknoglobals // a constant
+var retryAfter = run.Backoff{First: 100 * time.Millisecond, Max: 30 * time.Second}
 
 // Run follows the definitions until ctx is over.
 func (f *Follower) Run(ctx context.Context) error {

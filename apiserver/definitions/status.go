@@ -121,7 +121,7 @@ func structural(d *definition) *condition {
 // schemaOf returns the structural schema of a version, or nil if it has none.
 func schemaOf(v *apiextensionsv1.CustomResourceDefinitionVersion) (*structuralschema.Structural, error) {
 	if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil // there is none
 	}
 	var internal apiextensions.JSONSchemaProps
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, &internal, nil); err != nil {

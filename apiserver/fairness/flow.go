@@ -23,7 +23,7 @@ const (
 // String returns what the resource is in messages and metrics.
 func (r Resource) String() string { return resourceNames[r] }
 
-var resourceNames = [resources]string{ //nolint:gochecknoglobals // a constant table
+var resourceNames = [resources]string{
 	Bytes: "bytes of request bodies", Watches: "watches", Streams: "streams",
 	Answers: "answers to slow readers", Connections: "connections",
 }

@@ -22,7 +22,7 @@ const (
 )
 
 // shares has the name of each level and its share of all limits in percent. Upstream's shares are 120, 100, 20 and 5.
-var shares = [numLevels]struct { //nolint:gochecknoglobals // a constant table
+var shares = [numLevels]struct {
 	name    string
 	percent int
 }{
@@ -40,7 +40,7 @@ func (l Level) String() string { return shares[l].name }
 func Levels() []Level { return []Level{Exempt, System, Workload, Default, Anonymous} }
 
 // components are the users of the cluster's own components, when they come over HTTPS.
-var components = map[string]bool{ //nolint:gochecknoglobals // a constant table
+var components = map[string]bool{
 	"system:apiserver":               true,
 	"system:kube-controller-manager": true,
 	"system:kube-scheduler":          true,

@@ -16,7 +16,7 @@ import (
 
 // policyResources are the resources that a policy is made of. Roles come before their bindings, so that
 // a binding is never without a role that exists.
-var policyResources = []schema.GroupVersionResource{ //nolint:gochecknoglobals // a constant
+var policyResources = []schema.GroupVersionResource{
 	rbacv1.SchemeGroupVersion.WithResource("clusterroles"),
 	rbacv1.SchemeGroupVersion.WithResource("roles"),
 	rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"),

@@ -12,7 +12,7 @@ import (
 )
 
 // withLinks lists the attributes of HTML elements that are URLs.
-var withLinks = map[string][]string{ //nolint:gochecknoglobals // a constant table
+var withLinks = map[string][]string{
 	"a":          {"href"},
 	"applet":     {"codebase"},
 	"area":       {"href"},

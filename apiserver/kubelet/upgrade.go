@@ -26,7 +26,7 @@ import (
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
 // upgradeHeaders are the headers of an upgrade that a node gets. It gets no others, so none that name the user.
-var upgradeHeaders = []string{ //nolint:gochecknoglobals // a constant
+var upgradeHeaders = []string{
 	"Connection", "Upgrade", httpstream.HeaderProtocolVersion, httpstream.HeaderAcceptedProtocolVersions,
 	"Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Extensions", wsstream.WebSocketProtocolHeader, "Origin", "User-Agent",
 }

@@ -230,7 +230,7 @@ func (w *Write) dated(entries []metav1.ManagedFieldsEntry) []metav1.ManagedField
 }
 
 // The places of the number of replicas, in scales and in the kinds that have one.
-var replicas = fieldpath.MakePathOrDie("spec", "replicas") //nolint:gochecknoglobals // a constant
+var replicas = fieldpath.MakePathOrDie("spec", "replicas")
 
 // view returns the form of what a subresource shows of its parent, and the account of the
 // parent as one of that.

@@ -187,7 +187,7 @@ func escape(name string) (string, bool) {
 }
 
 // reserved are the words of CEL that are not identifiers, and the words that Kubernetes reserves.
-var reserved = map[string]bool{ //nolint:gochecknoglobals // a constant
+var reserved = map[string]bool{
 	"true": true, "false": true, "null": true, "in": true, "as": true, "break": true, "const": true, "continue": true, "else": true, "for": true,
 	"function": true, "if": true, "import": true, "let": true, "loop": true, "package": true, "namespace": true, "return": true, "var": true, "void": true, "while": true,
 }

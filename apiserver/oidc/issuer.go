@@ -54,9 +54,9 @@ func (c claims) into(name string, v any) error {
 }
 
 // GetExpirationTime implements [jwt.Claims]. The getters are not used: the claims are checked here.
-func (c claims) GetExpirationTime() (*jwt.NumericDate, error) { return nil, nil } //nolint:nilnil // unused
-func (c claims) GetIssuedAt() (*jwt.NumericDate, error)       { return nil, nil } //nolint:nilnil // unused
-func (c claims) GetNotBefore() (*jwt.NumericDate, error)      { return nil, nil } //nolint:nilnil // unused
+func (c claims) GetExpirationTime() (*jwt.NumericDate, error) { return nil, nil }
+func (c claims) GetIssuedAt() (*jwt.NumericDate, error)       { return nil, nil }
+func (c claims) GetNotBefore() (*jwt.NumericDate, error)      { return nil, nil }
 func (c claims) GetIssuer() (string, error)                   { return "", nil }
 func (c claims) GetSubject() (string, error)                  { return "", nil }
 func (c claims) GetAudience() (jwt.ClaimStrings, error)       { return nil, nil }

@@ -37,7 +37,7 @@ import (
 
 const issuerURL = "https://issuer.example"
 
-var rsaKey = func() *rsa.PrivateKey { //nolint:gochecknoglobals // takes long to make
+var rsaKey = func() *rsa.PrivateKey { // takes long to make
 	k, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		panic(err)

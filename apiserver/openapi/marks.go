@@ -27,7 +27,7 @@ type mark struct {
 //go:embed marks.txt
 var markLines string
 
-var marks = sync.OnceValue(func() []mark { //nolint:gochecknoglobals // read once, when a document or a schema is made
+var marks = sync.OnceValue(func() []mark { // read once, when a document or a schema is made
 	all, err := parseMarks(markLines)
 	if err != nil {
 		panic(err) // a test reads the same lines
@@ -66,7 +66,7 @@ func parseMarks(lines string) ([]mark, error) {
 }
 
 // enums has the values of enumerations by model.
-var enums = sync.OnceValue(func() map[string][]string { //nolint:gochecknoglobals // as marks
+var enums = sync.OnceValue(func() map[string][]string { // as marks
 	all := map[string][]string{}
 	for _, m := range marks() {
 		if m.Relation == "enum" {
@@ -77,7 +77,7 @@ var enums = sync.OnceValue(func() map[string][]string { //nolint:gochecknoglobal
 })
 
 // requirements reports whether a field MODEL/FIELD is required, where its JSON tag does not say.
-var requirements = sync.OnceValue(func() map[string]bool { //nolint:gochecknoglobals // as marks
+var requirements = sync.OnceValue(func() map[string]bool { // as marks
 	all := map[string]bool{}
 	for _, m := range marks() {
 		if m.Relation == "required" || m.Relation == "optional" {

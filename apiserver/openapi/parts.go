@@ -42,7 +42,7 @@ type olderPart struct {
 }
 
 // The definitions of these names are in each version, with a kind of its own.
-var kinded = []string{modelName(reflect.TypeFor[metav1.DeleteOptions]()), modelName(reflect.TypeFor[metav1.WatchEvent]())} //nolint:gochecknoglobals // constants
+var kinded = []string{modelName(reflect.TypeFor[metav1.DeleteOptions]()), modelName(reflect.TypeFor[metav1.WatchEvent]())}
 
 // olderForm returns the document in one form, and makes what it lacks.
 func (h *handler) olderForm(form string) (*packed, error) {
@@ -229,7 +229,7 @@ func olderFrame(form, version string, paths, definitions, parameters int) [4][]b
 			m.text(2, about.Version)
 		})
 		begin := func(m []byte, field protowire.Number, size int) []byte {
-			return protowire.AppendVarint(protowire.AppendTag(m, field, protowire.BytesType), uint64(size)) //nolint:gosec // a length
+			return protowire.AppendVarint(protowire.AppendTag(m, field, protowire.BytesType), uint64(size)) // a length
 		}
 		return [4][]byte{begin(m, 8, paths), begin(nil, 9, definitions), begin(nil, 10, parameters), nil}
 	}

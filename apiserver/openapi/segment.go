@@ -54,7 +54,7 @@ func join(segments []segment) (zipped []byte, size int) {
 	}
 	zipped = append(zipped, 1, 0, 0, 0xff, 0xff) // the last block: stored, of no bytes
 	zipped = binary.LittleEndian.AppendUint32(zipped, sum)
-	return binary.LittleEndian.AppendUint32(zipped, uint32(size)), size //nolint:gosec // RFC 1952: modulo 2^32
+	return binary.LittleEndian.AppendUint32(zipped, uint32(size)), size // RFC 1952: modulo 2^32
 }
 
 // joinedSum returns the CRC-32 of two texts one after the other, given the sum of each and the length of the second.

@@ -110,7 +110,7 @@ func apply(operations jsonpatch.Patch, original []byte) (patched []byte, err err
 	return operations.Apply(original)
 }
 
-func init() { //nolint:gochecknoinits // the library has the bound in a variable, and the program one bound for all patches
+func init() { // the library has the bound in a variable, and the program one bound for all patches
 	jsonpatch.AccumulatedCopySizeLimit = maxCopied
 }
 

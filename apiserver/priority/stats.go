@@ -24,7 +24,7 @@ func (p *packed) add(requests, seats int)      { p.n.Add(int64(requests)<<32 + i
 func (p *packed) get() (requests, seats int64) { n := p.n.Load(); return n >> 32, n & (1<<32 - 1) }
 
 // bounds are the buckets of upstream's metrics.
-var bounds = [...]time.Duration{ //nolint:gochecknoglobals // a constant
+var bounds = [...]time.Duration{
 	0, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second,
 }
@@ -93,7 +93,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 // The metrics, under the names that upstream uses.
-var ( //nolint:gochecknoglobals // constants
+var (
 	perSchema      = []string{"priority_level", "flow_schema"}
 	descRejected   = desc("rejected_requests_total", "Requests that were refused.", "priority_level", "flow_schema", "reason")
 	descDispatched = desc("dispatched_requests_total", "Requests that were executed.", perSchema...)

@@ -51,7 +51,7 @@ func serve(t *testing.T, handler http.HandlerFunc, names ...string) (*httptest.S
 	s := httptest.NewUnstartedServer(handler)
 	s.Config.ErrorLog = nil
 	s.EnableHTTP2 = true
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}} //nolint:gosec // the client has the minimum
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}} // the client has the minimum
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})

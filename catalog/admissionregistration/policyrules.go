@@ -199,8 +199,8 @@ func validateParamKind(k *admissionregistrationv1.ParamKind, at *field.Path) (er
 }
 
 var (
-	identifier = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`) //nolint:gochecknoglobals // a constant
-	reserved   = []string{                                      //nolint:gochecknoglobals // a constant
+	identifier = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
+	reserved   = []string{
 		"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
 		"loop", "package", "namespace", "return", "var", "void", "while",
 	}

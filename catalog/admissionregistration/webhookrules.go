@@ -58,9 +58,9 @@ func lenient(before, after webhookList) (l leniency) {
 
 // Side effects and versions of AdmissionReview in the order in which messages list them.
 var (
-	harmless     = []admissionregistrationv1.SideEffectClass{admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun} //nolint:gochecknoglobals // a constant
-	sideEffects  = append(slices.Clone(harmless), admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown)                 //nolint:gochecknoglobals // a constant
-	spokenReview = []string{"v1", "v1beta1"}                                                                                                                   //nolint:gochecknoglobals // a constant
+	harmless     = []admissionregistrationv1.SideEffectClass{admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun}
+	sideEffects  = append(slices.Clone(harmless), admissionregistrationv1.SideEffectClassSome, admissionregistrationv1.SideEffectClassUnknown)
+	spokenReview = []string{"v1", "v1beta1"}
 )
 
 func spoken(version string) bool { return slices.Contains(spokenReview, version) }

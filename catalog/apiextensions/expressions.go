@@ -77,7 +77,7 @@ func elements(s *schema) uint64 {
 		if n == nil {
 			return unbounded
 		}
-		return uint64(max(*n, 0)) //nolint:gosec // not negative
+		return uint64(max(*n, 0)) // not negative
 	}
 	switch {
 	case s.Type == "array":

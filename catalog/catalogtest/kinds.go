@@ -409,7 +409,7 @@ func use(t *testing.T, k *catalog.Kind, obj, old catalog.Object) {
 }
 
 // declared are the columns whose type does not fit their cells, as in upstream.
-var declared = map[string]struct{ column, cell string }{ //nolint:gochecknoglobals // a constant
+var declared = map[string]struct{ column, cell string }{
 	"Count":      {"string", "int64"},
 	"Data":       {"string", "int64"},
 	"Suspend":    {"boolean", "string"},

@@ -107,8 +107,8 @@ func (s *scale) get(obj *unstructured.Unstructured) (*autoscalingv1.Scale, error
 			ResourceVersion:   obj.GetResourceVersion(),
 			CreationTimestamp: obj.GetCreationTimestamp(),
 		},
-		Spec:   autoscalingv1.ScaleSpec{Replicas: int32(wanted)},                        //nolint:gosec // valid objects have no larger ones
-		Status: autoscalingv1.ScaleStatus{Replicas: int32(present), Selector: selector}, //nolint:gosec // as above
+		Spec:   autoscalingv1.ScaleSpec{Replicas: int32(wanted)}, // valid objects have no larger ones
+		Status: autoscalingv1.ScaleStatus{Replicas: int32(present), Selector: selector},
 	}, nil
 }
 

@@ -113,7 +113,7 @@ func undocumented(s *apiextensionsv1.JSONSchemaProps) {
 }
 
 // writers are compressors to use again: making one takes more time than its use.
-var writers = sync.Pool{New: func() any { //nolint:gochecknoglobals // a cache
+var writers = sync.Pool{New: func() any { // a cache
 	w, err := flate.NewWriter(io.Discard, flate.BestSpeed)
 	if err != nil {
 		panic(err) // the level is a constant
@@ -123,7 +123,7 @@ var writers = sync.Pool{New: func() any { //nolint:gochecknoglobals // a cache
 
 func pack(data []byte) ([]byte, error) {
 	var packed bytes.Buffer
-	w := writers.Get().(*flate.Writer) //nolint:forcetypeassert // the pool has nothing else
+	w := writers.Get().(*flate.Writer) // the pool has nothing else
 	defer writers.Put(w)
 	w.Reset(&packed)
 	if _, err := w.Write(data); err != nil {
@@ -222,7 +222,7 @@ func (s *source) props() (*apiextensions.JSONSchemaProps, error) {
 // unpack returns the schema as it is in the definition, for the caller to keep, or nil if there is none.
 func (s *source) unpack() (*apiextensionsv1.JSONSchemaProps, error) {
 	if s.packed == nil {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil // there is none
 	}
 	data, err := io.ReadAll(flate.NewReader(bytes.NewReader(s.packed)))
 	if err != nil {

@@ -342,7 +342,7 @@ func pathLength(name string) int {
 }
 
 // imageName returns the form of the names of images, that of the module distribution/reference.
-var imageName = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a constant
+var imageName = sync.OnceValue(func() *regexp.Regexp {
 	const (
 		part   = `[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?`
 		domain = `(?:` + part + `(?:\.` + part + `)*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?`

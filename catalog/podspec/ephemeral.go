@@ -12,7 +12,7 @@ import (
 
 // inEphemeral lists the fields that ephemeral containers may have. Ephemeral containers are for
 // debugging: the pod must not depend on them.
-var inEphemeral = map[string]bool{ //nolint:gochecknoglobals // a constant table
+var inEphemeral = map[string]bool{
 	"Name":                     true,
 	"Image":                    true,
 	"Command":                  true,

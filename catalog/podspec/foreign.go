@@ -20,7 +20,7 @@ const (
 )
 
 // The names of iSCSI targets and initiators, by what they begin with.
-var iscsiNames = []struct { //nolint:gochecknoglobals // a constant table
+var iscsiNames = []struct {
 	prefix string
 	form   *regexp.Regexp
 }{

@@ -74,7 +74,7 @@ func (c *checker) checkLifecycle(l *corev1.Lifecycle, at where) {
 }
 
 // stopSignals has the signals that stop a container, sorted, for each operating system.
-var stopSignals = map[corev1.OSName][]corev1.Signal{ //nolint:gochecknoglobals // a constant table
+var stopSignals = map[corev1.OSName][]corev1.Signal{
 	corev1.Windows: {corev1.SIGKILL, corev1.SIGTERM},
 	corev1.Linux: {
 		corev1.SIGABRT, corev1.SIGALRM, corev1.SIGBUS, corev1.SIGCHLD, corev1.SIGCLD, corev1.SIGCONT, corev1.SIGFPE, corev1.SIGHUP,

@@ -64,7 +64,7 @@ func (w *warner) warn(at *field.Path, format string, args ...any) {
 	w.all = append(w.all, at.String()+": "+fmt.Sprintf(format, args...))
 }
 
-var oldNodeLabels = map[string]string{ //nolint:gochecknoglobals // a constant table
+var oldNodeLabels = map[string]string{
 	"beta.kubernetes.io/arch":                       `deprecated since v1.14; use "kubernetes.io/arch" instead`,
 	"beta.kubernetes.io/os":                         `deprecated since v1.14; use "kubernetes.io/os" instead`,
 	"failure-domain.beta.kubernetes.io/region":      `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,

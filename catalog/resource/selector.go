@@ -34,7 +34,7 @@ func validateExpression(text string, at *field.Path) field.ErrorList {
 
 // smallQuantity is the form of quantities that are read and compared in little time: "1e2147483647" takes minutes and
 // gigabytes, which the cost of an expression does not show.
-var smallQuantity = regexp.MustCompile(`^[+-]?[0-9.]{1,64}([eE][+-]?[0-9]{1,3}|[numkMGTPE]?|[KMGTPE]i)$`) //nolint:gochecknoglobals // a constant
+var smallQuantity = regexp.MustCompile(`^[+-]?[0-9.]{1,64}([eE][+-]?[0-9]{1,3}|[numkMGTPE]?|[KMGTPE]i)$`)
 
 // checkQuantities refuses quantities that could stop the scheduler: large ones, and arguments that only an
 // evaluation knows.

@@ -49,7 +49,7 @@ func otherCurrent(cmd *cobra.Command, p local.Profile) (local.Found, bool) {
 // a terminal it is an error that says how to choose.
 func confirm(cmd *cobra.Command, p local.Profile, other local.Found, what string) error {
 	choose := fmt.Errorf("the current context is that of cluster %s, and this command would %s cluster %s: pass --name=%[3]s or --name=%[1]s; nothing was changed", other.Name, what, p.Name)
-	if !term.IsTerminal(int(os.Stdin.Fd())) { //nolint:gosec // a descriptor
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return choose
 	}
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "The current context is that of cluster %s. %s cluster %s? [y/N] ", other.Name, strings.ToUpper(what[:1])+what[1:], p.Name)

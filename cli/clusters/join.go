@@ -148,7 +148,7 @@ func checkPort(server, nodeIP string, port int) error {
 		// A UDP socket sends nothing when it is connected: the kernel only chooses a route.
 		conn, err := net.Dial("udp", strings.TrimPrefix(server, "https://")) //nolint:noctx // it does not block for the network
 		if err != nil {
-			return nil //nolint:nilerr // join reports what is wrong with the address
+			return nil // join reports what is wrong with the address
 		}
 		addresses = []string{conn.LocalAddr().(*net.UDPAddr).IP.String()}
 		_ = conn.Close()

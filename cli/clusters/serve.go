@@ -95,7 +95,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 }
 
 // defaultValue is the part of the usage of a flag that has a default of one word, which is a value.
-var defaultValue = regexp.MustCompile(`\(default ([^ :A-Z)]+)\)`) //nolint:gochecknoglobals // a constant
+var defaultValue = regexp.MustCompile(`\(default ([^ :A-Z)]+)\)`)
 
 // flagValues returns the flags of a command with their values: those of settings as the cluster has them, whether they were
 // passed at this start or kept from an earlier one, or else the default. Settings that were not chosen are empty, so that a later

@@ -208,7 +208,7 @@ func servicePort(text string) (corev1.ServicePort, error) {
 	bad := fmt.Errorf("--tcp=%s: want PORT or PORT:TARGET, with numbers from 1 to 65535 or the name of a port as the target", text)
 	number := func(s string) (int32, bool) {
 		n, err := strconv.ParseInt(s, 10, 32)
-		return int32(n), err == nil && n > 0 && n < 1<<16 //nolint:gosec // it is checked
+		return int32(n), err == nil && n > 0 && n < 1<<16 // it is checked
 	}
 	port, target, targeted := strings.Cut(text, ":")
 	n, ok := number(port)

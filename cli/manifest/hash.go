@@ -41,7 +41,7 @@ func hashed(form Form) Form {
 		if err != nil {
 			return nil, fmt.Errorf("hashing %s: %w", name, err)
 		}
-		obj.(metav1.Object).SetName(name + "-" + nameHash(text)) //nolint:forcetypeassert // both kinds have a name
+		obj.(metav1.Object).SetName(name + "-" + nameHash(text)) // both kinds have a name
 		return obj, nil
 	}
 	return form

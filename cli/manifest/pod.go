@@ -86,7 +86,7 @@ func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
 		if len(validation.IsValidPortNum(int(n))) > 0 {
 			return nil, fmt.Errorf("--port=%s: want a number from 1 to 65535", r.port)
 		}
-		c.Ports = []corev1.ContainerPort{{ContainerPort: int32(n)}} //nolint:gosec // it was checked
+		c.Ports = []corev1.ContainerPort{{ContainerPort: int32(n)}} // it was checked
 	}
 	var err error
 	if c.Env, err = environment(r.env); err != nil {

@@ -59,7 +59,7 @@ func Delete(g *session.Globals) *cobra.Command {
 }
 
 // definitions are the definitions of custom resources. Each is named RESOURCE.GROUP, as the resource that it defines.
-var definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"} //nolint:gochecknoglobals // a constant
+var definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
 
 func (d *deletion) options() (metav1.DeleteOptions, error) {
 	var o metav1.DeleteOptions

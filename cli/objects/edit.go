@@ -112,7 +112,7 @@ func (p *put) openEditor(ctx context.Context, text []byte, wrong error) (file st
 	if strings.ContainsAny(editor, `"'\`) { // a shell knows better
 		words = []string{cmp.Or(os.Getenv("SHELL"), "/bin/bash"), "-c", editor + " " + tmp.Name()}
 	}
-	cmd := exec.CommandContext(ctx, words[0], words[1:]...)                                //nolint:gosec // the user's own editor
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)                                // the user's own editor
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, terminal.Raw(p.Out), terminal.Raw(p.Err) // not p.In, which would be read on by us as well
 	if err := cmd.Run(); err != nil {
 		return tmp.Name(), nil, fmt.Errorf("there was a problem with the editor %q: %w", editor, err)

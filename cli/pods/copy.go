@@ -303,7 +303,7 @@ func (c *copying) unpack(r io.Reader, from, to string) error {
 // unpackOne writes one file. Links on this machine that lead out of the target are not followed.
 func unpackOne(from io.Reader, header *tar.Header, to, below string) error {
 	dir, name := filepath.Dir(to), filepath.Base(to)
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as kubectl
+	if err := os.MkdirAll(dir, 0o755); err != nil { // as kubectl
 		return err
 	}
 	root, err := os.OpenRoot(dir)

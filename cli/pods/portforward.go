@@ -113,7 +113,7 @@ func (p *forwarding) running(ctx context.Context, c client.Interface, pod *corev
 // serviceNamed returns the service that a command line names, or nil.
 func serviceNamed(ctx context.Context, s *session.Session, c client.Interface, name string) (*corev1.Service, error) {
 	if !strings.Contains(name, "/") {
-		return nil, nil //nolint:nilnil // it is a pod
+		return nil, nil // it is a pod
 	}
 	infos, err := s.Infos(ctx, session.Input{}, []string{name})
 	if err != nil || infos[0].Mapping.GroupVersionResource != client.Services.GroupVersionResource {
@@ -202,7 +202,7 @@ func podPort(text string, pod *corev1.Pod) (int32, error) {
 	case n < 1 || n > 65535:
 		return 0, fmt.Errorf("remote port %s must be from 1 to 65535", text)
 	}
-	return int32(n), nil //nolint:gosec // it was checked
+	return int32(n), nil // it was checked
 }
 
 // newDialer returns a dialer of SPDY in WebSocket, and of SPDY if the server or a proxy before it has no WebSocket.

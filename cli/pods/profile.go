@@ -52,7 +52,7 @@ type profile struct {
 	onNode        func(*corev1.Pod)
 }
 
-var profiles = map[string]profile{ //nolint:gochecknoglobals // a constant table
+var profiles = map[string]profile{
 	"legacy": {container: unchanged, nodeContainer: unchanged, onNode: func(p *corev1.Pod) { hostFiles(p); hostNamespaces(p) }},
 	"general": {
 		container: func(c *corev1.Container) { addCapabilities(c, "SYS_PTRACE") }, shares: true, copyKeeps: true,

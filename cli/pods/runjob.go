@@ -87,7 +87,7 @@ func (r *runJob) command(cmd *cobra.Command, args []string) (*batchv1.Job, error
 	case r.in.Given() && (len(args) > 0 || r.flags.Given(cmd.Flags())):
 		return nil, errors.New("-f cannot be used with NAME, a command or flags that describe the Job")
 	case r.in.Given():
-		return nil, nil //nolint:nilnil // the file says it
+		return nil, nil // the file says it
 	case len(before) != 1:
 		return nil, fmt.Errorf("exactly one NAME is required, got %d; the command must follow --", len(before))
 	}

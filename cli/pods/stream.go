@@ -175,7 +175,7 @@ func (t *terminalSizes) size() *remotecommand.TerminalSize {
 		return nil
 	}
 	const most = 1<<16 - 1
-	return &remotecommand.TerminalSize{Width: uint16(min(width, most)), Height: uint16(min(height, most))} //nolint:gosec // bounded
+	return &remotecommand.TerminalSize{Width: uint16(min(width, most)), Height: uint16(min(height, most))} // bounded
 }
 
 func (t *terminalSizes) stop() { signal.Stop(t.changed) }

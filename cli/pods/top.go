@@ -304,5 +304,5 @@ func percent(used, of int64) string {
 	if of == 0 {
 		return "0%"
 	}
-	return fmt.Sprintf("%d%%", int64(float64(used)/float64(of)*100)) //nolint:mnd // percent
+	return fmt.Sprintf("%d%%", int64(float64(used)/float64(of)*100)) // percent
 }

@@ -197,7 +197,7 @@ func (r *rolloutStatus) decided(ctx context.Context, s *session.Session, req awa
 func served(ctx context.Context, s *session.Session, u *unstructured.Unstructured) (bool, error) {
 	pods, _, err := unstructured.NestedStringMap(u.Object, "spec", "template", "metadata", "labels")
 	if err != nil || len(pods) == 0 {
-		return false, nil //nolint:nilerr // it makes no pods that a service could select
+		return false, nil // it makes no pods that a service could select
 	}
 	c, err := s.Typed()
 	if err != nil {

@@ -93,7 +93,7 @@ func Parse(text string) (Format, error) {
 
 // ErrGoTemplate says what to use in place of Go templates. A template may call any method by its name, so the linker would
 // keep every method of the program.
-var ErrGoTemplate = errors.New("Go templates are not supported: use -o jsonpath=… or custom-columns=…, or 'kubectl get … -o go-template=…', which works with the same kubeconfig") //nolint:gochecknoglobals // a constant
+var ErrGoTemplate = errors.New("Go templates are not supported: use -o jsonpath=… or custom-columns=…, or 'kubectl get … -o go-template=…', which works with the same kubeconfig")
 
 // readFile reads the file that a format names. One of columns has the headers in its first line and
 // their paths in the second, as kubectl wants it; it becomes what -o custom-columns takes.

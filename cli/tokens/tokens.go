@@ -23,8 +23,8 @@ import (
 
 // What Kubernetes and kubeadm call these things.
 const (
-	secretType   = "bootstrap.kubernetes.io/token" //nolint:gosec // a type
-	secretPrefix = "bootstrap-token-"              //nolint:gosec // a name
+	secretType   = "bootstrap.kubernetes.io/token" // a type
+	secretPrefix = "bootstrap-token-"              // a name
 	nodesGroup   = "system:bootstrappers:kubeadm:default-node-token"
 	usagePrefix  = "usage-bootstrap-"
 )

@@ -188,7 +188,7 @@ func (w *waitVerb) order() (req await.Request, talk Talk, err error) {
 func EventsOf(g *session.Globals) (*Events, error) {
 	switch g.Output {
 	case "":
-		return nil, nil //nolint:nilnil // nil means text
+		return nil, nil // nil means text
 	case "json":
 		return newEventStream(g), nil
 	}

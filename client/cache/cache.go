@@ -191,7 +191,7 @@ func (c *Cache[T]) Revision() string {
 func (c *Cache[T]) Await(ctx context.Context, revision string) error {
 	want, err := strconv.ParseUint(revision, 10, 64)
 	if err != nil {
-		return nil //nolint:nilerr // a server whose revisions are no numbers cannot be waited for
+		return nil // a server whose revisions are no numbers cannot be waited for
 	}
 	return c.await(ctx, func() bool { return c.revision >= want })
 }

@@ -328,7 +328,7 @@ func checkKubeconfig(file string) error {
 // what the other writes. Where a lock cannot be had, on some network file systems, it is as
 // without one; whether there is anything to write, and can be, is not said here.
 func takeTurns(dir string) (release func()) {
-	_ = os.MkdirAll(dir, 0o755) //nolint:gosec // as kubectl makes it
+	_ = os.MkdirAll(dir, 0o755) // as kubectl makes it
 	d, err := os.Open(dir)
 	if err != nil {
 		return func() {}

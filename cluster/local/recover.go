@@ -131,7 +131,7 @@ func lockOwner(file string) (Process, error) {
 	var owner Process
 	if unnamed == nil {
 		if owner, err = ProcessOf(pid); err != nil {
-			return Process{}, nil //nolint:nilerr // it has ended
+			return Process{}, nil // it has ended
 		}
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)

@@ -117,7 +117,7 @@ func (a *autoscalers) reconcile(ctx context.Context, key controller.Key) (contro
 	}
 	d, err := a.decide(ctx, key, object)
 	if ctx.Err() != nil {
-		return controller.Result{}, nil //nolint:nilerr // the program ends
+		return controller.Result{}, nil // the program ends
 	}
 	if err != nil { // which the status and an event say as well
 		a.log.DebugContext(ctx, "an autoscaler cannot do all that it should", "controller", loopName, "key", key.String(), "err", err)

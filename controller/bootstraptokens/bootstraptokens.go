@@ -146,7 +146,7 @@ func (s *signer) reconcile(ctx context.Context, key controller.Key) (controller.
 	return controller.Result{After: next}, s.configs.Await(ctx, now.ResourceVersion)
 }
 
-var tokenID = regexp.MustCompile(`^[a-z0-9]{6}$`) //nolint:gochecknoglobals // a constant
+var tokenID = regexp.MustCompile(`^[a-z0-9]{6}$`)
 
 // signed returns the data of the ConfigMap with the signatures of the tokens for that, and how long they are right.
 func signed(data map[string]string, secrets []*corev1.Secret, now time.Time) (map[string]string, time.Duration, error) {

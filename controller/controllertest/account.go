@@ -21,7 +21,7 @@ import (
 )
 
 // authorizer decides by the roles that every cluster has.
-var authorizer = sync.OnceValue(func() *rbac.Authorizer { //nolint:gochecknoglobals // a constant
+var authorizer = sync.OnceValue(func() *rbac.Authorizer {
 	return rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All())})
 })
 

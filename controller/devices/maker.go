@@ -241,7 +241,7 @@ func (m *maker) publish(ctx context.Context, pod *corev1.Pod, made map[string]st
 func (m *maker) reserve(ctx context.Context, pod *corev1.Pod, wanted *corev1.PodResourceClaim) error {
 	name, owned, err := resourceclaim.Name(pod, wanted)
 	if err != nil || name == nil {
-		return nil //nolint:nilerr // it has just been made: the change of the pod's status queues the pod again
+		return nil // it has just been made: the change of the pod's status queues the pod again
 	}
 	c, ok := m.claims.Get(pod.Namespace, *name)
 	if !ok || !unreserved(pod, c) {

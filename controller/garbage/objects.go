@@ -105,7 +105,7 @@ func (o *objects) ready() (needs []<-chan struct{}) {
 
 // definitions are of custom resources. The server decodes one when it is read: a cache of decoded ones takes most of their
 // memory.
-var definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"} //nolint:gochecknoglobals // a constant
+var definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
 
 // name is "pods" or "jobs.batch".
 func (k *kindCache) name() string { return k.res.GroupResource().String() }

@@ -14,7 +14,7 @@ import (
 
 type definition = apiextensionsv1.CustomResourceDefinition
 
-var definitions = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions") //nolint:gochecknoglobals // a constant
+var definitions = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
 // markDefinition records in the definition of the migrated resource, if it has one, that a migration runs, and of which
 // generation of the definition.

@@ -224,7 +224,7 @@ func (o Options) await(ctx context.Context, api *client.REST) (*catalog, error) 
 			o.Log.WarnContext(ctx, "the resources of the server cannot be read; trying again", "err", err)
 		}
 		if !run.Pause(ctx, run.Backoff{First: time.Second, Max: 30 * time.Second}.Pause(failures)) {
-			return nil, nil //nolint:nilnil // the program ends
+			return nil, nil // the program ends
 		}
 	}
 }

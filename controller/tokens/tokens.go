@@ -140,7 +140,7 @@ func (t *tokens) reconcile(ctx context.Context, key controller.Key) (controller.
 func (t *tokens) accountOf(ctx context.Context, s *corev1.Secret) (*corev1.ServiceAccount, error) {
 	name, uid := s.Annotations[corev1.ServiceAccountNameKey], types.UID(s.Annotations[corev1.ServiceAccountUIDKey])
 	if name == "" {
-		return nil, nil //nolint:nilnil // it has none
+		return nil, nil // it has none
 	}
 	fits := func(a *corev1.ServiceAccount) bool { return uid == "" || a.UID == uid }
 	if a, ok := t.accounts.Get(s.Namespace, name); ok && fits(a) {
@@ -150,11 +150,11 @@ func (t *tokens) accountOf(ctx context.Context, s *corev1.Secret) (*corev1.Servi
 	a, err := client.ServiceAccounts.Get(ctx, t.client, s.Namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // it does not exist
+		return nil, nil // it does not exist
 	case err != nil:
 		return nil, fmt.Errorf("looking up service account %s/%s: %w", s.Namespace, name, err)
 	case !fits(a):
-		return nil, nil //nolint:nilnil // it is another one
+		return nil, nil // it is another one
 	}
 	return a, nil
 }
@@ -165,7 +165,7 @@ func (t *tokens) filled(s *corev1.Secret, a *corev1.ServiceAccount) (*corev1.Sec
 	needsRoots := len(roots) > 0 && !bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], roots)
 	needsNamespace, needsToken := len(s.Data[corev1.ServiceAccountNamespaceKey]) == 0, len(s.Data[corev1.ServiceAccountTokenKey]) == 0
 	if !needsRoots && !needsNamespace && !needsToken {
-		return nil, nil //nolint:nilnil // nothing to do
+		return nil, nil // nothing to do
 	}
 	fresh := s.DeepCopy()
 	if fresh.Data == nil {

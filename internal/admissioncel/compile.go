@@ -181,7 +181,7 @@ func declared(t *cel.Type) *apicel.DeclType {
 // The types that expressions of mutations have.
 var (
 	// JSONPatches is a list of JSONPatch{}.
-	JSONPatches = cel.ListType(cel.ObjectType(mutation.JSONPatchTypeName)) //nolint:gochecknoglobals // a constant
+	JSONPatches = cel.ListType(cel.ObjectType(mutation.JSONPatchTypeName))
 	// AppliedObject is Object{}.
-	AppliedObject = cel.ObjectType(mutation.ObjectTypeName) //nolint:gochecknoglobals // a constant
+	AppliedObject = cel.ObjectType(mutation.ObjectTypeName)
 )

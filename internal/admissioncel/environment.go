@@ -26,7 +26,7 @@ const (
 )
 
 // always is a version that every environment has: the declarations of admission are part of all of them.
-var always = version.MajorMinor(1, 0) //nolint:gochecknoglobals // a constant
+var always = version.MajorMinor(1, 0)
 
 // A fieldList declares the fields of a type, in pairs of name and type.
 type fieldList map[string]*apicel.DeclType
@@ -113,7 +113,7 @@ func base(d Declarations) (*environment.EnvSet, error) {
 	return made.(func() (*environment.EnvSet, error))()
 }
 
-var environments sync.Map //nolint:gochecknoglobals // by Declarations; immutable values that take milliseconds to make
+var environments sync.Map // by Declarations; immutable values that take milliseconds to make
 
 // Types are the types of objects that are known in advance. The zero Types means that any object may come, as in
 // the evaluation of a request; [Compiler.Typed] checks expressions with others.

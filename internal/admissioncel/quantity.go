@@ -16,12 +16,12 @@ import (
 // smallQuantity is the form of quantities that are read and compared in little time. "1e2147483647" takes minutes and
 // gigabytes, which the cost of an expression does not show, and the author of any object that a policy reads could
 // write that.
-var smallQuantity = regexp.MustCompile(`^[+-]?[0-9.]{1,64}([eE][+-]?[0-9]{1,3}|[numkMGTPE]?|[KMGTPE]i)$`) //nolint:gochecknoglobals // a constant
+var smallQuantity = regexp.MustCompile(`^[+-]?[0-9.]{1,64}([eE][+-]?[0-9]{1,3}|[numkMGTPE]?|[KMGTPE]i)$`)
 
 // longestQuantity is longer than any quantity that is small, in bytes.
 const longestQuantity = 80
 
-var errLargeQuantity = errors.New("a quantity must have at most 64 digits, and an exponent of at most three") //nolint:gochecknoglobals // a constant
+var errLargeQuantity = errors.New("a quantity must have at most 64 digits, and an exponent of at most three")
 
 // boundedQuantities replaces the functions of the library that read quantities.
 func boundedQuantities() []cel.EnvOption {

@@ -26,7 +26,7 @@ type walker func(reflect.Value) int
 const mapEntry = 16
 
 // walkers caches the walker of each type: types are finite, and the walker of one is the same for all callers.
-var walkers sync.Map //nolint:gochecknoglobals // a cache; reflect.Type -> walker
+var walkers sync.Map // a cache; reflect.Type -> walker
 
 func walkerOf(t reflect.Type) walker {
 	if w, ok := walkers.Load(t); ok {

@@ -9,7 +9,7 @@ import (
 )
 
 // enums has the values of those types of strings of which the API accepts a few only, so that elements mean something.
-var enums = map[reflect.Type][]string{ //nolint:gochecknoglobals // a constant table
+var enums = map[reflect.Type][]string{
 	reflect.TypeFor[corev1.UnsatisfiableConstraintAction](): {"DoNotSchedule", "ScheduleAnyway"},
 	reflect.TypeFor[corev1.NodeInclusionPolicy]():           {"Honor", "Ignore"},
 	reflect.TypeFor[corev1.TolerationOperator]():            {"Equal", "Exists"},

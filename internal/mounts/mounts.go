@@ -61,7 +61,7 @@ func Mount(ctx context.Context, fsType string, options []string, source, dir str
 		args = append(args, "-o", strings.Join(options, ","))
 	}
 	args = append(args, source, dir)
-	out, err := oomscore.CombinedOutput(exec.CommandContext(ctx, "mount", args...)) //nolint:gosec // no shell
+	out, err := oomscore.CombinedOutput(exec.CommandContext(ctx, "mount", args...)) // no shell
 	if err != nil {
 		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, strings.Join(args, " "), out)
 	}

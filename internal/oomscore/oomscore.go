@@ -38,7 +38,7 @@ func CombinedOutput(cmd *exec.Cmd) ([]byte, error) {
 }
 
 // process is the score of this process, of which there is one.
-var process = &guard{file: "/proc/self/oom_score_adj"} //nolint:gochecknoglobals // see above
+var process = &guard{file: "/proc/self/oom_score_adj"} // see above
 
 // A guard sets and raises the score of a process.
 type guard struct {

@@ -6,7 +6,7 @@ import (
 
 // The tables are constants: nothing changes them.
 
-var podRules = []rule[corev1.PodSpec]{ //nolint:gochecknoglobals // a constant
+var podRules = []rule[corev1.PodSpec]{
 	{
 		field: "os.name", effect: Rejected, because: "the node runs linux",
 		asked:  func(s *corev1.PodSpec) (any, bool) { return word(s.OS != nil && s.OS.Name != corev1.Linux, osName(s)) },
@@ -26,7 +26,7 @@ var podRules = []rule[corev1.PodSpec]{ //nolint:gochecknoglobals // a constant
 	},
 }
 
-var containerRules = []rule[container]{ //nolint:gochecknoglobals // a constant
+var containerRules = []rule[container]{
 	{
 		field: "securityContext.seLinuxOptions", effect: Ignored, because: noSELinux,
 		asked: func(c *container) (any, bool) { return nil, labels(c.security().SELinuxOptions) },
@@ -37,7 +37,7 @@ var containerRules = []rule[container]{ //nolint:gochecknoglobals // a constant
 	},
 }
 
-var volumeRules = []rule[corev1.Volume]{ //nolint:gochecknoglobals // a constant
+var volumeRules = []rule[corev1.Volume]{
 	foreign("awsElasticBlockStore", func(v *corev1.Volume) bool { return v.AWSElasticBlockStore != nil }),
 	foreign("azureDisk", func(v *corev1.Volume) bool { return v.AzureDisk != nil }),
 	foreign("azureFile", func(v *corev1.Volume) bool { return v.AzureFile != nil }),

@@ -84,7 +84,7 @@ type Held struct {
 func NewHeld(send func([]byte) (int, error)) *Held { return &Held{send: send} }
 
 // buffers are those of all connections.
-var buffers = sync.Pool{New: func() any { //nolint:gochecknoglobals // a cache
+var buffers = sync.Pool{New: func() any { // a cache
 	b := make([]byte, 0, together)
 	return &b
 }}

@@ -307,8 +307,8 @@ func normalizeRecord(p *plan, at unsafe.Pointer) (changed bool, err error) {
 
 // The times that RFC 3339 can write, in seconds since 1970.
 var (
-	firstTime = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC).Unix()         //nolint:gochecknoglobals // a constant
-	lastTime  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).Unix() //nolint:gochecknoglobals // as above
+	firstTime = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	lastTime  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).Unix()
 )
 
 func normalizeTime(t *time.Time, unit time.Duration) (changed bool, err error) {

@@ -71,8 +71,8 @@ var (
 
 // plans are made once for each type.
 var (
-	plans    sync.Map   //nolint:gochecknoglobals // [reflect.Type]*plan: a cache, as encoding/json has one
-	planning sync.Mutex //nolint:gochecknoglobals // held while plans are made
+	plans    sync.Map   // [reflect.Type]*plan: a cache, as encoding/json has one
+	planning sync.Mutex // held while plans are made
 )
 
 func planOf(t reflect.Type) *plan {

@@ -24,7 +24,7 @@ type recentPlace struct {
 	text atomic.Pointer[string] // nil until a string came twice
 }
 
-var recent = recentTable{seed: maphash.MakeSeed()} //nolint:gochecknoglobals // a cache, as the plans are
+var recent = recentTable{seed: maphash.MakeSeed()} // a cache, as the plans are
 
 // find returns the shared copy of b, if there is one now.
 func (t *recentTable) find(b []byte) (string, bool) {

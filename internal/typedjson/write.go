@@ -19,7 +19,7 @@ var errForeign = errors.New("typedjson: not planned for")
 // keptBuffer is the size up to which a buffer is used again.
 const keptBuffer = 64 << 10
 
-var buffers = sync.Pool{New: func() any { return new([]byte) }} //nolint:gochecknoglobals // a pool is state of the process by its nature
+var buffers = sync.Pool{New: func() any { return new([]byte) }} // a pool is state of the process by its nature
 
 // Marshal returns the JSON of v (J2).
 func Marshal(v any) ([]byte, error) {

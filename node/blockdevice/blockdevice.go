@@ -116,7 +116,7 @@ func (m *Mounter) mountOf(number uint64) (string, error) {
 		return "", err
 	}
 	i := slices.IndexFunc(mounts, func(i *mountinfo.Info) bool {
-		return i.Root == "/" && unix.Mkdev(uint32(i.Major), uint32(i.Minor)) == number //nolint:gosec // numbers of devices have 32 bits
+		return i.Root == "/" && unix.Mkdev(uint32(i.Major), uint32(i.Minor)) == number // numbers of devices have 32 bits
 	})
 	if i < 0 {
 		return "", nil

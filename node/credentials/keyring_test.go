@@ -76,7 +76,7 @@ func TestBrokenSecretIsNamedWithoutItsContent(t *testing.T) {
 func plugins(t *testing.T, script, config string) (*Plugins, string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "helper"), []byte("#!/bin/sh\necho run >> "+dir+"/runs\n"+script), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(dir, "helper"), []byte("#!/bin/sh\necho run >> "+dir+"/runs\n"+script), 0o700); err != nil { // a program
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "config.yaml")

@@ -343,7 +343,7 @@ func (p *plugin) run(ctx context.Context, image string, id identity) (*pluginv1.
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, p.program, p.Args...) //nolint:gosec // the administrator's program
+	cmd := exec.CommandContext(ctx, p.program, p.Args...) // the administrator's program
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(request), &limited{to: &out, left: pluginOutput, strict: true}, &limited{to: &errs, left: 4 << 10}
 	cmd.Env = os.Environ()

@@ -39,7 +39,7 @@ func newEnvFiles(files Files) *envFiles {
 const maxEnvFile = 16 * maxTotal
 
 // errTooLarge is the error of an environment whose values have more than maxTotal bytes.
-var errTooLarge = fmt.Errorf("the environment is longer than %d bytes", maxTotal) //nolint:gochecknoglobals // a constant
+var errTooLarge = fmt.Errorf("the environment is longer than %d bytes", maxTotal)
 
 type envFile struct{ volume, path string }
 

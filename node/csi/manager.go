@@ -53,7 +53,7 @@ const (
 )
 
 // pauses are those between tries to unstage, as in kubelet.
-var pauses = run.Backoff{First: 500 * time.Millisecond, Max: 2 * time.Minute} //nolint:gochecknoglobals // a constant
+var pauses = run.Backoff{First: 500 * time.Millisecond, Max: 2 * time.Minute}
 
 // A Manager has the drivers of a node, as a [pluginregistry.Handler], and the volumes that they have mounted. It is
 // safe for concurrent use.

@@ -20,7 +20,7 @@ import (
 const pluginName = "kubernetes.io/csi"
 
 // driverName is what a name of a driver has to be, as for CSIDriver objects. It is the name of a directory.
-var driverName = regexp.MustCompile(`^[a-z0-9A-Z]([-a-z0-9A-Z.]{0,61}[a-z0-9A-Z])?$`) //nolint:gochecknoglobals // a constant
+var driverName = regexp.MustCompile(`^[a-z0-9A-Z]([-a-z0-9A-Z.]{0,61}[a-z0-9A-Z])?$`)
 
 // hash returns a SHA-256 sum in hexadecimal.
 func hash(parts ...string) string {

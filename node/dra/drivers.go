@@ -29,7 +29,7 @@ const (
 )
 
 // wipePauses are those between tries to delete slices, as in kubelet.
-var wipePauses = run.Backoff{First: time.Second, Max: 5 * time.Minute} //nolint:gochecknoglobals // a constant
+var wipePauses = run.Backoff{First: time.Second, Max: 5 * time.Minute}
 
 // A plugin is an instance of a driver. There may be two of them, while one replaces the other.
 type plugin struct {

@@ -272,7 +272,7 @@ func (c *Config) checkShutdown(f *faults) {
 }
 
 // Signals of evictions.
-var signals = []string{ //nolint:gochecknoglobals // a constant
+var signals = []string{
 	"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
 	"containerfs.available", "containerfs.inodesFree", "pid.available", "allocatableMemory.available",
 }

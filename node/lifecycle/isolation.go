@@ -60,7 +60,7 @@ func sysctlNamespace(name string) string {
 // safeSysctls are the kernel parameters that a pod may set without asking the administrator, as upstream's kubelet has
 // them. The value is the namespace that the pod must have of its own. Kernels that are too old for one of them are too old
 // for the container runtime.
-var safeSysctls = map[string]string{ //nolint:gochecknoglobals // a constant table
+var safeSysctls = map[string]string{
 	"kernel.shm_rmid_forced":              "IPC",
 	"net.ipv4.ip_local_port_range":        "Net",
 	"net.ipv4.tcp_syncookies":             "Net",

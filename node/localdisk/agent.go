@@ -89,10 +89,10 @@ func (d directory) path(r *http.Request) (string, error) {
 
 // makeDir makes the directory of a volume. It follows no symbolic link in place of it.
 func makeDir(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // pods find their volumes in it
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { // pods find their volumes in it
 		return err
 	}
-	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // see the last step
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { // see the last step
 		return err
 	}
 	info, err := os.Lstat(path)
@@ -102,7 +102,7 @@ func makeDir(path string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a directory", path)
 	}
-	return os.Chmod(path, 0o777) //nolint:gosec // containers run as any user
+	return os.Chmod(path, 0o777) // containers run as any user
 }
 
 // removeDir removes the directory of a volume with all that is in it. It follows no symbolic link.

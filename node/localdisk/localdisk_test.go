@@ -116,7 +116,7 @@ func volumeOf(t *testing.T, s *clienttest.Server) *corev1.PersistentVolume {
 }
 
 func newClaim(name, node string, modes ...corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
-	c := plugintest.Object(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {namespace: default}, spec: {storageClassName: local, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`).(*corev1.PersistentVolumeClaim) //nolint:forcetypeassert // so it says
+	c := plugintest.Object(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {namespace: default}, spec: {storageClassName: local, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`).(*corev1.PersistentVolumeClaim)
 	c.Name, c.UID, c.Annotations = name, "", map[string]string{"volume.kubernetes.io/selected-node": node}
 	if len(modes) > 0 {
 		c.Spec.AccessModes = modes

@@ -39,7 +39,7 @@ const interval = time.Second
 const maxPlugins = 256
 
 // pauses are those between tries to register, as in kubelet.
-var pauses = run.Backoff{First: 500 * time.Millisecond, Max: 2 * time.Minute} //nolint:gochecknoglobals // a constant
+var pauses = run.Backoff{First: 500 * time.Millisecond, Max: 2 * time.Minute}
 
 // A Plugin is what a plug-in says about itself.
 type Plugin struct {

@@ -204,7 +204,7 @@ func (r *Records) end(image string) error {
 func (r *Records) read(ref string) (*pulled, error) {
 	data, err := os.ReadFile(r.path("pulled", ref))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil // there is none
 	}
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (r *Records) read(ref string) (*pulled, error) {
 		return nil, fmt.Errorf("record of image %s: %w", ref, err)
 	}
 	if p.ImageRef != ref {
-		return nil, nil //nolint:nilnil // it is that of another image
+		return nil, nil // it is that of another image
 	}
 	return p, nil
 }
@@ -354,7 +354,7 @@ func (r *Records) Check(use Use, own func() (Access, error)) (Verdict, error) {
 				err := r.write(image, ref, &Access{KubernetesSecrets: []Secret{s}})
 				r.mu.Unlock()
 				if err != nil {
-					return MustAuthenticate, nil //nolint:nilerr // P2
+					return MustAuthenticate, nil // P2
 				}
 			}
 			return RecordFound, nil

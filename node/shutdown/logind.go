@@ -154,7 +154,7 @@ func (i *Inhibitor) raise(ctx context.Context, conn *dbus.Conn, l login) error {
 	}
 	text := fmt.Sprintf("# Written by sampan: shutdowns wait for pods.\n[Login]\nInhibitDelayMaxSec=%.0f\n", i.Delay.Seconds())
 	i.wrote = true
-	if err := os.WriteFile(i.ConfigFile, []byte(text), 0o644); err != nil { //nolint:gosec // logind's files are public
+	if err := os.WriteFile(i.ConfigFile, []byte(text), 0o644); err != nil { // logind's files are public
 		return fmt.Errorf("raising InhibitDelayMaxSec: %w", err)
 	}
 	const hangup = int32(unix.SIGHUP)

@@ -352,7 +352,7 @@ func (c *container) log() error {
 	}
 	line := fmt.Sprintf("%s stdout F simulated container %s of pod %s/%s\n", time.Now().UTC().Format(time.RFC3339Nano),
 		c.status.GetMetadata().GetName(), c.sandbox.config.GetMetadata().GetNamespace(), c.sandbox.config.GetMetadata().GetName())
-	err := os.WriteFile(c.status.GetLogPath(), []byte(line), 0o640) //nolint:gosec // as real runtimes have it
+	err := os.WriteFile(c.status.GetLogPath(), []byte(line), 0o640) // as real runtimes have it
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // the agent keeps no logs
 	}

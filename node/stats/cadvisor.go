@@ -208,7 +208,7 @@ type RuntimeMetrics struct {
 }
 
 // subjectKeys are the labels that say which container a value is of.
-var subjectKeys = []string{"container", "id", "image", "name", "namespace", "pod"} //nolint:gochecknoglobals // a constant
+var subjectKeys = []string{"container", "id", "image", "name", "namespace", "pod"}
 
 // ofRuntime writes the metrics of containers that were not written yet.
 func (w *metricWriter) ofRuntime(all []subject, r RuntimeMetrics) {

@@ -60,7 +60,7 @@ func (u *Uses) Take(ctx context.Context, pod types.UID, name, path string, prepa
 			return err
 		}
 	}
-	if err := os.MkdirAll(filepath.Dir(record), 0o711); err != nil { //nolint:gosec // as the other directories of pods
+	if err := os.MkdirAll(filepath.Dir(record), 0o711); err != nil { // as the other directories of pods
 		return err
 	}
 	return os.Symlink(path, record)

@@ -91,12 +91,12 @@ func holds(dir string, p Payload) bool {
 }
 
 func fill(dir string, p Payload, gid int) error {
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // containers run as any user
+	if err := os.Chmod(dir, 0o755); err != nil { // containers run as any user
 		return err
 	}
 	for path, file := range p {
 		full := filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil { //nolint:gosec // as above
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 			return err
 		}
 		mode := fs.FileMode(file.Mode) & fs.ModePerm

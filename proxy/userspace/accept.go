@@ -36,7 +36,7 @@ func (p *pool) listenTCP(at netip.Addr) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	tcp := l.(*net.TCPListener) //nolint:forcetypeassert // package net promises it
+	tcp := l.(*net.TCPListener) // package net promises it
 	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return nil, errors.Join(err, tcp.Close())

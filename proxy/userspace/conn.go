@@ -154,7 +154,7 @@ func (p *pool) dial(ctx context.Context, e *endpoint, client netip.AddrPort, dea
 	if err != nil {
 		return nil, err
 	}
-	return out.(*net.TCPConn), nil //nolint:forcetypeassert // package net promises it
+	return out.(*net.TCPConn), nil // package net promises it
 }
 
 // A carrier is a connection between a client and a backend that has accepted it.

@@ -152,7 +152,7 @@ func KillCgroup(path string) error {
 	return everywhere(path, func(dir string) error {
 		return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 			if err != nil || d.Name() != "cgroup.procs" {
-				return nil //nolint:nilerr // a cgroup that goes away meanwhile is what we want
+				return nil // a cgroup that goes away meanwhile is what we want
 			}
 			return killAll(p)
 		})
@@ -185,7 +185,7 @@ func killAll(procs string) error {
 	for range 100 {
 		data, err := os.ReadFile(procs)
 		if err != nil {
-			return nil //nolint:nilerr // gone
+			return nil // gone
 		}
 		fields := strings.Fields(string(data))
 		if len(fields) == 0 {

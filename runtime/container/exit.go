@@ -114,7 +114,7 @@ func (p *process) signal(sig unix.Signal) error {
 	var sent error
 	err := p.control(func(fd int) { sent = unix.PidfdSendSignal(fd, sig, nil, 0) })
 	if err != nil || errors.Is(sent, unix.ESRCH) {
-		return nil //nolint:nilerr // closed: it has ended and was waited for
+		return nil // closed: it has ended and was waited for
 	}
 	return sent
 }

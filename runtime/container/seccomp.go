@@ -36,7 +36,7 @@ type section struct {
 // if this program was built without seccomp.
 func DefaultProfile() (*Profile, error) {
 	if !seccomp.Enabled {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
+		return nil, nil // there is none, and that is no error
 	}
 	return parseProfile(defaultProfile)
 }

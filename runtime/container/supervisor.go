@@ -272,7 +272,7 @@ func (k *Supervisor) Remove(ctx context.Context, id string) error {
 	e.busy.Lock()
 	defer e.busy.Unlock()
 	if _, err := k.get(id); err != nil {
-		return nil //nolint:nilerr // a concurrent call removed it
+		return nil // a concurrent call removed it
 	}
 	if err := os.RemoveAll(e.dir); err != nil {
 		return fmt.Errorf("removing container %s: %w", id, err)

@@ -29,7 +29,7 @@ import (
 )
 
 // own is the platform of this machine.
-var own = Platform{OS: "linux", Architecture: runtime.GOARCH} //nolint:gochecknoglobals // a constant
+var own = Platform{OS: "linux", Architecture: runtime.GOARCH}
 
 const (
 	// maxDocument bounds the JSON documents of an archive.

@@ -117,7 +117,7 @@ func copyAttributes(from, to string) error {
 	names := make([]byte, 4096)
 	n, err := unix.Llistxattr(from, names)
 	if err != nil || n == 0 {
-		return nil //nolint:nilerr // the file system has none
+		return nil // the file system has none
 	}
 	for name := range strings.SplitSeq(strings.TrimRight(string(names[:n]), "\x00"), "\x00") {
 		if strings.HasPrefix(name, "trusted.") {

@@ -393,7 +393,7 @@ func measure(dir string) (Space, error) {
 		}
 		var st unix.Stat_t
 		if err := unix.Lstat(p, &st); err != nil || st.Nlink > 1 && !d.IsDir() && seen[st.Ino] {
-			return nil //nolint:nilerr // gone meanwhile, or counted already
+			return nil // gone meanwhile, or counted already
 		}
 		seen[st.Ino] = true
 		const block = 512

@@ -344,7 +344,7 @@ func (u *unpacker) attributes(parent int, base, name string, h *tar.Header) erro
 func setTime(parent int, base string, t time.Time) error {
 	ts, err := unix.TimeToTimespec(t)
 	if err != nil || t.IsZero() {
-		return nil //nolint:nilerr // an invalid time isn't worth failing for
+		return nil // an invalid time isn't worth failing for
 	}
 	if err := unix.UtimesNanoAt(parent, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return fmt.Errorf("time: %w", err)

@@ -281,7 +281,7 @@ func (n *Network) letLoopbackOut(on bool) error {
 	file := "/proc/sys/net/ipv4/conf/" + n.opts.Bridge + "/route_localnet"
 	now, err := os.ReadFile(file)
 	if err != nil || strings.TrimSpace(string(now)) == value {
-		return nil //nolint:nilerr // a bridge that is gone lets nothing out
+		return nil // a bridge that is gone lets nothing out
 	}
 	if err := os.WriteFile(file, []byte(value), 0); err != nil && on {
 		n.opts.Log.Warn("host ports do not answer at 127.0.0.1", "err", err)

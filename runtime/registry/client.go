@@ -366,7 +366,7 @@ func diagnosis(e *transport.Error) string {
 // clip bounds a text of a registry and removes control characters.
 func clip(s string) string {
 	s = strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f { //nolint:mnd // DEL
+		if c < ' ' || c == 0x7f { // DEL
 			return ' '
 		}
 		return c

@@ -24,7 +24,7 @@ import (
 
 const manifest = `{"schemaVersion":2}`
 
-var blob = bytes.Repeat([]byte("0123456789abcdef"), 1<<14) //nolint:gochecknoglobals // content for all tests
+var blob = bytes.Repeat([]byte("0123456789abcdef"), 1<<14) // content for all tests
 
 func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
 

@@ -146,7 +146,7 @@ func (w *wire) try(req *http.Request) (*http.Response, error) {
 
 // patience reports whether to send a request again, and after which pause.
 func patience(res *http.Response, err error, n int) (time.Duration, bool) {
-	pause := run.Backoff{First: time.Second / 2, Max: longestPause}.Pause(n) //nolint:mnd // half a second
+	pause := run.Backoff{First: time.Second / 2, Max: longestPause}.Pause(n) // half a second
 	if err != nil {
 		return pause, broken(err)
 	}

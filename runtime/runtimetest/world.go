@@ -65,7 +65,7 @@ func World(cgroup string) (string, error) {
 		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), cgroup) {
 			lines = append(lines, "cgroup "+p)
 		}
-		return nil //nolint:nilerr // others' cgroups come and go
+		return nil // others' cgroups come and go
 	})
 	if err != nil {
 		return "", err

@@ -55,7 +55,7 @@ func (d *DynamicResources) PreBind(ctx context.Context, p plugin.Placement) plug
 	if !d.Busy(p) {
 		return plugin.Skip
 	}
-	c := p.Check.(*deviceCheck) //nolint:forcetypeassert // Busy has looked
+	c := p.Check.(*deviceCheck) // Busy has looked
 	var claims []*resourcev1.ResourceClaim
 	for i, claim := range c.wanted {
 		claim, err := d.claim(ctx, p, claim, &c.chosen.results[i])

@@ -49,7 +49,7 @@ type UtilizationShapePoint struct {
 const maxShapeScore = 10
 
 // defaultResources are what is looked at unless something else is configured.
-var defaultResources = []ResourceSpec{{corev1.ResourceCPU, 1}, {corev1.ResourceMemory, 1}} //nolint:gochecknoglobals // a constant
+var defaultResources = []ResourceSpec{{corev1.ResourceCPU, 1}, {corev1.ResourceMemory, 1}}
 
 // withDefaults fills in what was left out.
 func withDefaults(resources []ResourceSpec) []ResourceSpec {

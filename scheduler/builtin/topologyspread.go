@@ -30,7 +30,7 @@ type PodTopologySpread struct {
 }
 
 // systemDefaults are the constraints of pods if neither the pod nor the configuration has any.
-var systemDefaults = []corev1.TopologySpreadConstraint{ //nolint:gochecknoglobals // a constant
+var systemDefaults = []corev1.TopologySpreadConstraint{
 	{TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, MaxSkew: 3},
 	{TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway, MaxSkew: 5},
 }

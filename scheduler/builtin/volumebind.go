@@ -29,7 +29,7 @@ func (b *VolumeBinding) PreBind(ctx context.Context, p plugin.Placement) plugin.
 	if !b.Busy(p) {
 		return plugin.Skip
 	}
-	plan := p.Check.(*volumeCheck).chosen //nolint:forcetypeassert // Busy has looked
+	plan := p.Check.(*volumeCheck).chosen // Busy has looked
 	if err := b.bind(ctx, p, plan); err != nil {
 		return plugin.Fail(fmt.Errorf("running PreBind plugin %q: %w", b.Name(), err))
 	}

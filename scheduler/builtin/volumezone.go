@@ -72,7 +72,7 @@ func (VolumeZone) Needs() []schema.GroupVersionResource {
 }
 
 // zoneLabels are those of volumes that nodes have to agree with. A value can be several, with "__" between them.
-var zoneLabels = []string{ //nolint:gochecknoglobals // a constant
+var zoneLabels = []string{
 	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
 }
 

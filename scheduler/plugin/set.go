@@ -34,7 +34,7 @@ const (
 	Everywhere = end - 1
 )
 
-var pointNames = [...]string{"queueSort", "preEnqueue", "preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit", "preBind", "bind", "postBind"} //nolint:gochecknoglobals // a constant
+var pointNames = [...]string{"queueSort", "preEnqueue", "preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit", "preBind", "bind", "postBind"}
 
 // String names the points as KubeSchedulerConfiguration does: "preFilter,filter".
 func (p Points) String() string {

@@ -46,7 +46,7 @@ type Verdict struct {
 }
 
 // Skip says that a plug-in has nothing to do with a pod.
-var Skip = Verdict{Code: Skipped} //nolint:gochecknoglobals // a constant
+var Skip = Verdict{Code: Skipped}
 
 // Refuse is a no that the end of other pods could change.
 func Refuse(reason string, also ...string) Verdict {

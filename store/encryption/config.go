@@ -140,7 +140,7 @@ func (c *configuration) validate() (errs field.ErrorList) {
 func required(path *field.Path, detail string) *field.Error { return field.Required(path, detail) }
 
 // everything is *.*, all resources of all groups.
-var everything = schema.GroupResource{Group: "*", Resource: "*"} //nolint:gochecknoglobals // a constant
+var everything = schema.GroupResource{Group: "*", Resource: "*"}
 
 // masked returns the earlier rule that makes a rule for r ineffective.
 func masked(r schema.GroupResource, earlier sets.Set[schema.GroupResource]) (by schema.GroupResource, ok bool) {

@@ -364,7 +364,7 @@ const reloadTimeout = 10 * time.Second
 func (e *Encryption) reload(ctx context.Context) (*rules, error) {
 	before := e.texts
 	if e.unkept != nil {
-		return nil, nil //nolint:nilnil // the file does not exist
+		return nil, nil // the file does not exist
 	}
 	r, err := e.read(time.Now())
 	if e.unkept != nil { // the file has gone: its keys are in memory, and must not be replaced by new ones
@@ -377,7 +377,7 @@ func (e *Encryption) reload(ctx context.Context) (*rules, error) {
 	}
 	if bytes.Equal(before[0], e.texts[0]) && bytes.Equal(before[1], e.texts[1]) {
 		r.close()
-		return nil, nil //nolint:nilnil // nothing has changed
+		return nil, nil // nothing has changed
 	}
 	timed, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()

@@ -23,7 +23,7 @@ type rule struct {
 }
 
 // unencrypted is the rule of resources without one.
-var unencrypted = &rule{plain: true} //nolint:gochecknoglobals // a constant
+var unencrypted = &rule{plain: true}
 
 // build makes rules of a configuration.
 func (c *configuration) build(source string, log *slog.Logger) (_ *rules, err error) {

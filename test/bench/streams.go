@@ -264,7 +264,7 @@ type protocol struct {
 	webSocket bool
 }
 
-var protocols = []protocol{{"WebSocket", true}, {"SPDY", false}} //nolint:gochecknoglobals // a constant
+var protocols = []protocol{{"WebSocket", true}, {"SPDY", false}}
 
 // kubectl returns a command of upstream's kubectl, which is beside this program.
 func (b *bench) kubectl(ctx context.Context, p protocol, args ...string) *exec.Cmd {

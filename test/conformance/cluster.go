@@ -98,7 +98,7 @@ func (c *cluster) up(ctx context.Context) error {
 		return err
 	}
 	words := strings.Fields(line) // sampan join HOST:PORT --token=… --ca-cert-hash=…
-	if len(words) < 3 {           //nolint:mnd // sampan join HOST:PORT
+	if len(words) < 3 {           // sampan join HOST:PORT
 		return fmt.Errorf("sampan token create printed %q", line)
 	}
 	if _, err := c.command(ctx, two, append(append(words[1:], "--node-name="+two.name), settings...)...); err != nil {

@@ -55,7 +55,7 @@ func dispatch(ctx context.Context, args []string) error {
 		f.StringVar(&o.name, "name", "conformance", "name of the cluster")
 		f.StringVar(&o.focus, "focus", "", "regular expression of the names of tests")
 		f.StringVar(&o.kubelet, "kubelet-config", "", "file with a KubeletConfiguration for both nodes")
-		f.IntVar(&o.procs, "procs", 12, "processes of the suite in the parallel part") //nolint:mnd // default
+		f.IntVar(&o.procs, "procs", 12, "processes of the suite in the parallel part")
 		f.StringVar(&o.labels, "labels", "", "run the tests that have these labels (a filter of ginkgo) and are not conformance tests, instead")
 		only := f.String("parts", "", "comma-separated parts to run: parallel, slow, serial")
 		_ = f.Parse(args[1:]) // it exits on errors

@@ -82,7 +82,7 @@ func (u *usage) read(proc string) error {
 			if err != nil {
 				return err
 			}
-			u.peakMiB = kib / 1024 //nolint:mnd // KiB in a MiB
+			u.peakMiB = kib / 1024 // KiB in a MiB
 		}
 	}
 	return nil
@@ -103,7 +103,7 @@ func since(before, after []usage) []usage {
 
 func printUsage(w io.Writer, of string, all []usage) {
 	_, _ = fmt.Fprintf(w, "%s:\n", of)                              // to standard output
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight) //nolint:mnd // two spaces between columns
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight) // two spaces between columns
 	for _, u := range all {
 		_, _ = fmt.Fprintf(t, "%s\t%.0f s of CPU\tpeak %.0f MiB\t\n", u.process, u.seconds, u.peakMiB)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/rbac"
 )
 
-var errNoNamespace = errors.New("a stored namespace is of another kind") //nolint:gochecknoglobals // a constant
+var errNoNamespace = errors.New("a stored namespace is of another kind")
 
 // An Authorizer decides what a user may do.
 type Authorizer interface {

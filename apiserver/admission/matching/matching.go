@@ -68,7 +68,7 @@ func Compile(c *Constraint) *Matcher {
 // selector is nil if it selects everything. Absent selectors do, as the API's default for them is the empty selector.
 func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
-		return nil, nil //nolint:nilnil // no selector is one that selects everything
+		return nil, nil // no selector is one that selects everything
 	}
 	compiled, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil || compiled.Empty() {
@@ -99,14 +99,14 @@ func Exempt(a *admission.Attributes) bool {
 func (m *Matcher) Match(ctx context.Context, a *admission.Attributes, objects admission.Reader) (*catalog.Kind, error) {
 	in := m.served(a)
 	if in == nil {
-		return nil, nil //nolint:nilnil // it does not match
+		return nil, nil // it does not match
 	}
 	if m.fault != nil {
 		return nil, apierrors.NewInternalError(m.fault)
 	}
 	if m.objects != nil && !selects(m.objects, a.Object) {
 		if old, ok := a.Previous().(catalog.Object); !ok || !selects(m.objects, old) {
-			return nil, nil //nolint:nilnil // it does not match
+			return nil, nil // it does not match
 		}
 	}
 	if m.namespaces != nil {
@@ -207,7 +207,7 @@ func (m *Matcher) inNamespace(ctx context.Context, a *admission.Attributes, obje
 func Namespace(ctx context.Context, a *admission.Attributes, objects admission.Reader) (*corev1.Namespace, error) {
 	name := a.AdmissionNamespace()
 	if name == "" {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil // there is none
 	}
 	obj, err := objects.Get(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), "", name)
 	if err != nil {

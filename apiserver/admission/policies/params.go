@@ -17,7 +17,7 @@ import (
 )
 
 // Errors of bindings.
-var ( //nolint:gochecknoglobals // constants
+var (
 	errNamespacedParams = errors.New("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
 	errClusterParams    = errors.New("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
 	errTwoParams        = errors.New("paramRef.name and paramRef.selector are mutually exclusive")
@@ -28,7 +28,7 @@ var ( //nolint:gochecknoglobals // constants
 // paramKind returns the kind of a policy's parameters, which may be served one day and not the next; nil if it has none.
 func paramKind(c *catalog.Catalog, k *admissionregistrationv1.ParamKind) (*catalog.Kind, error) {
 	if k == nil {
-		return nil, nil //nolint:nilnil // no parameters
+		return nil, nil // no parameters
 	}
 	gv, err := schema.ParseGroupVersion(k.APIVersion)
 	if err != nil {

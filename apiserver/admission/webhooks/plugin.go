@@ -134,7 +134,7 @@ func (p *plugin) match(ctx context.Context, h *hook, a *admission.Attributes, r 
 		return nil, apierrors.NewForbidden(a.Requested().GR(), a.AdmissionName(), err)
 	case err != nil || !holds:
 		p.opts.Conditions.Excluded(subject)
-		return nil, nil //nolint:nilnil // it is not asked
+		return nil, nil // it is not asked
 	}
 	return served, nil
 }

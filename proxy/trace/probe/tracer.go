@@ -143,7 +143,7 @@ func (t *Tracer) see(ctx context.Context, q trace.Question, from *Pod) (*trace.N
 	plan := proxy.NewPlan(svc, all, here)
 	paths, _, err := trace.Paths(svc, &plan, here, q.Target)
 	if err != nil {
-		return s, nil //nolint:nilerr // the asker has a different version of the Service, and says what is missing
+		return s, nil // the asker has a different version of the Service, and says what is missing
 	}
 	if len(paths) > maxPaths {
 		return nil, fmt.Errorf("%d addresses and ports match, want at most %d at a time: name a port", len(paths), maxPaths)

@@ -16,5 +16,5 @@ var program string
 // Program returns the built-in demo program, and true: this program was built with
 // it. The bytes are shared and must not be changed.
 func Program() ([]byte, bool) {
-	return unsafe.Slice(unsafe.StringData(program), len(program)), true //nolint:gosec // read-only, as New promises
+	return unsafe.Slice(unsafe.StringData(program), len(program)), true // read-only, as New promises
 }

@@ -263,7 +263,7 @@ func (d *driver) checkMutable(parameters map[string]string) error {
 
 // requestedSize returns the size of the volume that a request asks for.
 func requestedSize(r *csi.CapacityRange) (int64, error) {
-	size := cmp.Or(r.GetRequiredBytes(), r.GetLimitBytes(), 1<<20) //nolint:mnd // default
+	size := cmp.Or(r.GetRequiredBytes(), r.GetLimitBytes(), 1<<20)
 	most := int64(largestVolume)
 	if r.GetLimitBytes() > 0 {
 		most = min(most, r.GetLimitBytes())

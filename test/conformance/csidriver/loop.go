@@ -26,7 +26,7 @@ func loopsOf(file string) (devices []string, err error) {
 		if err != nil {
 			continue
 		}
-		info, err := unix.IoctlLoopGetStatus64(int(f.Fd())) //nolint:gosec // a descriptor
+		info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
 		_ = f.Close()
 		if err == nil && info.Inode == want.Ino && info.Device == want.Dev {
 			devices = append(devices, path)
@@ -55,7 +55,7 @@ func attachLoop(file string) (string, error) {
 	}
 	defer backing.Close()
 	for {
-		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE) //nolint:gosec // a descriptor
+		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
 			return "", fmt.Errorf("find a loop device: %w", err)
 		}
@@ -64,7 +64,7 @@ func attachLoop(file string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		err = unix.IoctlLoopConfigure(int(device.Fd()), &unix.LoopConfig{Fd: uint32(backing.Fd())}) //nolint:gosec // descriptors
+		err = unix.IoctlLoopConfigure(int(device.Fd()), &unix.LoopConfig{Fd: uint32(backing.Fd())}) // descriptors
 		_ = device.Close()
 		if errors.Is(err, unix.EBUSY) {
 			continue // another process has taken it
@@ -91,7 +91,7 @@ func controlLoops(file string, request uint) error {
 			err = errors.Join(err, failed)
 			continue
 		}
-		err = errors.Join(err, unix.IoctlSetInt(int(f.Fd()), request, 0), f.Close()) //nolint:gosec // a descriptor
+		err = errors.Join(err, unix.IoctlSetInt(int(f.Fd()), request, 0), f.Close())
 	}
 	return err
 }

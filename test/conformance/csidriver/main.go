@@ -39,7 +39,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	programs := map[string]func(context.Context, *flag.FlagSet, []string) error{"driver": runDriver, "registrar": runRegistrar, "liveness": runLiveness}
-	if len(os.Args) < 2 || programs[os.Args[1]] == nil { //nolint:mnd // the program's own name, and one
+	if len(os.Args) < 2 || programs[os.Args[1]] == nil { // the program's own name, and one
 		log.Fatal("usage: csidriver driver|registrar|liveness [flags]")
 	}
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)

@@ -83,7 +83,7 @@ func (d *driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 		if r.GetVolumeContext()[ephemeral] != "true" {
 			return nil, notFound(r.GetVolumeId())
 		}
-		v = &volume{ID: r.GetVolumeId(), Name: "ephemeral-" + r.GetVolumeId(), Size: 1 << 30, Ephemeral: true} //nolint:mnd // size
+		v = &volume{ID: r.GetVolumeId(), Name: "ephemeral-" + r.GetVolumeId(), Size: 1 << 30, Ephemeral: true} // size
 		if err := d.populate(v, nil); err != nil {
 			return nil, err
 		}
@@ -170,10 +170,10 @@ func (d *driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 	if err := unix.Statfs(r.GetVolumePath(), &s); err != nil {
 		return nil, status.Errorf(codes.NotFound, "%s: %s", r.GetVolumePath(), err)
 	}
-	size, free := int64(s.Blocks)*s.Bsize, int64(s.Bavail)*s.Bsize //nolint:gosec // sizes of disks
+	size, free := int64(s.Blocks)*s.Bsize, int64(s.Bavail)*s.Bsize // sizes of disks
 	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
-		{Unit: csi.VolumeUsage_BYTES, Total: size, Available: free, Used: size - int64(s.Bfree)*s.Bsize},                        //nolint:gosec // a size
-		{Unit: csi.VolumeUsage_INODES, Total: int64(s.Files), Available: int64(s.Ffree), Used: int64(s.Files) - int64(s.Ffree)}, //nolint:gosec // numbers of files
+		{Unit: csi.VolumeUsage_BYTES, Total: size, Available: free, Used: size - int64(s.Bfree)*s.Bsize},                        // a size
+		{Unit: csi.VolumeUsage_INODES, Total: int64(s.Files), Available: int64(s.Ffree), Used: int64(s.Files) - int64(s.Ffree)}, // numbers of files
 	}}, nil
 }
 

@@ -65,7 +65,7 @@ func peerClosed(c net.Conn) (closed bool) {
 	control, err := raw.SyscallConn()
 	if err == nil {
 		err = control.Control(func(fd uintptr) {
-			poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}} //nolint:gosec // a descriptor
+			poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 			if n, err := unix.Poll(poll, 0); n > 0 && err == nil {
 				closed = poll[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
 			}

@@ -63,7 +63,7 @@ func runRegistrar(ctx context.Context, f *flag.FlagSet, args []string) error {
 	}
 	server := grpc.NewServer()
 	registration.RegisterRegistrationServer(server, r)
-	failed := make(chan error, 2)             //nolint:mnd // one of each server
+	failed := make(chan error, 2)             // one of each server
 	go func() { failed <- server.Serve(l) }() // until Stop
 	defer server.Stop()                       // removes the socket
 	if *health != "" {
@@ -120,7 +120,7 @@ func serveHealth(address string, check func(context.Context) error) error {
 // runLiveness serves over HTTP whether the driver answers a probe, until ctx is cancelled.
 func runLiveness(ctx context.Context, f *flag.FlagSet, args []string) error {
 	driver := f.String("csi-address", "/run/csi/socket", "socket of the driver")
-	port := f.Int("health-port", 9808, "port of the health check") //nolint:mnd // default
+	port := f.Int("health-port", 9808, "port of the health check")
 	limit := f.Duration("probe-timeout", time.Second, "time limit of the probe")
 	_ = f.Parse(args) // it exits on errors
 	conn, err := connect(*driver)

@@ -68,7 +68,7 @@ func NewLayout(dir string) (*Layout, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "blobs", "sha256"), 0o755); err != nil {
 		return nil, err
 	}
-	return &Layout{dir: dir, index: Index{SchemaVersion: 2, MediaType: IndexType}}, nil //nolint:mnd // version of the format
+	return &Layout{dir: dir, index: Index{SchemaVersion: 2, MediaType: IndexType}}, nil // version of the format
 }
 
 // digest returns the digest that a hash has come to.
@@ -112,7 +112,7 @@ func (l *Layout) blob(mediaType string, value any) (Descriptor, error) {
 	h := sha256.New()
 	_, _ = h.Write(data) // a hash returns no error
 	d := Descriptor{MediaType: mediaType, Digest: digest(h), Size: int64(len(data))}
-	return d, os.WriteFile(BlobFile(l.dir, d.Digest), data, 0o644) //nolint:gosec // no secret
+	return d, os.WriteFile(BlobFile(l.dir, d.Digest), data, 0o644) // no secret
 }
 
 // Image adds an image with names such as registry.example/app:v1.
@@ -141,7 +141,7 @@ func (l *Layout) Image(names []string, c Config, layers ...Layer) error {
 		MediaType     string       `json:"mediaType"`
 		Config        Descriptor   `json:"config"`
 		Layers        []Descriptor `json:"layers"`
-	}{2, ManifestType, config, descriptors}) //nolint:mnd // version of the format
+	}{2, ManifestType, config, descriptors}) // version of the format
 	if err != nil {
 		return err
 	}
@@ -159,8 +159,8 @@ func (l *Layout) Close() error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(l.dir, "oci-layout"), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644), //nolint:gosec // no secret
-		os.WriteFile(filepath.Join(l.dir, "index.json"), data, 0o644),                                     //nolint:gosec // no secret
+		os.WriteFile(filepath.Join(l.dir, "oci-layout"), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644), // no secret
+		os.WriteFile(filepath.Join(l.dir, "index.json"), data, 0o644),                                     // no secret
 	)
 }
 

@@ -47,8 +47,8 @@ func New(dir string) (*Mirror, error) {
 
 var (
 	// request is the path of a manifest or blob.
-	request = regexp.MustCompile(`^/v2/(.+)/(manifests|blobs)/([A-Za-z0-9_][A-Za-z0-9._:-]*)$`) //nolint:gochecknoglobals // constant
-	sha256  = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)                                       //nolint:gochecknoglobals // constant
+	request = regexp.MustCompile(`^/v2/(.+)/(manifests|blobs)/([A-Za-z0-9_][A-Za-z0-9._:-]*)$`)
+	sha256  = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 )
 
 // ServeHTTP implements [http.Handler].
@@ -88,7 +88,7 @@ func (m *Mirror) Configure(dir, address string) error {
 			return err
 		}
 		text := fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", "https://"+host, "http://"+address)
-		if err := os.WriteFile(filepath.Join(dir, host, "hosts.toml"), []byte(text), 0o644); err != nil { //nolint:gosec // no secret
+		if err := os.WriteFile(filepath.Join(dir, host, "hosts.toml"), []byte(text), 0o644); err != nil { // no secret
 			return err
 		}
 	}

@@ -118,7 +118,7 @@ func (r Result) WriteSummary(w io.Writer) error {
 	for _, t := range slow[:min(slowest, len(slow))] {
 		fmt.Fprintf(&b, "  %5.0f s  %s\n", t.Seconds, t.Name)
 	}
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0) //nolint:mnd // two spaces between columns; Flush returns its errors
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0) // two spaces between columns; Flush returns its errors
 	_, _ = fmt.Fprintln(table, "PART\tTESTS\tPASSED")
 	names := make([]string, 0, len(parts))
 	for name := range parts {
