@@ -259,7 +259,7 @@ func TestProtobuf(t *testing.T) {
 	}
 	failure := f.do("GET", configMaps+"/x", nil, "Accept: "+proto)
 	status := &metav1.Status{}
-	if _, err := codec.Decode(t.Context(), codec.Protobuf, failure.body, status, metav1.SchemeGroupVersion.WithKind("Status"), codec.Strict); err != nil || status.Code != 404 || status.Reason != metav1.StatusReasonNotFound {
+	if _, err := codec.Decode(t.Context(), codec.Protobuf, failure.body, status, corev1.SchemeGroupVersion.WithKind("Status"), codec.Strict); err != nil || status.Code != 404 || status.Reason != metav1.StatusReasonNotFound {
 		t.Errorf("failure: %v %+v", err, status)
 	}
 }
