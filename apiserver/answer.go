@@ -35,7 +35,7 @@ var contentTypes = [...][]string{
 
 // send gives back the seat and writes a whole answer. Errors are ignored: the client has closed the connection.
 func (x *exchange) send(code int, e codec.Encoding, body []byte) {
-	x.stand()
+	x.seat.release()
 	h := x.Header()
 	h["Content-Type"] = contentTypes[e]
 	h["Cache-Control"] = noCache

@@ -90,7 +90,7 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 		return
 	}
 	r.Question, r.User, r.Unbounded = question, t.user.Name, x.flow.Level() == fairness.Exempt
-	r.Enter = func(ctx context.Context) (blocking.Seat, error) { return s.enterEvaluation(ctx, x.class) }
+	r.Enter = func(ctx context.Context) (blocking.Seat, error) { return s.enterEvaluation(ctx, x.seat.class) }
 	if err := s.notOlder(x.r.Context(), q.Get("resourceVersion")); err != nil {
 		x.fail(err)
 		return
@@ -103,7 +103,7 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 	ctx, stop := s.streamContext(x.r.Context())
 	defer stop()
 	defer s.metrics.stream(&x.subject)()
-	x.long = true
+	x.out.long = true
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
 	a, err := s.waiters.Wait(ctx, r.Request)
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(answerTimeout))

@@ -73,8 +73,8 @@ func (s *Server) passOn(x *exchange, to *aggregation.Service, long bool) {
 		return
 	}
 	defer end()
-	x.long = long
-	x.stand()
+	x.out.long = long
+	x.seat.release()
 	to.ServeCall(x, r, aggregation.Call{User: x.user, Long: long, Fail: x.fail, Log: s.opts.Log})
 }
 

@@ -1,18 +1,14 @@
 package apiserver
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,166 +35,17 @@ type exchange struct {
 	id    [1]string     // of the request's audit events, even if there are none; the value of a header
 	audit *audit.Record // nil: the request is not recorded
 
-	code    int // of the answer; 0 until its header is written
-	size    int // of the answer so far, in bytes
-	subject subject
-	writes  bool          // it may change objects
-	waited  time.Duration // for a seat
+	code     int // of the answer; 0 until its header is written
+	size     int // of the answer so far, in bytes
+	subject  subject
+	writes   bool     // it may change objects
+	warnings []string // of the answer
 
-	conn     *connection    // nil without a listener of ours
-	flow     *fairness.Flow // the user's; nil before it is known
-	asked    priority.Request
-	class    priority.Class  // of the request
-	seats    int             // that it takes; 0 means one
-	ticket   priority.Ticket // of the seats
-	inFlight *atomic.Int64   // counts the request while it is seated
-	seated   atomic.Bool     // it holds seats, see package priority
-	slow     bool            // it is counted among the slow answers instead; written before seated is false
-	buf      *bytes.Buffer   // the body; nil if there is none
-	held     int             // bytes that the body counts for
-	received bool            // nothing more of the body is read
-	sent     int             // bytes of an answer that has no pace yet
-	unearned int             // bytes of the answer that have not let the client send more
-	warnings []string        // of the answer
-	out      *pace           // of the answer; nil while it is small
-	long     bool            // it is a watch, a stream or a blocking read
-}
-
-// Header implements [http.ResponseWriter].
-func (x *exchange) Header() http.Header { return x.w.Header() }
-
-// WriteHeader implements [http.ResponseWriter].
-func (x *exchange) WriteHeader(code int) {
-	if x.code == 0 || x.code < 200 {
-		x.begun(code)
-	}
-	x.w.WriteHeader(code)
-}
-
-// begun notes the code of the answer, before its header is written.
-func (x *exchange) begun(code int) {
-	x.code = code
-	if x.audit != nil && (code >= 200 || code == http.StatusSwitchingProtocols) {
-		x.audit.Started(code)
-	}
-}
-
-// Write implements [http.ResponseWriter].
-func (x *exchange) Write(b []byte) (int, error) {
-	if x.code == 0 {
-		x.begun(http.StatusOK)
-	}
-	x.size += len(b)
-	if x.out == nil {
-		// What is complete has given back its seat, and if it is small answerTimeout is enough.
-		if x.sent += len(b); x.sent <= smallAnswer && !x.seated.Load() {
-			x.earn(len(b))
-			return x.w.Write(b)
-		}
-		x.paceAnswer()
-	}
-	written := 0
-	for {
-		x.out.beginStep()
-		n, err := x.w.Write(b[written:min(written+pieceOfAnswer, len(b))])
-		x.out.endStep(n)
-		x.earn(n)
-		runtime.Gosched() // the client may read as fast as we write: other requests come first
-		if written += n; err != nil || written == len(b) {
-			return written, err
-		}
-	}
-}
-
-// earn lets the client send more on the connection, for n bytes of an answer. What HTTP/2 itself sends, such as the replies to
-// PING, counts for nothing: clients ask for it as fast as they like.
-func (x *exchange) earn(n int) {
-	if x.unearned += n; x.conn != nil && x.unearned >= earnedBytes {
-		x.unearned = 0
-		x.conn.earned.Add(1)
-	}
-}
-
-const (
-	smallAnswer   = 64 << 10 // the size up to which a complete answer has no pace
-	pieceOfAnswer = 64 << 10 // what is written at once, so that progress shows
-)
-
-// paceAnswer replaces the deadline that every answer has by a pace, for one that is large.
-func (x *exchange) paceAnswer() {
-	x.out = &pace{cut: x.cutWrite, patience: stallTimeout}
-	if x.seated.Load() {
-		x.out.slow = x.giveUpSeat
-	}
-	// Where the connection has no deadlines, in tests, no client is slow either.
-	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
-	x.out.begin()
-}
-
-// giveUpSeat turns an answer whose client is slow into one that holds no seat. It reports false if the user
-// has too many of these.
-func (x *exchange) giveUpSeat() bool {
-	if x.flow.Take(fairness.Answers, 1) != nil {
-		return false
-	}
-	x.slow = true
-	x.stand()
-	return true
-}
-
-// beginLong begins an answer that goes on for as long as the client wants: it has no deadline, but its client must read.
-func (x *exchange) beginLong(kind fairness.Resource) (end func(), err error) {
-	if err := x.flow.Take(kind, 1); err != nil {
-		return nil, err
-	}
-	x.long = true
-	x.out = &pace{cut: x.cutWrite, patience: stallTimeout, stalls: true}
-	if x.seated.Load() { // it is about to send the first state of a watch
-		x.out.slow = func() bool { x.stand(); return true }
-	}
-	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Time{})
-	return func() {
-		x.endPace()
-		x.flow.Return(kind, 1)
-	}, nil
-}
-
-// endPace ends the pace of the answer. What is still buffered has a deadline again.
-func (x *exchange) endPace() {
-	if x.out != nil {
-		x.out.stop()
-		x.out = nil
-		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(stallTimeout))
-	}
-}
-
-// Unwrap lets an [http.ResponseController] reach the wrapped writer.
-func (x *exchange) Unwrap() http.ResponseWriter { return x.w }
-
-// Hijack implements [http.Hijacker], for streams that become another protocol. Their reads are no requests.
-func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c, rw, err := http.NewResponseController(x.w).Hijack()
-	if err == nil {
-		x.begun(http.StatusSwitchingProtocols)
-		if x.conn != nil {
-			x.conn.upgraded.Store(true)
-		}
-	}
-	return c, rw, err
-}
-
-// Flush sends the written bytes.
-func (x *exchange) Flush() {
-	if x.code == 0 {
-		x.begun(http.StatusOK)
-	}
-	if x.out != nil {
-		x.out.beginStep()
-		defer x.out.endStep(0)
-	}
-	// Both protocols can flush; an error is that of a lost connection, which the
-	// next write finds, too.
-	_ = http.NewResponseController(x.w).Flush()
+	conn *connection    // nil without a listener of ours
+	flow *fairness.Flow // the user's; nil before it is known
+	seat seating
+	in   incoming
+	out  outgoing
 }
 
 // serve serves a request by the user that its credential names.
@@ -235,12 +82,12 @@ func (s *Server) serveAs(w http.ResponseWriter, r *http.Request, user *auth.User
 			}
 			x.fail(apierrors.NewInternalError(errPanic))
 		}
-		if x.conn != nil && !x.long && r.Context().Err() != nil {
+		if x.conn != nil && !x.out.long && r.Context().Err() != nil {
 			x.conn.givenUp()
 		}
 		x.audit.Complete()
 		took := time.Since(start)
-		s.metrics.observe(&x.subject, x.code, x.size, took, x.waited)
+		s.metrics.observe(&x.subject, x.code, x.size, took, x.seat.waited)
 		s.logRequest(x, took)
 	}()
 	x.identify()
@@ -501,17 +348,17 @@ const refusalPause = 250 * time.Millisecond
 // begin takes seats for the request, or refuses it.
 func (s *Server) begin(x *exchange) bool {
 	var err error
-	if x.ticket, err = s.priority.Enter(x.r.Context(), x.class, max(x.seats, 1)); err != nil {
+	if x.seat.ticket, err = s.priority.Enter(x.r.Context(), x.seat.class, max(x.seat.count, 1)); err != nil {
 		x.refuse(err)
 		return false
 	}
-	x.waited = x.ticket.Waited()
-	x.inFlight = &s.metrics.inFlight[0]
+	x.seat.waited = x.seat.ticket.Waited()
+	x.seat.inFlight = &s.metrics.inFlight[0]
 	if x.writes {
-		x.inFlight = &s.metrics.inFlight[1]
+		x.seat.inFlight = &s.metrics.inFlight[1]
 	}
-	x.inFlight.Add(1)
-	x.seated.Store(true)
+	x.seat.inFlight.Add(1)
+	x.seat.taken.Store(true)
 	return true
 }
 
@@ -538,28 +385,10 @@ func (s *Server) beginWrite(x *exchange) bool {
 	return s.begin(x)
 }
 
-// stand gives back the seats. Requests that use the processors only would otherwise be executed one after the other on
-// each processor and never wait for seats, but all of them for the processors, and those of administrators behind them. So
-// others are executed before the seats are free again: once, or all that are ready if requests of the same level wait for
-// the seats, see [priority.Ticket.Leave].
-func (x *exchange) stand() {
-	if x.seated.CompareAndSwap(true, false) {
-		if !x.class.Exempt() {
-			runtime.Gosched()
-		}
-		x.inFlight.Add(-1)
-		x.ticket.Leave()
-	}
-}
-
 // finish gives back what begin and beginWrite took.
 func (x *exchange) finish() {
 	x.endPace()
-	x.stand()
-	if x.slow {
-		x.slow = false
-		x.flow.Return(fairness.Answers, 1)
-	}
+	x.seat.end(x.flow)
 	x.drop()
 }
 
@@ -614,7 +443,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 		return
 	}
 	if verb == verbWatch || verb == verbList {
-		x.seats = s.seatsOf(x, &t, verb)
+		x.seat.count = s.seatsOf(x, &t, verb)
 	}
 	if p.watch { // a selector of fields does not widen what its user may do, as upstream
 		if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {

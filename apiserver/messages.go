@@ -32,7 +32,7 @@ type messages struct {
 
 // serve answers with changes until they end or the client has gone.
 func (m *messages) serve(ctx context.Context, changes iter.Seq2[change, error]) {
-	m.x.stand() // the pace of an answer does not measure another protocol
+	m.x.seat.release() // the pace of an answer does not measure another protocol
 	m.x.Header().Set("Content-Type", m.events.media.Encoding.WatchContentType())
 	websocket.Server{Handshake: firstProtocol, Handler: func(socket *websocket.Conn) {
 		g := run.NewGroup(ctx, 0)

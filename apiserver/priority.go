@@ -54,13 +54,13 @@ func (s *Server) classify(x *exchange, r priority.Request) {
 	if rules != known {
 		last.Store(rules)
 	}
-	x.asked = r
-	x.class = rules.Classify(&x.asked)
+	x.seat.asked = r
+	x.seat.class = rules.Classify(&x.seat.asked)
 	h := x.Header()
 	if x.r.ProtoMajor == 2 {
-		h[headerSchemaHTTP2], h[headerLevelHTTP2] = x.class.Headers()
+		h[headerSchemaHTTP2], h[headerLevelHTTP2] = x.seat.class.Headers()
 	} else {
-		h[headerSchema], h[headerLevel] = x.class.Headers()
+		h[headerSchema], h[headerLevel] = x.seat.class.Headers()
 	}
 }
 

@@ -23,6 +23,13 @@ const (
 	bodyShare = 32 << 10  // what a body of unknown size counts for at first, and the least that any does: its request needs memory, too
 )
 
+// An incoming is the body of a request.
+type incoming struct {
+	buf      *bytes.Buffer // nil if there is none
+	held     int           // bytes that it counts for
+	complete bool          // nothing more of it is read
+}
+
 // receive reads the request's body, before the request takes a seat: a client that sends slowly holds nothing but a part
 // of its user's share of memory for bodies. [exchange.drop] gives that back.
 func (x *exchange) receive() error {
@@ -37,26 +44,26 @@ func (x *exchange) receive() error {
 	if err := x.hold(max(int(size), bodyShare)); err != nil {
 		return err
 	}
-	x.buf = bodies.Get().(*bytes.Buffer)
+	x.in.buf = bodies.Get().(*bytes.Buffer)
 	if size > 0 {
-		x.buf.Grow(min(int(size), keptBody) + bytes.MinRead)
+		x.in.buf.Grow(min(int(size), keptBody) + bytes.MinRead)
 	}
 	in := x.intake(maxBody + 1)
 	in.pace.begin()
 	err := x.fill(&in.limited)
 	in.pace.stop()
 	if err == nil {
-		if x.buf.Len() > maxBody {
+		if x.in.buf.Len() > maxBody {
 			x.discard()
 			return tooLargeBody()
 		}
-		x.received = true
+		x.in.complete = true
 		return nil
 	}
 	if refused := (*fairness.RefusedError)(nil); errors.As(err, &refused) {
 		return err
 	}
-	x.received = true // as far as it will
+	x.in.complete = true // as far as it will
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("the request body did not arrive in time: %d bytes in %s, want at least %d bytes per second after that",
 			in.pace.moved.Load(), bodyPatience, clientRate), 0)
@@ -90,21 +97,21 @@ func (x *exchange) discard() {
 	in.pace.begin()
 	n, err := io.Copy(io.Discard, &in.limited)
 	in.pace.stop()
-	x.received = err == nil && n < discarded
+	x.in.complete = err == nil && n < discarded
 }
 
 // fill reads into the buffer. A body of unknown size counts for more as it grows.
 func (x *exchange) fill(from io.Reader) error {
 	if x.r.ContentLength > 0 {
-		_, err := x.buf.ReadFrom(from)
+		_, err := x.in.buf.ReadFrom(from)
 		return err
 	}
 	for {
-		n, err := x.buf.ReadFrom(io.LimitReader(from, int64(x.held-x.buf.Len()+1)))
-		if err != nil || n == 0 || x.buf.Len() <= x.held {
+		n, err := x.in.buf.ReadFrom(io.LimitReader(from, int64(x.in.held-x.in.buf.Len()+1)))
+		if err != nil || n == 0 || x.in.buf.Len() <= x.in.held {
 			return err
 		}
-		if err := x.hold(x.held); err != nil { // twice as much
+		if err := x.hold(x.in.held); err != nil { // twice as much
 			return err
 		}
 	}
@@ -115,28 +122,28 @@ func (x *exchange) hold(n int) error {
 	if err := x.flow.Take(fairness.Bytes, n); err != nil {
 		return err
 	}
-	x.held += n
+	x.in.held += n
 	return nil
 }
 
 // drop forgets the body.
 func (x *exchange) drop() {
-	if x.buf != nil && x.buf.Cap() <= keptBody {
-		x.buf.Reset()
-		bodies.Put(x.buf)
+	if x.in.buf != nil && x.in.buf.Cap() <= keptBody {
+		x.in.buf.Reset()
+		bodies.Put(x.in.buf)
 	}
-	if x.held > 0 {
-		x.flow.Return(fairness.Bytes, x.held)
+	if x.in.held > 0 {
+		x.flow.Return(fairness.Bytes, x.in.held)
 	}
-	x.buf, x.held = nil, 0
+	x.in.buf, x.in.held = nil, 0
 }
 
 // body gives the received body to use, whose argument is only good while it runs.
 func (x *exchange) body(use func([]byte) error) error {
-	if x.buf == nil {
+	if x.in.buf == nil {
 		return use(nil)
 	}
-	return use(x.buf.Bytes())
+	return use(x.in.buf.Bytes())
 }
 
 func tooLargeBody() error {
@@ -145,7 +152,7 @@ func tooLargeBody() error {
 
 // unread reports whether there is a body, over HTTP/1.1, of which something was not read.
 func (x *exchange) unread() bool {
-	return x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.received
+	return x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.in.complete
 }
 
 // leaveBody ends a request over HTTP/1.1 whose body was not read: net/http reads what is left of it, without a

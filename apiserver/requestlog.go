@@ -64,8 +64,8 @@ func (s *Server) logRequest(x *exchange, took time.Duration) {
 		add("name", p.name)
 	}
 	attrs = append(attrs, slog.Int("code", x.code), slog.Duration("latency", took), slog.Int("bytes", x.size))
-	if x.waited > time.Millisecond {
-		attrs = append(attrs, slog.Duration("queued", x.waited))
+	if x.seat.waited > time.Millisecond {
+		attrs = append(attrs, slog.Duration("queued", x.seat.waited))
 	}
 	add("auditID", x.id[0])
 	add("client", host(x.r.RemoteAddr))

@@ -107,7 +107,7 @@ func (s *Server) serveWatch(x *exchange, t target) {
 			e.w = bufio.NewWriterSize(x, onePiece)
 		}
 		if c.Type == "" {
-			x.stand()
+			x.seat.release()
 			if e.w.Flush() != nil {
 				return
 			}

@@ -119,7 +119,7 @@ func (x *exchange) writeList(to io.Writer, m codec.Media, l listing, t *target) 
 	if err := codec.WriteList(w, m, t.kind, l.meta, l.items); err != nil {
 		panic(http.ErrAbortHandler) // the client has gone, or must see that the list has no end
 	}
-	x.stand()
+	x.seat.release()
 	_ = w.Flush()
 }
 
