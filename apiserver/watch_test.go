@@ -353,10 +353,12 @@ func TestWatchOverWebSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer binary.Close()
-	f.merge(configMaps+"/a", `{"data":{"x":"y"}}`)
-	f.remove(configMaps + "/a")
 	var got []string
-	for range 4 {
+	for i := range 4 {
+		if i == 2 { // both watches have begun
+			f.merge(configMaps+"/a", `{"data":{"x":"y"}}`)
+			f.remove(configMaps + "/a")
+		}
 		kind, message := receive(t, text)
 		var ev struct {
 			Type   string
