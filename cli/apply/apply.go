@@ -266,14 +266,20 @@ func (a *Applier) serverSide(ctx context.Context, info resource.Info) (Result, e
 	if err != nil {
 		return Result{}, err
 	}
-	obj, err := a.send(ctx, info, body)
+	obj, err := a.send(ctx, info, body, a.opts.Force)
 	if apierrors.IsConflict(err) && !a.opts.Force {
 		// The conflict may be with ourselves, in the time before.
 		live, failed := a.get(ctx, info)
-		if failed != nil || !merged(live) {
+		switch {
+		case failed != nil:
+			return Result{}, err
+		case merged(live):
+			obj, err = a.migrate(ctx, info, live, body)
+		case a.opts.Way == Auto && byHand(err, a.manager(), live):
+			obj, err = a.send(ctx, info, body, true)
+		default:
 			return Result{}, err
 		}
-		obj, err = a.migrate(ctx, info, live, body)
 	} else if err == nil && merged(obj) {
 		if a.opts.DryRun != ForReal { // what was answered is not what is there
 			if obj, err = a.get(ctx, info); err != nil {
@@ -296,9 +302,9 @@ func (a *Applier) manager() string {
 	return ServerSideManager
 }
 
-func (a *Applier) send(ctx context.Context, info resource.Info, body []byte) (*unstructured.Unstructured, error) {
+func (a *Applier) send(ctx context.Context, info resource.Info, body []byte, force bool) (*unstructured.Unstructured, error) {
 	opts := metav1.PatchOptions{
-		DryRun: a.opts.DryRun.options(), Force: &a.opts.Force, FieldManager: a.manager(), FieldValidation: a.opts.Validation,
+		DryRun: a.opts.DryRun.options(), Force: &force, FieldManager: a.manager(), FieldValidation: a.opts.Validation,
 	}
 	return answer(a.opts.Client.Patch(ctx, info.Mapping.GroupVersionResource, info.Namespace, info.Name, types.ApplyPatchType, body, opts, ""))
 }

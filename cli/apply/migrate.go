@@ -70,7 +70,7 @@ func (a *Applier) migrate(ctx context.Context, info resource.Info, live *unstruc
 		if _, err = a.upgrade(ctx, info, obj, sets.New(a.manager())); err != nil {
 			return nil, err
 		}
-		if obj, err = a.send(ctx, info, body); err != nil {
+		if obj, err = a.send(ctx, info, body, a.opts.Force); err != nil {
 			return nil, err
 		}
 		return a.disown(ctx, info, obj)

@@ -220,6 +220,48 @@ func TestServerSideApplyIsOneRequest(t *testing.T) {
 	s.want("forced, and a left out", "map[b:2] sampan(Apply):b")
 }
 
+func TestApplyTakesOverFromCommands(t *testing.T) {
+	change := func(s *tracker, manager string) {
+		t.Helper()
+		patch := []byte(`{"data":{"b":"9"}}`)
+		if _, err := s.Patch(t.Context(), schema.GroupVersionResource{}, "", "", types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		manager string
+		way     apply.Way
+		taken   bool
+	}{
+		{"sampan", apply.Auto, true},
+		{"kubectl-edit", apply.Auto, true},
+		{"kubectl", apply.Auto, true},
+		{"kubectl-edit", apply.ServerSide, false},
+		{"kube-controller-manager", apply.Auto, false},
+		{"kubectlx", apply.Auto, false},
+	} {
+		s := newTracker(t)
+		if _, err := s.apply(apply.Options{}, data{"a": "1", "b": "2"}); err != nil {
+			t.Fatal(err)
+		}
+		change(s, tt.manager)
+		if _, err := s.apply(apply.Options{Way: tt.way}, data{"a": "1", "b": "3"}); apierrors.IsConflict(err) == tt.taken {
+			t.Errorf("after %s, way %d: %v", tt.manager, tt.way, err)
+		}
+		if tt.taken {
+			s.want("taken from "+tt.manager, "map[a:1 b:3] sampan(Apply):ab")
+		}
+	}
+	// Who applies files keeps the fields, whatever the name.
+	s := newTracker(t)
+	for _, manager := range []string{"kubectl", ""} {
+		_, err := s.apply(apply.Options{Way: apply.Auto, Manager: manager}, data{"a": "of " + manager})
+		if manager == "" && !apierrors.IsConflict(err) {
+			t.Errorf("after an apply of kubectl: %v", err)
+		}
+	}
+}
+
 func TestAnObjectMovesFromMergesToTheServer(t *testing.T) {
 	for _, tt := range []struct {
 		name string

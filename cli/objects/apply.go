@@ -45,7 +45,8 @@ func Apply(g *session.Globals) *cobra.Command {
 			"them.\n\n" +
 			"Apply uses server-side apply if the server has it, and three-way merges otherwise. Objects that were last applied with\n" +
 			"three-way merges, by kubectl or by sampan, are migrated to server-side apply. --server-side=false uses only three-way\n" +
-			"merges.\n\n" +
+			"merges. Fields that other commands of sampan and kubectl have set, such as create, scale or edit, are taken over,\n" +
+			"unless --server-side is given: then they are conflicts, as with kubectl.\n\n" +
 			"Objects are applied in the order of their dependencies: namespaces and CustomResourceDefinitions (which must be\n" +
 			"established) first, then the objects that pods use, workloads, custom resources, and at last webhooks and the like.\n\n" +
 			"With --prune --applyset=NAME the members of the set are recorded in a Secret (or in TYPE/NAME). After all objects were\n" +
