@@ -171,7 +171,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	if err := s.stillServed(&t); err != nil {
 		return result{}, err // admission can last
 	}
-	item, err = s.commit(ctx, store.Write{Key: t.key(), Value: item, Volatile: t.kind.Loses(obj, nil), Reserve: reserveOf(&t, false), Account: accountOf(&t)})
+	item, err = s.commit(ctx, store.Write{Key: t.key(), Value: item, Volatile: t.kind.Loses(obj, nil), Reserve: reserveOf(&t, false), Account: accountOf(&t, obj)})
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return result{}, apierrors.NewAlreadyExists(t.kind.GR(), t.name)

@@ -305,7 +305,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	}
 	w := store.Write{
 		Key: m.key(), Value: item, Expect: old.Revision(),
-		Delete: gone(m.kind, obj), Frees: obj.GetDeletionTimestamp() != nil, Reserve: reserveOf(&m.target, true), Account: accountOf(&m.target),
+		Delete: gone(m.kind, obj), Frees: obj.GetDeletionTimestamp() != nil, Reserve: reserveOf(&m.target, true), Account: accountOf(&m.target, obj),
 	}
 	if w.Delete {
 		w.Volatile = m.kind.Loses(nil, stored)

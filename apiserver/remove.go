@@ -98,7 +98,7 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	}
 
 	obj := deleting(t.kind, stored, &opts, now())
-	w := store.Write{Key: t.key(), Expect: old.Revision(), Volatile: t.kind.Loses(obj, stored), Frees: true, Reserve: reserveOf(t, true), Account: accountOf(t)}
+	w := store.Write{Key: t.key(), Expect: old.Revision(), Volatile: t.kind.Loses(obj, stored), Frees: true, Reserve: reserveOf(t, true), Account: accountOf(t, stored)}
 	var item *codec.Item
 	switch obj {
 	case nil: // it goes now, as it is

@@ -3,9 +3,12 @@ package apiserver
 import (
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -14,7 +17,8 @@ import (
 // A cluster that is over its quota has to go on to renew Leases and the status of nodes, or its pods are evicted, and has
 // to write the end of pods and namespaces, or nothing becomes free. Controllers and the scheduler may update the objects
 // that exist, such as the endpoints of a Service. They may not create objects beyond the quota, because a user makes them
-// create as many as a Deployment has replicas. The administrator needs a few writes, too, to scale a workload down or to
+// create as many as a Deployment has replicas; nor may the server itself, which writes an IPAddress for each Service. A node
+// may update its Node and the status of its pods. The administrator needs a few writes, too, to scale a workload down or to
 // set a ResourceQuota, but only the lesser reserve: what kubectl creates beyond the quota must not take what the cluster
 // needs. Leases have no bound, because there is one for each node and a few more, and a renewal needs a few bytes at most.
 func reserveOf(t *target, update bool) store.Reserve {
@@ -24,7 +28,7 @@ func reserveOf(t *target, update bool) store.Reserve {
 	}
 	_, node := u.Node()
 	switch own := node || controlsCluster(u); {
-	case u.In(auth.GroupMasters):
+	case u.In(auth.GroupMasters) && !isServer(u):
 		return store.ForAdministration
 	case !own:
 		return store.NoReserve
@@ -44,23 +48,42 @@ func reserveOf(t *target, update bool) store.Reserve {
 			return store.ForRecovery
 		}
 	}
-	if update {
+	if update && !node {
 		return store.ForRecovery
 	}
 	return store.NoReserve
 }
 
-// accountOf returns what shares the memory that is left when the quota is nearly used up: a namespace, or one object
-// outside of namespaces, because those of nodes have different owners.
-func accountOf(t *target) string {
-	if t.namespace != "" {
-		return "namespace " + t.namespace
+// accountOf returns what shares the memory that is left when the quota is nearly used up: a namespace, with the objects that are
+// made for those in it; a user who writes other objects; or one object that a controller writes.
+func accountOf(t *target, obj catalog.Object) string {
+	namespace := t.namespace
+	switch obj := obj.(type) {
+	case *networkingv1.IPAddress:
+		if obj.Spec.ParentRef != nil {
+			namespace = obj.Spec.ParentRef.Namespace
+		}
+	case *corev1.PersistentVolume:
+		if obj.Spec.ClaimRef != nil {
+			namespace = obj.Spec.ClaimRef.Namespace
+		}
+	}
+	switch {
+	case namespace != "":
+		return "namespace " + namespace
+	case t.user != nil && !controlsCluster(t.user):
+		return "user " + t.user.Name
 	}
 	return t.key()
+}
+
+// isServer reports whether the user is the API server itself. It has all rights, and writes for others.
+func isServer(u *auth.User) bool {
+	return u.Name == "system:apiserver" || u.Name == "system:kube-aggregator"
 }
 
 // controlsCluster reports whether the user is a controller, the scheduler or another part of the control plane. Users
 // with rights in a namespace of their own cannot become one.
 func controlsCluster(u *auth.User) bool {
-	return strings.HasPrefix(u.Name, "system:kube-") || strings.HasPrefix(u.Name, auth.ServiceAccountUser("kube-system", ""))
+	return isServer(u) || strings.HasPrefix(u.Name, "system:kube-") || strings.HasPrefix(u.Name, auth.ServiceAccountUser("kube-system", ""))
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/apiserver/auth"
@@ -36,7 +38,8 @@ func TestReserveOfWrites(t *testing.T) {
 		may                string
 	}{
 		{"administrator", "admin", auth.GroupMasters, ""},
-		{"node", "system:node:n", auth.GroupNodes, "leases nodes/status pods/status pods namespaces"},
+		{"node", "system:node:n", auth.GroupNodes, "leases nodes/status pods/status"},
+		{"API server", "system:apiserver", auth.GroupMasters, "leases nodes/status pods/status pods namespaces"},
 		{"controller", auth.ServiceAccountUser("kube-system", "namespace-controller"), auth.GroupServiceAccounts, "leases nodes/status pods/status pods namespaces"},
 		{"scheduler", "system:kube-scheduler", "", "leases nodes/status pods/status pods namespaces"},
 		{"user", "eve", "edit", ""},
@@ -65,6 +68,36 @@ func TestReserveOfWrites(t *testing.T) {
 	} {
 		if got := reserveOf(request("pods", &auth.User{Name: tt.user}), tt.update); got != tt.want {
 			t.Errorf("%s, update %v: %d, want %d", tt.user, tt.update, got, tt.want)
+		}
+	}
+}
+
+func TestAccountsOfWrites(t *testing.T) {
+	c, err := catalog.New(kinds.All())
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := func(resource string, group string) *catalog.Kind {
+		return c.Snapshot().Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource})
+	}
+	address := &networkingv1.IPAddress{Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Namespace: "eve"}}}
+	volume := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "eve"}}}
+	for _, tt := range []struct {
+		what, user string
+		t          target
+		obj        catalog.Object
+		want       string
+	}{
+		{"object of a namespace", "eve", target{kind: made("pods", ""), namespace: "eve", name: "p"}, &corev1.Pod{}, "namespace eve"},
+		{"address of a Service", "system:apiserver", target{kind: made("ipaddresses", "networking.k8s.io"), name: "10.0.0.1"}, address, "namespace eve"},
+		{"volume of a claim", "system:kube-controller-manager", target{kind: made("persistentvolumes", ""), name: "v"}, volume, "namespace eve"},
+		{"slice of a node", "system:node:n", target{kind: made("resourceslices", "resource.k8s.io"), name: "s"}, nil, "user system:node:n"},
+		{"object of the cluster", "ann", target{kind: made("persistentvolumes", ""), name: "v"}, &corev1.PersistentVolume{}, "user ann"},
+		{"node, by a controller", "system:kube-controller-manager", target{kind: made("nodes", ""), name: "n"}, &corev1.Node{}, "nodes/n"},
+	} {
+		tt.t.user = &auth.User{Name: tt.user}
+		if got := accountOf(&tt.t, tt.obj); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 //   - an update of an object that is being deleted (Frees) may go a sixteenth beyond the quota;
 //   - a write that the cluster needs to go on (ForRecovery) may go an eighth beyond;
 //   - the writes of administrators (ForAdministration) have a sixteenth of their own, which no other write can take;
-//   - the mark with which a deletion begins, and the renewal of a Lease (ForMark), always succeed. They make a record larger
-//     by about a hundred bytes once, so all of them together are bounded by the number of records.
+//   - the mark with which a deletion begins, and the renewal of a Lease (ForMark), always succeed. A value counts for the
+//     memory of the mark before it has one, so that marks take nothing from others.
 //
 // The last sixteenth of the quota and the reserves are shared: what a write takes of them counts for its account
 // (Write.Account), such as that of its namespace, and a write is refused as well if its account would then have more than
@@ -164,6 +164,7 @@ func (q *quota) count(growth int64, account string) {
 		clear(q.accounts)
 		return
 	}
+	defer q.settle()
 	if growth > 0 {
 		free := q.unshared()
 		if account == administrators {
@@ -178,6 +179,17 @@ func (q *quota) count(growth int64, account string) {
 		q.accounts = map[string]int64{account: now}
 	default:
 		q.accounts[account] = now
+	}
+}
+
+// settle keeps the account of administrators from being more than what is beyond the quota: what others have freed is theirs.
+func (q *quota) settle() {
+	switch beyond := max(0, q.used-q.limit); {
+	case q.accounts[administrators] <= beyond:
+	case beyond == 0:
+		delete(q.accounts, administrators)
+	default:
+		q.accounts[administrators] = beyond
 	}
 }
 

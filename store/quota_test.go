@@ -205,6 +205,37 @@ func TestScarceMemoryIsShared(t *testing.T) {
 	}
 }
 
+// TestAdministratorsOweNothingForWhatOthersFreed has administrators write beyond the quota, and others free as much each time.
+func TestAdministratorsOweNothingForWhatOthersFreed(t *testing.T) {
+	const quota = 64 * mib
+	s, _ := bounded(t, nil, store.Options{Quota: quota})
+	write := func(key string, size int, w store.Write) error {
+		w.Key, w.Value = key, heavy{blob("x"), size}
+		_, err := s.Commit(t.Context(), w)
+		return err
+	}
+	eve, bob := store.Write{Account: "namespace eve"}, store.Write{Account: "namespace bob"}
+	n := 0
+	for ; write(fmt.Sprintf("configmaps/eve/%d", n), mib, eve) == nil; n++ {
+	}
+	for i := 0; write(fmt.Sprintf("configmaps/bob/%d", i), mib/4, bob) == nil; i++ {
+	}
+	for i := range n / 4 {
+		if err := write(fmt.Sprintf("configmaps/default/%d", i), 4*mib, store.Write{Account: "namespace default", Reserve: store.ForAdministration}); err != nil {
+			t.Fatalf("write %d of an administrator: %v", i, err)
+		}
+		for k := range 4 {
+			rec, err := s.Get(fmt.Sprintf("configmaps/eve/%d", 4*i+k))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Commit(t.Context(), store.Write{Key: rec.Key, Value: rec.Value, Delete: true, Expect: rec.Revision, Account: eve.Account}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestFailedWritesGiveTheirMemoryBack has a backend without space fail writes, which then do not count.
 func TestFailedWritesGiveTheirMemoryBack(t *testing.T) {
 	s, _ := bounded(t, noSpace{}, store.Options{Quota: 16 * mib})

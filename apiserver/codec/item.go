@@ -32,6 +32,7 @@ type Item struct {
 
 	before *Item // the item that this one restates, or nil
 	size   int   // bytes of memory that the object takes, see Footprint; 0 of an item that was not stored or loaded as itself
+	mark   int   // bytes that the mark of a deletion will take, likewise
 	fault  error // why what is stored is not an object; the object is then a stand-in
 
 	mu    sync.Mutex // serialises the making of shared encodings
@@ -80,7 +81,7 @@ func NewItem(kind *catalog.Kind, obj catalog.Object) (*Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Item{kind: kind, size: footprint.Of(obj)}
+	i := &Item{kind: kind, size: footprint.Of(obj), mark: markOf(obj)}
 	i.obj.Store(&obj)
 	i.proto.Store(e)
 	return i, nil
@@ -122,7 +123,7 @@ func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Item{kind: kind, size: footprint.Of(obj)}
+	i := &Item{kind: kind, size: footprint.Of(obj), mark: markOf(obj)}
 	i.proto.Store(e)
 	if len(kind.Indexed) > 0 || kind.Sole != nil {
 		i.obj.Store(&obj)
@@ -130,20 +131,33 @@ func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
 	return i, nil
 }
 
-// Footprint implements [store.Sized]: the memory of the object and of one encoding, as large as what is saved. An object
-// whose protobuf is kept instead has two encodings.
+// deletionMark is about what deletionTimestamp, deletionGracePeriodSeconds and the finalizer of a propagation policy take in an
+// object and in its encodings, in bytes.
+const deletionMark = 320
+
+// markOf returns the memory that the mark of a deletion will take, if the object has none.
+func markOf(obj catalog.Object) int {
+	if obj.GetDeletionTimestamp() != nil {
+		return 0
+	}
+	return deletionMark
+}
+
+// Footprint implements [store.Sized]: the memory of the object and of one encoding, as large as what is saved, and of the mark of
+// a deletion: as it always succeeds, it has its memory from the beginning. An object whose protobuf is kept instead has two encodings.
 func (i *Item) Footprint() int {
-	if r := i.root(); r.untyped != nil {
-		return len(r.untyped.text) + len(r.untyped.stored)
+	r := i.root()
+	if r.untyped != nil {
+		return r.mark + len(r.untyped.text) + len(r.untyped.stored)
 	}
 	saved := 0
 	if e := i.proto.Load(); e != nil {
 		saved = len(e.data)
 	}
 	if i.keepsProto() {
-		return 2 * saved
+		return r.mark + 2*saved
 	}
-	return i.size + saved
+	return r.mark + i.size + saved
 }
 
 // Restate returns an item with the same object that is not placed yet: the last state in a deletion

@@ -68,7 +68,7 @@ func newUntyped(kind *catalog.Kind, obj *unstructured.Unstructured) (*Item, erro
 	if err != nil {
 		return nil, cannotBeHandled(kind.GroupVersionKind, kind.GroupVersionKind, err)
 	}
-	return &Item{untyped: &untyped{text: text, made: weak.Make(kind), loose: weak.Make(obj)}}, nil
+	return &Item{mark: markOf(obj), untyped: &untyped{text: text, made: weak.Make(kind), loose: weak.Make(obj)}}, nil
 }
 
 // record encodes an object, and takes out its resource version.
@@ -82,10 +82,11 @@ func record(obj *unstructured.Unstructured) ([]byte, error) {
 
 // loadUntyped is [LoadItem] for a kind that may not be known yet.
 func loadUntyped(data []byte) (*Item, error) {
-	if _, err := decodeUntyped(data); err != nil {
+	obj, err := decodeUntyped(data)
+	if err != nil {
 		return nil, err
 	}
-	return &Item{untyped: &untyped{text: data}}, nil
+	return &Item{mark: markOf(obj), untyped: &untyped{text: data}}, nil
 }
 
 // isUntyped reports whether a record is the JSON of an object.

@@ -14,7 +14,7 @@ import (
 var conflicting = regexp.MustCompile(`^conflict with ("(?:[^"\\]|\\.)*")`)
 
 // byHand reports whether all managers of a conflict of self are commands with which people changed the object: other verbs of sampan, and
-// those of kubectl. As with a three-way merge, a file that is applied later has the say over them. Controllers, and those who apply
+// those of kubectl. As with a three-way merge, a file that is applied later has the say over them. Controllers, and clients that apply
 // files themselves, keep their fields.
 func byHand(err error, self string, live *unstructured.Unstructured) bool {
 	var status apierrors.APIStatus
