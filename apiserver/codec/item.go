@@ -32,7 +32,7 @@ type Item struct {
 
 	before *Item // the item that this one restates, or nil
 	size   int   // bytes of memory that the object takes, see Footprint; 0 of an item that was not stored or loaded as itself
-	mark   int   // bytes that the mark of a deletion will take, likewise
+	mark   int   // bytes that the mark of a deletion will take; 0 of the same items
 	fault  error // why what is stored is not an object; the object is then a stand-in
 
 	mu    sync.Mutex // serialises the making of shared encodings
