@@ -314,7 +314,9 @@ func (c *cluster) realNode(api access, metrics ...prometheus.Collector) (*node.N
 	o.DevicePluginDir, o.KubeletPluginDir = filepath.Join(c.Profile.DataDir, "device-plugins"), kubeletPlugins
 	o.CSI = true
 	o.Seccomp.Root = filepath.Join(c.Profile.DataDir, "seccomp")
-	o.Handlers = localdisk.Handlers(filepath.Join(c.Profile.DataDir, "volumes"))
+	volumes := filepath.Join(c.Profile.DataDir, "volumes")
+	o.Handlers = localdisk.Handlers(volumes)
+	o.LocalVolume = func(pv *corev1.PersistentVolume) string { return localdisk.Path(volumes, pv) }
 	o.Handlers["GET "+trace.AgentPath] = c.tracer
 	if i := c.Settings.Images; i.CredentialConfig != "" {
 		if o.Images.Plugins, err = imagecredentials.Load(i.CredentialConfig, i.CredentialPrograms, c.Log); err != nil {

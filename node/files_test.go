@@ -371,7 +371,10 @@ func TestHostedVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.opts.RootDir = root
-		r.api.Set(t, boundTo("data", "disk"), localDisk("disk", disk, "data"))
+		r.opts.LocalVolume = func(pv *corev1.PersistentVolume) string { // the directory was moved
+			return strings.Replace(pv.Spec.Local.Path, "/before/", host+"/", 1)
+		}
+		r.api.Set(t, boundTo("data", "disk"), localDisk("disk", "/before/disk", "data"))
 		stop := r.start()
 		<-r.node.Ready()
 		r.create(webPod("web", func(p *corev1.Pod) {

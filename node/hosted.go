@@ -48,6 +48,7 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 		name, _ := volumefit.Named(pod, v)
 		_, pv, err := f.n.claimOf(limited, pod, v)
 		if err == nil {
+			pv = f.n.placed(pv)
 			path, err = f.claimed(limited, pod, v, pv)
 		}
 		if err == nil && pv.Spec.Local != nil && !isBlock(pv) {
@@ -60,6 +61,19 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 		return errors.New("unsupported volume type: want emptyDir, configMap, secret, projected, downwardAPI, hostPath, nfs, csi, ephemeral or persistentVolumeClaim")
 	}
 	return link(filepath.Clean(path), f.path(pod, v))
+}
+
+// placed returns a volume with the path that it has on this machine.
+func (n *Node) placed(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+	if n.opts.LocalVolume == nil || pv.Spec.Local == nil {
+		return pv
+	}
+	path := n.opts.LocalVolume(pv)
+	if path != pv.Spec.Local.Path {
+		pv = pv.DeepCopy()
+		pv.Spec.Local.Path = path
+	}
+	return pv
 }
 
 // mountSuffix is the end of the directories at which file systems of other machines and of block devices are mounted; no volume

@@ -76,6 +76,9 @@ type Options struct {
 	// Empty means that the runtime has no use for files: what pods refer to must
 	// exist all the same, but nothing is written.
 	RootDir string
+	// LocalVolume returns the path on this machine of a PersistentVolume of the type local, which it leaves as it is. Nil means that of
+	// its spec. It is called for each mount.
+	LocalVolume func(*corev1.PersistentVolume) string
 	// LogDir is where the runtime writes the containers' output; empty means
 	// nowhere.
 	LogDir string

@@ -32,7 +32,8 @@ type made struct {
 // an absolute path and need not exist. The keys are patterns of [http.ServeMux]. Both requests may be repeated.
 //
 //	PUT /sampan/volumes/NAME             makes the directory and returns its path
-//	DELETE /sampan/volumes/NAME?path=…   removes the directory if it has that path; otherwise it is a conflict
+//	DELETE /sampan/volumes/NAME?path=…   removes the directory if it has that path, or had it before root was moved (D6);
+//	                                     otherwise it is a conflict
 //
 // Errors are API status errors.
 func Handlers(root string) map[string]http.Handler {
@@ -67,7 +68,7 @@ func (d directory) put(w http.ResponseWriter, r *http.Request) {
 
 func (d directory) delete(w http.ResponseWriter, r *http.Request) {
 	path, err := d.path(r)
-	if err == nil && r.URL.Query().Get(pathParameter) != path {
+	if err == nil && d.find(filepath.Base(path), r.URL.Query().Get(pathParameter)) != path {
 		err = failure(http.StatusConflict, metav1.StatusReasonConflict, fmt.Sprintf("the path of volume %q is not %q, the one below the directory of this provisioner", filepath.Base(path), path))
 	}
 	if err == nil {

@@ -14,6 +14,8 @@
 //	D3  A directory is removed only if it has the name of a volume of this package and is in the directory of these.
 //	D4  A volume has the path that the agent of its node returned, and can be mounted on a node of that name only.
 //	D5  A node whose agent does not answer delays no volumes of other nodes.
+//	D6  A data directory can be moved: a volume of this package whose path ends with "/volumes/NAME" is the directory NAME of
+//	    the volumes of its node, unless only the path itself is there. Paths that users write stay as they are.
 //
 // Sizes are recorded and not enforced, as for hostPath volumes: all volumes share the file system of the data directory.
 package localdisk
