@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -19,8 +20,9 @@ import (
 
 // Clean removes what the processes of a cluster left in the kernel: the rules of
 // the service proxy, the addresses of load balancers and, through the runtime's own program, containers, mounts,
-// links and cgroups. The processes must have ended. It is idempotent.
-func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
+// links and cgroups. The processes must have ended. It is idempotent. runtime is that of [Options]: it is called if the runtime's own
+// program does not exist any more.
+func Clean(ctx context.Context, p local.Profile, i local.Instance, runtime func(dir string) (string, error)) error {
 	if i.Simulated {
 		return nil
 	}
@@ -40,12 +42,32 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance) error {
 		pods = joined(local.Settings{Networks: local.Networks{Pods: n}}.NodeNetworks(0))
 	}
 	args := append([]string{"clean"}, runtimeFlags(p, pods, i.Runtime.ServiceNetwork)...)
-	out, runErr := exec.CommandContext(ctx, i.Runtime.Program, args...).CombinedOutput()
-	if errors.Is(runErr, os.ErrNotExist) {
-		runErr = fmt.Errorf("%w; run `sampan up` again and then `sampan down`", runErr)
+	return errors.Join(err, cleanContainers(ctx, i.Runtime.Program, args, runtime))
+}
+
+// cleanContainers runs the program of a container runtime, which may have been removed with the data directory: then another one of the
+// same kind, which unpack puts into a directory, does as well.
+func cleanContainers(ctx context.Context, program string, args []string, unpack func(dir string) (string, error)) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("removing the leftovers of the containers: %w", err)
+		}
+	}()
+	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
+		dir, err := os.MkdirTemp("", "sampan-clean-")
+		if err != nil {
+			return fmt.Errorf("%s does not exist, and there is no directory for another one: %w", program, err)
+		}
+		defer os.RemoveAll(dir)
+		own, err := unpack(dir)
+		if err != nil {
+			return fmt.Errorf("%s does not exist: %w", program, err)
+		}
+		program = own
 	}
-	if runErr != nil {
-		runErr = fmt.Errorf("removing the leftovers of the containers: %w: %s", runErr, bytes.TrimSpace(out))
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	if text := bytes.TrimSpace(out); err != nil && len(text) > 0 {
+		return fmt.Errorf("%w: %s", err, text)
 	}
-	return errors.Join(err, runErr)
+	return err
 }

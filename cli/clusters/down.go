@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -59,28 +60,15 @@ func downCommand(o Options) *cobra.Command {
 				}
 			}
 			out, what := cmd.OutOrStdout(), subject(p)
-			drivers, former := p.DriverSockets(), p.FormerContexts()
 			if purge {
-				had, err := p.Remove(cmd.Context())
-				if err != nil {
-					return err
-				}
-				if had || stopped {
-					_, _ = fmt.Fprintf(out, "%s is stopped, its data is removed\n", what)
-					for _, socket := range drivers {
-						_, _ = fmt.Fprintf(out, "removed %s of a program on this machine: stop that, or start it again after the next `sampan up`\n", socket)
-					}
-				} else {
-					_, _ = fmt.Fprintf(out, "%s is not running and has no data in %s\n", what, p.DataDir)
-				}
-				return p.Forget(cmd.Context(), flag(cmd, "kubeconfig"), former)
+				return purged(cmd, p, was, stopped)
 			}
 			if !was && !stopped {
 				_, _ = fmt.Fprintf(out, "%s is not running\n", what)
 				return nil
 			}
 			_, _ = fmt.Fprintf(out, "%s is stopped\n", what)
-			for _, socket := range drivers {
+			for _, socket := range p.DriverSockets() {
 				_, _ = fmt.Fprintf(out, "left %s of a program on this machine\n", socket)
 			}
 			return nil
@@ -88,6 +76,34 @@ func downCommand(o Options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "also remove the cluster's data and its context in the kubeconfig")
 	return cmd
+}
+
+// purged removes the data of a cluster that does not run any more, and what is recorded of it. was says that it ran until now or had left
+// something, and stopped that its start was stopped.
+func purged(cmd *cobra.Command, p local.Profile, was, stopped bool) error {
+	out, what := cmd.OutOrStdout(), subject(p)
+	drivers, former := p.DriverSockets(), p.FormerContexts()
+	had, err := p.Remove(cmd.Context())
+	foreign, isForeign := errors.AsType[*local.ForeignError](err)
+	switch {
+	case isForeign && was: // the data was removed while the cluster ran, which has written some of it again
+		if err := p.Unrecord(); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(out, "%s is stopped; its data was removed before, and what is left in %s is not touched: remove that yourself if it is of no use\n", what, foreign.Dir)
+	case err != nil:
+		return err
+	case was && !had:
+		_, _ = fmt.Fprintf(out, "%s is stopped; there is no data in %s\n", what, p.DataDir)
+	case had || stopped:
+		_, _ = fmt.Fprintf(out, "%s is stopped, its data is removed\n", what)
+		for _, socket := range drivers {
+			_, _ = fmt.Fprintf(out, "removed %s of a program on this machine: stop that, or start it again after the next `sampan up`\n", socket)
+		}
+	default:
+		_, _ = fmt.Fprintf(out, "%s is not running and has no data in %s\n", what, p.DataDir)
+	}
+	return p.Forget(cmd.Context(), flag(cmd, "kubeconfig"), former)
 }
 
 // whatDown returns what the command does to a cluster, in a verb.
@@ -154,7 +170,7 @@ func end(ctx context.Context, o Options, p local.Profile, i local.Instance) erro
 		return nil // another command has cleaned up already
 	}
 	if err := o.Clean(ctx, p, i); err != nil {
-		return fmt.Errorf("cluster %s is stopped, but cleaning up failed: %w", p.Name, err)
+		return fmt.Errorf("cluster %s is stopped, but cleaning up failed; `sampan down%s` tries it again: %w", p.Name, p.NameFlag(), err)
 	}
 	if err := os.RemoveAll(p.RunDir); err != nil {
 		return fmt.Errorf("removing the run directory: %w", err)

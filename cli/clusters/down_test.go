@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -137,6 +138,45 @@ func TestDownNamesTheNodeThatItStops(t *testing.T) {
 	for p, want := range map[local.Profile]string{own: "cluster own", joined: "node n2 of the cluster at https://192.0.2.1:6443"} {
 		if got := subject(p); got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// TestPurgeAfterTheDataWasRemoved: a cluster goes on for a while when its data directory is removed, and writes some of it again.
+func TestPurgeAfterTheDataWasRemoved(t *testing.T) {
+	for name, tt := range map[string]struct {
+		left []string
+		was  bool
+		want string // "" means an error
+	}{
+		"all of it, of one that ran":      {nil, true, "cluster lost is stopped; there is no data in "},
+		"most of it, of one that ran":     {[]string{"pki"}, true, "cluster lost is stopped; its data was removed before, and what is left in "},
+		"files of others":                 {[]string{"photos"}, false, ""},
+		"all of it, of one that is known": {nil, false, "cluster lost is not running and has no data in "},
+	} {
+		dir := t.TempDir()
+		p := local.Profile{Name: "lost", DataDir: filepath.Join(dir, "elsewhere"), Default: filepath.Join(dir, "lost"), RunDir: filepath.Join(dir, "run", "lost")}
+		if err := p.Record(); err != nil {
+			t.Fatal(err)
+		}
+		for _, left := range tt.left {
+			if err := os.MkdirAll(filepath.Join(p.DataDir, left), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := commandWith(t, "--kubeconfig="+filepath.Join(dir, "config"))
+		var out strings.Builder
+		cmd.SetOut(&out)
+		cmd.SetContext(t.Context())
+		err := purged(cmd, p, tt.was, false)
+		recorded, recordErr := p.Recorded()
+		if (err == nil) != (tt.want != "") || !strings.HasPrefix(out.String(), tt.want) || recordErr != nil || (recorded == "") != (tt.want != "") {
+			t.Errorf("%s: %q, %v; recorded is %q, %v", name, out.String(), err, recorded, recordErr)
+		}
+		for _, left := range tt.left {
+			if _, err := os.Stat(filepath.Join(p.DataDir, left)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 }

@@ -26,11 +26,16 @@ func (p Profile) Remove(ctx context.Context) (bool, error) {
 	if err != nil {
 		return had, err
 	}
+	return had, p.Unrecord()
+}
+
+// Unrecord removes what [Profile.Record] has recorded of the data directory.
+func (p Profile) Unrecord() error {
 	recorded, err := p.Recorded()
 	if err == nil && recorded == p.DataDir {
 		err = p.forgetRecord()
 	}
-	return had, err
+	return err
 }
 
 func (p Profile) removeData(ctx context.Context) (bool, error) {

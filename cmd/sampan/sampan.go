@@ -7,6 +7,7 @@ import (
 	"github.com/sampan-io/sampan/cli"
 	"github.com/sampan-io/sampan/cli/clusters"
 	"github.com/sampan-io/sampan/cluster"
+	"github.com/sampan-io/sampan/cluster/local"
 )
 
 // sampan runs the command line with the given arguments and returns its exit
@@ -16,7 +17,7 @@ func sampan(ctx context.Context, release func(), in io.Reader, out, errOut io.Wr
 		Version: version,
 		Serve:   serve,
 		Join:    joined,
-		Clean:   cluster.Clean,
+		Clean:   cleaned,
 		Verb: func(ctx context.Context, in io.Reader, args ...string) int {
 			return sampan(ctx, release, in, out, errOut, args...)
 		},
@@ -41,6 +42,10 @@ func serve(ctx context.Context, s clusters.Service) error {
 		Report:   s.Report,
 		Log:      s.Log,
 	})
+}
+
+func cleaned(ctx context.Context, p local.Profile, i local.Instance) error {
+	return cluster.Clean(ctx, p, i, runtimeProgram)
 }
 
 func joined(ctx context.Context, j clusters.Joined) error {
