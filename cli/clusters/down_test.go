@@ -180,3 +180,23 @@ func TestPurgeAfterTheDataWasRemoved(t *testing.T) {
 		}
 	}
 }
+
+// TestNoEmptyClusterInPlaceOfALostOne: neither in the default directory nor in another one.
+func TestNoEmptyClusterInPlaceOfALostOne(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"lost", "elsewhere"} {
+		p := local.Profile{Name: "lost", DataDir: filepath.Join(dir, name), Default: filepath.Join(dir, "lost"), RunDir: filepath.Join(dir, "run", "lost")}
+		if err := checkDataDir(commandWith(t), p); err != nil {
+			t.Errorf("%s: before the first start: %v", name, err)
+		}
+		if err := p.Record(); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkDataDir(commandWith(t), p); err == nil || !strings.Contains(err.Error(), p.DataDir+", which has none now") {
+			t.Errorf("%s: without its data: %v", name, err)
+		}
+		if err := checkDataDir(commandWith(t, "--data-dir="+p.DataDir), p); err != nil {
+			t.Errorf("%s: with --data-dir: %v", name, err)
+		}
+	}
+}

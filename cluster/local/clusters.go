@@ -46,7 +46,7 @@ func (p Profile) Clusters() ([]Found, error) {
 		}
 		for _, dir := range []string{recorded, q.Default} {
 			q.DataDir = dir
-			if dir == "" || used[dir] || dir == q.Default && !q.holdsIn(dir) {
+			if dir == "" || used[dir] || dir != recorded && !q.holdsIn(dir) {
 				continue
 			}
 			i, runs, err := q.Instance()

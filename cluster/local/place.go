@@ -14,11 +14,12 @@ type placeFile struct {
 	DataDir string `json:"dataDir"`
 }
 
-// record returns the file that records the data directory of the cluster, if that is not the default one. It is beside the
+// record returns the file that records the data directory of the cluster. It is beside the
 // default data directories of all names: a name has no dots.
 func (p Profile) record() string { return p.Default + ".json" }
 
-// Record records the data directory, so that the name alone finds the cluster when it is stopped: see [Profile.Located].
+// Record records the data directory, so that the name alone finds the cluster when it is stopped: see [Profile.Located]. The default
+// directory is recorded as well: without its data there was a cluster, which is not one that has never been started.
 // Other names do not find it any more: it has the cluster that was started last.
 func (p Profile) Record() error {
 	if p.Default == "" {
@@ -27,8 +28,8 @@ func (p Profile) Record() error {
 	if err := p.forgetOthers(); err != nil {
 		return err
 	}
-	if p.DataDir == p.Default {
-		return p.forgetRecord()
+	if now, err := p.Recorded(); err == nil && now == p.DataDir {
+		return nil
 	}
 	data, err := json.Marshal(placeFile{DataDir: p.DataDir})
 	if err == nil {
@@ -37,13 +38,16 @@ func (p Profile) Record() error {
 	if err == nil {
 		err = replace(p.record(), data)
 	}
+	if err != nil && p.DataDir == p.Default {
+		return p.forgetRecord() // it is found all the same
+	}
 	if err != nil {
 		return fmt.Errorf("recording the data directory of the cluster: %w", err)
 	}
 	return nil
 }
 
-// Recorded returns the data directory of the last [Profile.Record], or "" if that is the default one.
+// Recorded returns the data directory of the last [Profile.Record], or "" if there was none.
 func (p Profile) Recorded() (string, error) {
 	var place placeFile
 	if p.Default == "" {
@@ -65,6 +69,10 @@ func (p Profile) Located() (Profile, error) {
 	recorded, err := p.Recorded()
 	if err != nil || recorded == "" {
 		return p, err
+	}
+	if recorded == p.Default {
+		p.DataDir = recorded
+		return p, nil
 	}
 	inDefault := p.holdsIn(p.Default)
 	p.DataDir = recorded

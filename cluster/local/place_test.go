@@ -130,3 +130,36 @@ func TestLocatedRefusesToChooseBetweenTwo(t *testing.T) {
 		t.Errorf("after the default directory was removed: %s, %v", got.DataDir, err)
 	}
 }
+
+// TestLostDefaultDirectoryIsKnown: a cluster whose data in the default directory are gone is another case than one that was never started.
+func TestLostDefaultDirectoryIsKnown(t *testing.T) {
+	p := placed(t)
+	p = p.in(p.Default)
+	if recorded, err := p.Recorded(); recorded != "" || err != nil {
+		t.Errorf("before a start %q is recorded, %v", recorded, err)
+	}
+	keep(t, p)
+	for range 2 {
+		if err := p.Record(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := p.Located(); err != nil || got.DataDir != p.Default {
+		t.Errorf("the directory is %s, %v, want the default one", got.DataDir, err)
+	}
+	if err := os.RemoveAll(p.DataDir); err != nil {
+		t.Fatal(err)
+	}
+	if recorded, err := p.Recorded(); recorded != p.Default || err != nil {
+		t.Errorf("without its data %q is recorded, %v, want the default directory", recorded, err)
+	}
+	if all, err := p.Clusters(); err != nil || len(all) != 1 || all[0].DataDir != p.Default {
+		t.Errorf("clusters: %+v, %v, want the lost one", all, err)
+	}
+	if had, err := p.Remove(t.Context()); had || err != nil {
+		t.Errorf("Remove = %v, %v, want nothing removed", had, err)
+	}
+	if recorded, err := p.Recorded(); recorded != "" || err != nil {
+		t.Errorf("after Remove %q is recorded, %v", recorded, err)
+	}
+}
