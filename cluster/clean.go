@@ -56,7 +56,7 @@ func cleanContainers(ctx context.Context, program string, args []string, unpack 
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
 		dir, err := os.MkdirTemp("", "sampan-clean-")
 		if err != nil {
-			return fmt.Errorf("%s does not exist, and there is no directory for another one: %w", program, err)
+			return fmt.Errorf("%s does not exist, and a directory for another one cannot be made: %w", program, err)
 		}
 		defer os.RemoveAll(dir)
 		own, err := unpack(dir)

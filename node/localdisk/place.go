@@ -20,8 +20,8 @@ func Path(root string, v *corev1.PersistentVolume) string {
 	return directory(root).find(v.Name, path)
 }
 
-// find returns the path below d of a volume that was made with a path, or that path itself: if it is none that d could have had for the
-// volume before it was moved, or if the volume is still there and not in d.
+// find returns the path below d of a volume that was made with a path, or that path itself: if d cannot have returned it before it was
+// moved, or if the volume is still there and not in d.
 func (d directory) find(name, path string) string {
 	here := filepath.Join(string(d), name)
 	before := filepath.IsAbs(path) && filepath.Clean(path) == path && filepath.Base(path) == name &&
