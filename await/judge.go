@@ -128,9 +128,16 @@ type judged struct {
 	vague bool // a warning is a better cause
 	known bool // there is a verdict
 	claim bool // a scheduler rejects the pod because of its claims: the state of these is a better cause
+
+	mounting bool // the volumes of the pod are not all mounted: a warning about a missing object is a likely failure
 }
 
 func (j judged) final(notes []events.Note) Verdict {
+	for _, n := range slices.Backward(notes) {
+		if j.mounting && lacksForMount(n) {
+			return failed(Likely, "%s", n.String())
+		}
+	}
 	if n, some := events.Newest(notes); j.vague && some {
 		j.Cause = n.String()
 	}

@@ -24,6 +24,7 @@ import (
 type name struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
+	made            bool // a controller makes the object for the pod
 }
 
 var (
@@ -40,24 +41,24 @@ func namesOf(p *corev1.Pod) (names []name) {
 	case p.Spec.NodeName != "":
 		// A scheduler that binds a pod writes the condition.
 		if podstate.Condition(p, corev1.PodScheduled) == nil {
-			names = append(names, name{client.Nodes.GroupVersionResource, "", p.Spec.NodeName})
+			names = append(names, name{client.Nodes.GroupVersionResource, "", p.Spec.NodeName, false})
 		}
 		return names
 	}
 	for i := range p.Spec.Volumes {
 		switch v := &p.Spec.Volumes[i]; {
 		case v.PersistentVolumeClaim != nil:
-			names = append(names, name{client.PersistentVolumeClaims.GroupVersionResource, p.Namespace, v.PersistentVolumeClaim.ClaimName})
+			names = append(names, name{client.PersistentVolumeClaims.GroupVersionResource, p.Namespace, v.PersistentVolumeClaim.ClaimName, false})
 		case v.Ephemeral != nil:
-			names = append(names, name{client.PersistentVolumeClaims.GroupVersionResource, p.Namespace, p.Name + "-" + v.Name})
+			names = append(names, name{client.PersistentVolumeClaims.GroupVersionResource, p.Namespace, p.Name + "-" + v.Name, true})
 		}
 	}
 	for _, c := range p.Spec.ResourceClaims {
 		if c.ResourceClaimName != nil {
-			names = append(names, name{resourceClaims, p.Namespace, *c.ResourceClaimName})
+			names = append(names, name{resourceClaims, p.Namespace, *c.ResourceClaimName, false})
 		}
 		if c.ResourceClaimTemplateName != nil && !slices.ContainsFunc(p.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == c.Name }) {
-			names = append(names, name{resourceTemplates, p.Namespace, *c.ResourceClaimTemplateName})
+			names = append(names, name{resourceTemplates, p.Namespace, *c.ResourceClaimTemplateName, false})
 		}
 	}
 	return names
@@ -136,40 +137,46 @@ func (f *forest) final(n *node, j judged) Verdict {
 		return verdict
 	}
 	for _, named := range n.names {
-		if why := f.troubleOf(named); why != "" {
-			verdict.Cause = f.once(why)
+		if why := f.troubleOf(named); why.Cause != "" {
+			verdict.State, verdict.Certainty, verdict.Cause = why.State, why.Certainty, f.once(why.Cause)
 			break
 		}
 	}
 	return verdict
 }
 
-// troubleOf returns why the object of a name keeps pods from starting; empty if it does not, or nothing is known of it.
-func (f *forest) troubleOf(n name) string {
+// troubleOf returns how the object of a name keeps pods from starting; without a cause if it does not, or nothing is known
+// of it. That the object does not exist is a likely failure, unless a controller makes it for the pod.
+func (f *forest) troubleOf(n name) Verdict {
 	o := f.named[n]
 	switch {
 	case !o.listed:
-		return ""
+		return Verdict{}
 	case o.object == nil && n.resource == client.Nodes.GroupVersionResource:
-		return n.what() + " does not exist, and spec.nodeName names it"
+		return waiting("%s does not exist, and spec.nodeName names it", n.what())
+	case o.object == nil && n.made:
+		return waiting("not yet on a node: %s does not exist", n.what())
 	case o.object == nil:
-		return "not yet on a node: " + n.what() + " does not exist"
+		return failed(Likely, "not yet on a node: %s does not exist", n.what())
 	}
 	claim, is := o.object.(*corev1.PersistentVolumeClaim)
 	if !is {
-		return ""
+		return Verdict{}
 	}
 	v := f.view(&node{uid: claim.UID, there: true, object: claim})
 	v.forPod = true
 	verdict, err := judgeClaim(Ready, claim, v)
 	if err != nil || verdict.State == Done {
-		return ""
+		return Verdict{}
 	}
+	verdict.Certainty = Likely // another claim may take its name
 	cause, is := strings.CutPrefix(verdict.Cause, "it is ")
 	if is || strings.HasPrefix(cause, "not bound") {
-		return "not yet on a node: " + n.what() + " is " + cause
+		verdict.Cause = "not yet on a node: " + n.what() + " is " + cause
+	} else {
+		verdict.Cause = "not yet on a node: " + n.what() + ": " + cause
 	}
-	return "not yet on a node: " + n.what() + ": " + cause
+	return verdict
 }
 
 // Obstacle returns why an object that a pod names keeps it from a node, or from starting on the node that the pod has from
@@ -197,7 +204,7 @@ func Obstacle(ctx context.Context, c client.Interface, pod *corev1.Pod) (why str
 		f.show(named, object)
 	}
 	for _, named := range n.names {
-		if why := f.troubleOf(named); why != "" {
+		if why := f.troubleOf(named).Cause; why != "" {
 			return why, named.removedFrom(pod)
 		}
 	}

@@ -47,23 +47,25 @@ func TestNamedObjectsExplainPods(t *testing.T) {
 		pod  func(*corev1.Pod)
 		objs []client.Object
 		want string
+
+		fails bool // likely
 	}{
-		"claim that cannot be provisioned": {nil, []client.Object{claim, warning(claim, "ProvisioningFailed", "only ReadWriteOnce is supported")}, "not yet on a node: claim data is not bound to a volume; ProvisioningFailed: only ReadWriteOnce is supported"},
-		"claim without an event":           {nil, []client.Object{claim}, "not yet on a node: claim data is not bound to a volume"},
-		"missing claim":                    {nil, nil, "not yet on a node: claim data does not exist"},
+		"claim that cannot be provisioned": {nil, []client.Object{claim, warning(claim, "ProvisioningFailed", "only ReadWriteOnce is supported")}, "not yet on a node: claim data is not bound to a volume; ProvisioningFailed: only ReadWriteOnce is supported", true},
+		"claim without an event":           {nil, []client.Object{claim}, "not yet on a node: claim data is not bound to a volume", false},
+		"missing claim":                    {nil, nil, "not yet on a node: claim data does not exist", true},
 		"missing ephemeral claim": {func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
-		}, nil, "not yet on a node: claim web-a-v does not exist"},
+		}, nil, "not yet on a node: claim web-a-v does not exist", false},
 		"missing resource claim": {func(p *corev1.Pod) {
 			p.Spec.Volumes, p.Spec.ResourceClaims = nil, []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("shared")}}
-		}, nil, "not yet on a node: resource claim shared does not exist"},
+		}, nil, "not yet on a node: resource claim shared does not exist", true},
 		"missing resource claim template": {func(p *corev1.Pod) {
 			p.Spec.Volumes, p.Spec.ResourceClaims = nil, []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("one")}}
-		}, nil, "not yet on a node: resource claim template one does not exist"},
-		"claim, after the scheduler's verdict":         {rejected("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."), []client.Object{claim, warning(claim, "ProvisioningFailed", `storageclass.storage.k8s.io "fast" not found`)}, `not yet on a node: claim data is not bound to a volume; ProvisioningFailed: storageclass.storage.k8s.io "fast" not found`},
-		"missing claim, after the scheduler's verdict": {rejected(`0/2 nodes are available: persistentvolumeclaim "data" not found.`), nil, "not yet on a node: claim data does not exist"},
-		"other verdict of the scheduler":               {rejected("0/2 nodes are available: 2 Insufficient cpu."), []client.Object{claim}, "Unschedulable: 0/2 nodes are available: 2 Insufficient cpu."},
-		"node that does not exist":                     {func(p *corev1.Pod) { p.Spec.NodeName = "nowhere" }, nil, "node nowhere does not exist, and spec.nodeName names it"},
+		}, nil, "not yet on a node: resource claim template one does not exist", true},
+		"claim, after the scheduler's verdict":         {rejected("0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."), []client.Object{claim, warning(claim, "ProvisioningFailed", `storageclass.storage.k8s.io "fast" not found`)}, `not yet on a node: claim data is not bound to a volume; ProvisioningFailed: storageclass.storage.k8s.io "fast" not found`, true},
+		"missing claim, after the scheduler's verdict": {rejected(`0/2 nodes are available: persistentvolumeclaim "data" not found.`), nil, "not yet on a node: claim data does not exist", true},
+		"other verdict of the scheduler":               {rejected("0/2 nodes are available: 2 Insufficient cpu."), []client.Object{claim}, "Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.", false},
+		"node that does not exist":                     {func(p *corev1.Pod) { p.Spec.NodeName = "nowhere" }, nil, "node nowhere does not exist, and spec.nodeName names it", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rc := controller(1, 0)
@@ -76,8 +78,12 @@ func TestNamedObjectsExplainPods(t *testing.T) {
 					want = "0/1 pods ready; pod web-a: " + want
 				}
 				out := v.want(await.TimedOut, await.Request{For: await.Ready, Once: true, Targets: []await.Target{target}})
-				if got := out.Objects[0].Verdict; got.Cause != want || got.State != await.Waiting {
-					t.Errorf("%s: %v, want %q", target.Kind, got, want)
+				state := await.Waiting
+				if tt.fails {
+					state = await.Failed
+				}
+				if got := out.Objects[0].Verdict; got.Cause != want || got.State != state || got.Certainty != await.Likely {
+					t.Errorf("%s: %v, want %v: %q", target.Kind, got, state, want)
 				}
 			}
 		})
@@ -120,9 +126,9 @@ func TestNamedObjectsChange(t *testing.T) {
 		v.s.Set(t, unplaced(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }))
 	}
 	v.want(await.AllDone, await.Request{For: await.Finished, Targets: []await.Target{target(client.Pods, "web-a")}})
-	v.said("pod/web-a waiting: not yet on a node: claim data does not exist",
+	v.said("pod/web-a failed (likely): not yet on a node: claim data does not exist",
 		"pod/web-a waiting: not yet on a node: claim data is not bound to a volume",
-		"pod/web-a waiting: not yet on a node: claim data is not bound to a volume; ProvisioningFailed: no room",
+		"pod/web-a failed (likely): not yet on a node: claim data is not bound to a volume; ProvisioningFailed: no room",
 		"pod/web-a waiting: not yet on a node: no scheduler has decided about it yet", "pod/web-a done")
 }
 

@@ -3,10 +3,13 @@ package await
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/internal/podstate"
@@ -188,6 +191,60 @@ func likelyToFail(reason string) bool {
 	return false
 }
 
+// lacksForMount reports whether a warning says that a volume cannot be mounted because an object or a key of it does not
+// exist, or that a path on the node is not of the type that the pod names. The kubelet tries again until it does.
+func lacksForMount(n events.Note) bool {
+	if n.Normal != "" || n.Reason != "FailedMount" {
+		return false
+	}
+	of := strings.Contains(n.Message, "configmap ") || strings.Contains(n.Message, "secret ")
+	return of && (strings.Contains(n.Message, " not found") || strings.Contains(n.Message, "references non-existent ")) ||
+		strings.Contains(n.Message, "hostPath type check failed")
+}
+
+// noSuchPort returns a message if a readiness or startup probe of a running container that is not ready names a port that
+// the container does not have, so that the container cannot become ready; otherwise "".
+func noSuchPort(p *corev1.Pod) string {
+	for i, statuses := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		containers := p.Spec.InitContainers
+		if i == 1 {
+			containers = p.Spec.Containers
+		}
+		for _, s := range statuses {
+			at := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
+			if s.Ready || s.State.Running == nil || at < 0 {
+				continue
+			}
+			c := &containers[at]
+			for _, probe := range []struct {
+				kind string
+				*corev1.Probe
+			}{{"startup", c.StartupProbe}, {"readiness", c.ReadinessProbe}} {
+				if port := namedPort(probe.Probe); port != "" && !slices.ContainsFunc(c.Ports, func(o corev1.ContainerPort) bool { return o.Name == port }) {
+					return fmt.Sprintf("container %s: its %s probe names the port %q, which the container does not have", c.Name, probe.kind, port)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// namedPort returns the name of the port that a probe asks; empty if it has none or a number.
+func namedPort(p *corev1.Probe) string {
+	var port intstr.IntOrString
+	switch {
+	case p == nil:
+	case p.HTTPGet != nil:
+		port = p.HTTPGet.Port
+	case p.TCPSocket != nil:
+		port = p.TCPSocket.Port
+	}
+	if _, err := strconv.Atoi(port.StrVal); err == nil {
+		return "" // the kubelet reads a number in quotes
+	}
+	return port.StrVal
+}
+
 // podTrouble returns why a pod that has not ended has not reached the degree. The verdict is Done if there is no problem.
 func podTrouble(d Degree, p *corev1.Pod) judged {
 	say := func(v Verdict) judged { return judged{Verdict: v, known: true} }
@@ -226,14 +283,19 @@ func podTrouble(d Degree, p *corev1.Pod) judged {
 		}
 	}
 	running := p.Status.Phase == corev1.PodRunning
+	// The kubelet makes the sandbox of a pod when its volumes are mounted.
+	sandbox := podstate.Condition(p, corev1.PodReadyToStartContainers)
+	mounting := !running && (sandbox == nil || sandbox.Status != corev1.ConditionTrue)
 	vague := func(format string, args ...any) judged {
-		return judged{Verdict: waiting(format, args...), vague: true, known: true}
+		return judged{Verdict: waiting(format, args...), vague: true, known: true, mounting: mounting}
 	}
 	switch {
 	case running && (d == Running || podstate.Ready(p) && !d.isOneOf(Finished, Complete)):
 		return say(done())
 	case running && d.isOneOf(Finished, Complete):
 		return say(waiting("running"))
+	case running && noSuchPort(p) != "":
+		return say(failed(Likely, "%s", noSuchPort(p)))
 	case running:
 		var text strings.Builder
 		text.WriteString("running, not ready")
