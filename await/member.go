@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
@@ -98,6 +99,7 @@ type watcher struct {
 	named   [memberStates]int // how many members of named targets are in each state
 	picked  [memberStates]int // how many members of selectors are
 	wakes   wakes
+	bad     map[*member]struct{} // the members in the state isBad
 
 	away      bool      // progress was called because the server cannot be reached
 	explainBy time.Time // when a failure is returned even if its causes are not known yet; zero without a failure
@@ -106,7 +108,7 @@ type watcher struct {
 func newWatcher(req Request, progress func(Progress)) *watcher {
 	w := &watcher{
 		req: req, progress: progress, forest: newForest(req.For),
-		feeds: map[source]*feed{}, spaces: map[string]*feed{}, byName: map[name]*feed{},
+		feeds: map[source]*feed{}, spaces: map[string]*feed{}, byName: map[name]*feed{}, bad: map[*member]struct{}{},
 	}
 	w.forest.touched = func(n *node) {
 		for _, m := range n.members {
@@ -187,6 +189,7 @@ func (w *watcher) drop(m *member) {
 	w.members = w.members[:len(w.members)-1]
 	m.index = -1
 	w.count(m, -1)
+	delete(w.bad, m)
 	if m.reported {
 		w.progress(Dropped{Object: m.ref(), Absent: m.node == nil})
 	}
@@ -265,8 +268,8 @@ func (w *watcher) absent(f *feed, key types.NamespacedName, m *member) {
 	w.touch(m)
 }
 
-// looked reports whether every list is complete.
-func (w *watcher) looked() bool { return w.unsynced == 0 && w.pending == 0 }
+// looked reports whether every list is complete, and no failure is held back.
+func (w *watcher) looked() bool { return w.unsynced == 0 && w.pending == 0 && w.explainBy.IsZero() }
 
 // take handles a report. If the report may decide the wait, take judges at once, because the next report may bring
 // another state (A7).
@@ -297,10 +300,10 @@ func (w *watcher) take(r report) (result Result, decided bool, err error) {
 }
 
 // decide judges the changed members and reports whether the wait is decided. A failure is reported when the feeds that
-// explain it are listed, or after explainLimit.
+// explain it are listed and the pods of a failed Job are seen to have ended, or after explainLimit.
 func (w *watcher) decide(now time.Time) (Result, bool, error) {
 	result, decided, err := w.settled(now)
-	if err == nil && decided && result == SomeFailed && w.pending > 0 {
+	if err == nil && decided && result == SomeFailed && (w.pending > 0 || w.podsBehind()) {
 		if w.explainBy.IsZero() {
 			w.explainBy = now.Add(explainLimit)
 		}
@@ -308,6 +311,20 @@ func (w *watcher) decide(now time.Time) (Result, bool, error) {
 	}
 	w.explainBy = time.Time{}
 	return result, decided, err
+}
+
+// podsBehind reports whether a Job has failed whose pods are not seen to have ended: the watch of pods may be behind that of
+// the Job, and the pods have the cause.
+func (w *watcher) podsBehind() bool {
+	for m := range w.bad {
+		if m.node == nil {
+			continue
+		}
+		if _, is := m.node.object.(*batchv1.Job); is && w.forest.view(m.node).allPods().live > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // explainLimit is how long a failure is held back until its causes are known.
@@ -533,6 +550,11 @@ func (w *watcher) setState(m *member, verdict Verdict, now time.Time) {
 				at(m.since.Add(d))
 			}
 		}
+	}
+	if m.state == isBad {
+		w.bad[m] = struct{}{}
+	} else {
+		delete(w.bad, m)
 	}
 	w.count(m, 1)
 	if !next.Equal(m.wake) && !next.IsZero() {
