@@ -69,6 +69,15 @@ func With(code int, err error) error { return &Error{code, err} }
 // Usage returns err as the fault of a command line of that command.
 func Usage(command string, err error) error { return &UsageError{command, err} }
 
+// A PrintedError is an error that has been printed. It keeps its exit code.
+type PrintedError struct{ Err error }
+
+// Error implements error.
+func (e *PrintedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error.
+func (e *PrintedError) Unwrap() error { return e.Err }
+
 // OfFlag says what is wrong with a flag in words of the user, not of Go.
 func OfFlag(err error) error {
 	var (
@@ -112,6 +121,9 @@ func Code(err error) int {
 // line names do not exist. An object of a file that lacks something is an error of the file.
 func IsGone(err error) bool {
 	var source *resource.SourceError
+	if printed, ok := err.(*PrintedError); ok { //nolint:errorlint // what is around it would be lost
+		return IsGone(printed.Err)
+	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { // every one of the list counts
 		errs := joined.Unwrap()
 		for _, e := range errs {
@@ -130,6 +142,9 @@ func IsGone(err error) bool {
 func Explain(err error, cluster func() string) []string {
 	if exit, ok := err.(*Error); ok && exit.Err != nil { //nolint:errorlint // what is around it would be lost
 		return Explain(exit.Err, cluster)
+	}
+	if _, ok := err.(*PrintedError); ok { //nolint:errorlint // what is around it is not printed
+		return nil
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { // only a list at the top has lines
 		var lines []string

@@ -99,6 +99,9 @@ func (g *Globals) given() (words []string) {
 	if g.flags == nil {
 		return nil
 	}
+	if context := g.context(); context != "" && g.Context == "" {
+		words = append(words, "--name="+quoted(g.Name)) // it names the context
+	}
 	for _, name := range repeated() {
 		f := g.flags.Lookup(name)
 		if f == nil || !f.Changed {

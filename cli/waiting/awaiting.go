@@ -63,6 +63,9 @@ func awaitAll(ctx context.Context, s *session.Session, requests []await.Request,
 	for _, e := range ends {
 		errs = append(errs, e.Failure(talk))
 	}
+	if talk.Events == nil { // the result of a stream has the status of each object
+		errs = append(errs, unfinished(ends))
+	}
 	err = errors.Join(errs...)
 	if ctx.Err() != nil {
 		detached(s, ends, talk)

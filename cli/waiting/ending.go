@@ -63,6 +63,49 @@ func (e Ending) Failure(talk Talk) error {
 	return fmt.Errorf("the wait ended in an unknown way: %v", e.Outcome.Result)
 }
 
+// unfinished returns an error of one line that names the objects that were not done when others ended the wait, with their
+// causes; nil if there are none.
+func unfinished(ends []Ending) error {
+	const most = 5
+	var (
+		open  []string
+		more  int
+		state string
+	)
+	for _, e := range ends {
+		if !e.aborted && e.Outcome.Result != await.SomeFailed {
+			continue // all that is not done is reported
+		}
+		reported := e.decisive()
+		for _, p := range e.Outcome.Objects {
+			if p.Verdict.State == await.Done || !e.aborted && reported(p) {
+				continue
+			}
+			if len(open) == most {
+				more++
+				continue
+			}
+			text := p.Object.String()
+			if cause := terminal.Line(p.Verdict.Cause); cause != "" {
+				text += ": " + cause
+			}
+			open = append(open, text)
+			word, is := strings.CutPrefix(e.words.Infinitive, "be ")
+			if !is || state != "" && state != word {
+				word = "done"
+			}
+			state = word
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	if more > 0 {
+		open = append(open, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Errorf("not %s yet: %s", state, strings.Join(open, "; "))
+}
+
 // decisive returns a function that selects the failures that ended the wait: the certain ones, unless all failures end it.
 func (e Ending) decisive() func(await.Status) bool {
 	certain := func(p await.Status) bool {

@@ -163,7 +163,25 @@ func (w *waiting) finish(ctx context.Context, before error) error {
 	if err != nil {
 		return errors.Join(before, err)
 	}
-	return awaitAll(ctx, s, requests, talk, before)
+	return awaitAll(ctx, s, requests, talk, w.told(before))
+}
+
+// told prints what the server refused before a wait for the other objects, which may be long. The error that it returns
+// is not printed again. A stream of events has it in the result as well.
+func (w *waiting) told(before error) error {
+	ended, is := errors.AsType[*exit.Error](before)
+	if before == nil || is && ended.Err == nil {
+		return before
+	}
+	lines := exit.Explain(before, w.ClusterFlag)
+	if w.events != nil {
+		w.events.Send(progress.Event{Type: progress.TypeNote, Error: strings.Join(lines, "\n")})
+		return before
+	}
+	for _, line := range lines {
+		_, _ = fmt.Fprintln(w.Err, line)
+	}
+	return &exit.PrintedError{Err: before}
 }
 
 // requests returns one request for each degree.
