@@ -29,13 +29,18 @@ func (p Profile) Remove(ctx context.Context) (bool, error) {
 	return had, p.Unrecord()
 }
 
-// Unrecord removes what [Profile.Record] has recorded of the data directory.
+// Unrecord removes what [Profile.Record] has recorded of the data directory. If the default one has the data of another cluster of that
+// name, then the name means that one from now on.
 func (p Profile) Unrecord() error {
 	recorded, err := p.Recorded()
-	if err == nil && recorded == p.DataDir {
-		err = p.forgetRecord()
+	if err != nil || recorded != p.DataDir {
+		return err
 	}
-	return err
+	if p.DataDir != p.Default && p.holdsIn(p.Default) {
+		p.DataDir = p.Default
+		return p.Record()
+	}
+	return p.forgetRecord()
 }
 
 func (p Profile) removeData(ctx context.Context) (bool, error) {
