@@ -1,6 +1,11 @@
 package await
 
 import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -58,7 +63,7 @@ func judgeService(d Degree, s *corev1.Service, v *view) (Verdict, error) {
 	case e != nil && e.all > 1:
 		return v.held(waiting("none of its %d endpoints serves", e.all), nil), nil
 	case e != nil && e.portless > 0:
-		return v.held(waiting("no endpoint: %s has none of the ports that it names", counted(e.portless, "pod")), nil), nil
+		return v.held(waiting("no endpoint: %s", lackPorts(e.portless, s)), nil), nil
 	case v.allPods().live > 0:
 		return v.held(waiting("no endpoint yet, %s", counted(int(v.allPods().live), "pod")), nil), nil
 	}
@@ -70,6 +75,24 @@ func judgeService(d Degree, s *corev1.Service, v *view) (Verdict, error) {
 	}
 	// The pods may be created later.
 	return failed(Likely, "no pod matches its selector").because(v.warning()), nil
+}
+
+// lackPorts returns that so many pods have none of the ports that the Service names.
+func lackPorts(pods int, s *corev1.Service) string {
+	var named []string
+	for _, p := range s.Spec.Ports {
+		if name := p.TargetPort.StrVal; name != "" && !slices.Contains(named, strconv.Quote(name)) {
+			named = append(named, strconv.Quote(name))
+		}
+	}
+	has := "has"
+	if pods > 1 {
+		has = "have"
+	}
+	if len(named) == 0 { // it was changed since
+		return fmt.Sprintf("%s %s none of the ports that it names", counted(pods, "pod"), has)
+	}
+	return fmt.Sprintf("%s %s no port named %s", counted(pods, "pod"), has, strings.Join(named, " or "))
 }
 
 // plain reports whether kinds without pods support a degree. For them, serving and old-gone are the same as ready.

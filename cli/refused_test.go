@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
 )
@@ -74,4 +76,12 @@ func TestHintsRepeatTheNameOfTheCluster(t *testing.T) {
 	if want := "  see: sampan get --name=newc --kubeconfig=" + c.kubeconfig + " pod/a -o yaml\n"; !strings.HasSuffix(got.err, want) {
 		t.Errorf("%+v\nwant %s", got, want)
 	}
+}
+
+// TestRolloutStatusNeedsPods asks for the rollout of objects that have none, and gets kubectl's error.
+func TestRolloutStatusNeedsPods(t *testing.T) {
+	_, url := serve(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}}, pod("a", isReady))
+	c := newTerminal(t, url)
+	c.want(1, "", "error: no status viewer has been implemented for Service\n", "rollout", "status", "svc/x")
+	c.want(1, "", "error: no status viewer has been implemented for Pod\n", "rollout", "status", "pod/a")
 }

@@ -92,6 +92,9 @@ func rolloutStatusCommand(g *session.Globals) *cobra.Command {
 const retreatTime = 30 * time.Second
 
 func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resource.Info, u *unstructured.Unstructured) (string, error) {
+	if _, makesPods, _ := unstructured.NestedMap(u.Object, "spec", "template"); !makesPods && !isDeployment(i) {
+		return "", fmt.Errorf("no status viewer has been implemented for %v", i.Mapping.GVK().GroupKind())
+	}
 	degree := await.OldGone
 	if is, err := served(ctx, s, u); err != nil {
 		return "", err
