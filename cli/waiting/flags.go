@@ -163,12 +163,12 @@ func (w *waiting) finish(ctx context.Context, before error) error {
 	if err != nil {
 		return errors.Join(before, err)
 	}
-	return awaitAll(ctx, s, requests, talk, w.told(before))
+	return awaitAll(ctx, s, requests, talk, w.printed(before))
 }
 
-// told prints what the server refused before a wait for the other objects, which may be long. The error that it returns
+// printed prints what the server refused before a wait for the other objects, which may be long. The error that it returns
 // is not printed again. A stream of events has it in the result as well.
-func (w *waiting) told(before error) error {
+func (w *waiting) printed(before error) error {
 	ended, is := errors.AsType[*exit.Error](before)
 	if before == nil || is && ended.Err == nil {
 		return before

@@ -8,7 +8,7 @@ import (
 	"github.com/sampan-io/sampan/cli/progress"
 )
 
-// TestUnfinishedObjectsAreNamed ends a wait by the failure of one object: those that are not done are in the last line.
+// TestUnfinishedObjectsAreNamed ends a wait by the failure of one object: the unfinished objects are in the last line.
 func TestUnfinishedObjectsAreNamed(t *testing.T) {
 	status := func(kind, name string, v await.Verdict) await.Status {
 		return await.Status{Object: await.Ref{Kind: kind, Name: name}, Verdict: v}
