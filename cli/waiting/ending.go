@@ -72,6 +72,9 @@ func unfinished(ends []Ending) error {
 		more  int
 		state string
 	)
+	if !slices.ContainsFunc(ends, func(e Ending) bool { return !e.aborted && e.Outcome.Result != await.AllDone }) {
+		return nil // another request is done, which is enough
+	}
 	for _, e := range ends {
 		if !e.aborted && e.Outcome.Result != await.SomeFailed {
 			continue // all that is not done is reported
@@ -91,7 +94,7 @@ func unfinished(ends []Ending) error {
 			}
 			open = append(open, text)
 			word, is := strings.CutPrefix(e.words.Infinitive, "be ")
-			if !is || state != "" && state != word {
+			if !is || strings.Contains(word, " ") || state != "" && state != word {
 				word = "done"
 			}
 			state = word

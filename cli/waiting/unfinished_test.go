@@ -32,6 +32,8 @@ func TestUnfinishedObjectsAreNamed(t *testing.T) {
 		{"nothing else", []Ending{end(await.Ready, await.SomeFailed, bad, ready)}, ""},
 		{"timeout", []Ending{end(await.Ready, await.TimedOut, slow)}, ""},
 		{"two degrees", []Ending{end(await.Ready, await.SomeFailed, bad, slow), aborted}, "not done yet: pod/slow: starting; job/j"},
+		{"ended by a request that is done", []Ending{aborted}, ""},
+		{"a degree of several words", []Ending{end(await.OldGone, await.SomeFailed, bad, slow)}, "not done yet: pod/slow: starting"},
 		{"many", []Ending{end(await.Ready, await.SomeFailed, bad, slow, slow, slow, slow, slow, slow, slow)}, "not ready yet: pod/slow: starting; pod/slow: starting; pod/slow: starting; pod/slow: starting; pod/slow: starting; and 2 more"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
