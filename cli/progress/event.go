@@ -28,7 +28,7 @@ const (
 	// TypeLog: a container wrote a line. Object (the pod), Container, Line, and Stream if
 	// the server separates the streams.
 	TypeLog = "log"
-	// TypeNote: an error that does not affect the wait, which continues. Error.
+	// TypeNote: an error that does not end the wait, such as the refusal of another object. Error.
 	TypeNote = "note"
 	// TypeResult: the wait has ended. It is the last line. Result, ExitCode, Error,
 	// and Objects with the status of each, unfinished ones with their events.
