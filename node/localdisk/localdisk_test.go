@@ -244,6 +244,7 @@ func TestNodeThatIsGone(t *testing.T) {
 		settle()
 		v := volumeOf(t, s)
 		s.Set(t, newNode("b", corev1.ConditionUnknown))
+		settle()
 		deleteClaim(t, s, "data")
 		settle()
 		volumeOf(t, s)
