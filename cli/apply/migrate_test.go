@@ -252,7 +252,7 @@ func TestApplyTakesOverFromCommands(t *testing.T) {
 			s.want("taken from "+tt.manager, "map[a:1 b:3] sampan(Apply):ab")
 		}
 	}
-	// Who applies files keeps the fields, whatever the name.
+	// A client that applies files keeps its fields, whatever its name is.
 	s := newTracker(t)
 	for _, manager := range []string{"kubectl", ""} {
 		_, err := s.apply(apply.Options{Way: apply.Auto, Manager: manager}, data{"a": "of " + manager})
