@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,14 +214,14 @@ func TestManyPodsOneWatch(t *testing.T) {
 		pods = append(pods, podOf(nil, fmt.Sprintf("web-%d", i), isReady))
 	}
 	v := newWait(t, pods...)
-	requests := 0
-	v.s.Intercept(func(clienttest.Request) error { requests++; return nil })
+	var requests atomic.Int64
+	v.s.Intercept(func(clienttest.Request) error { requests.Add(1); return nil })
 	v.want(await.AllDone, await.Request{For: await.Ready, Targets: []await.Target{
 		{Resource: client.Pods.GroupVersionResource, Kind: "Pod", Namespace: "default", Labels: "app=web"},
 	}})
 	v.s.Intercept(nil)
-	if requests > 5 { // four pages and a watch
-		t.Errorf("%d requests, want at most 5", requests)
+	if n := requests.Load(); n > 5 { // four pages and a watch
+		t.Errorf("%d requests, want at most 5", n)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -29,8 +30,11 @@ func anyConfigMaps() client.Resource[client.Object] {
 func TestSharedCachesFollowOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.New(t, config("a", "sweet"), config("b", "sour"))
+		var mu sync.Mutex // the two followers ask at the same time
 		asked := map[string]int{}
 		s.Intercept(func(r clienttest.Request) error {
+			mu.Lock()
+			defer mu.Unlock()
 			asked[r.Resource]++
 			return nil
 		})
@@ -63,9 +67,11 @@ func TestSharedCachesFollowOnce(t *testing.T) {
 				t.Errorf("%s is not ready when all are", name)
 			}
 		}
+		mu.Lock()
 		if asked["configmaps"] != 1 || asked["pods"] != 1 {
 			t.Errorf("asked %v, want each resource once", asked)
 		}
+		mu.Unlock()
 		s.Remove(t, config("a", ""))
 		synctest.Wait()
 		if want := []string{"typed", "untyped", "typed", "untyped", "typed", "untyped"}; !slices.Equal(order, want) {

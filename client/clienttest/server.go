@@ -177,7 +177,7 @@ func (s *Server) kindOf(t testing.TB, obj client.Object) *catalog.Kind {
 	return k
 }
 
-// Intercept makes f look at every request before it is carried out; an error
+// Intercept makes f look at every request before it is carried out, at several at once if they are made at once; an error
 // is the request's answer. A nil f ends that.
 func (s *Server) Intercept(f func(Request) error) {
 	s.mu.Lock()
