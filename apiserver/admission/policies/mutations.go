@@ -53,7 +53,7 @@ func compileMutating(p *admissionregistrationv1.MutatingAdmissionPolicy) *policy
 		c.Define(v.Name, v.Expression, d)
 	}
 	out := &policy[mutations]{
-		name: p.Name, uid: p.UID, generation: p.Generation, params: spec.ParamKind,
+		name: p.Name, params: spec.ParamKind,
 		ignore:  spec.FailurePolicy != nil && *spec.FailurePolicy == admissionregistrationv1.Ignore,
 		matcher: matcherOf(spec.MatchConstraints, false), conditions: c.Conditions(spec.MatchConditions, d),
 	}

@@ -2,29 +2,23 @@ package policies
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/admission/matching"
-	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/admissioncel"
 )
 
 // Resources returns the resources that a set is made of.
 func Resources() []schema.GroupVersionResource {
 	var all []schema.GroupVersionResource
-	for _, name := range []string{
-		"validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
-	} {
-		all = append(all, admissionregistrationv1.SchemeGroupVersion.WithResource(name))
+	for _, t := range NewSet(nil).tables() {
+		all = append(all, t.resource())
 	}
 	return all
 }
@@ -34,11 +28,11 @@ type Set struct {
 	objects admission.Reader
 	current atomic.Pointer[snapshot]
 
-	mu                 sync.Mutex // serialises changes
-	validating         map[string]*policy[validations]
-	mutating           map[string]*policy[mutations]
-	validatingBindings map[string]*binding
-	mutatingBindings   map[string]*binding
+	mu                 sync.Mutex // serialises changes of the tables
+	validating         compiled[*admissionregistrationv1.ValidatingAdmissionPolicy, *policy[validations]]
+	mutating           compiled[*admissionregistrationv1.MutatingAdmissionPolicy, *policy[mutations]]
+	validatingBindings compiled[*admissionregistrationv1.ValidatingAdmissionPolicyBinding, *binding]
+	mutatingBindings   compiled[*admissionregistrationv1.MutatingAdmissionPolicyBinding, *binding]
 }
 
 // A snapshot has what requests need: the policies that have bindings, in the order of their names.
@@ -56,8 +50,6 @@ type bound[B any] struct {
 // A policy is a compiled policy. It never changes.
 type policy[B any] struct {
 	name       string
-	uid        types.UID
-	generation int64
 	ignore     bool // what fails
 	params     *admissionregistrationv1.ParamKind
 	matcher    *matching.Matcher
@@ -69,8 +61,6 @@ type policy[B any] struct {
 // A binding is a compiled binding. It never changes.
 type binding struct {
 	name, policy string
-	uid          types.UID
-	generation   int64
 	params       *admissionregistrationv1.ParamRef
 	matcher      *matching.Matcher // nil matches everything
 	actions      []admissionregistrationv1.ValidationAction
@@ -79,49 +69,61 @@ type binding struct {
 // NewSet returns an empty set of the policies that a reader has.
 func NewSet(objects admission.Reader) *Set {
 	s := &Set{
-		objects: objects, validating: map[string]*policy[validations]{}, mutating: map[string]*policy[mutations]{},
-		validatingBindings: map[string]*binding{}, mutatingBindings: map[string]*binding{},
+		objects:            objects,
+		validating:         newCompiled("validatingadmissionpolicies", compileValidating),
+		mutating:           newCompiled("mutatingadmissionpolicies", compileMutating),
+		validatingBindings: newCompiled("validatingadmissionpolicybindings", compileValidatingBinding),
+		mutatingBindings:   newCompiled("mutatingadmissionpolicybindings", compileMutatingBinding),
 	}
 	s.current.Store(&snapshot{})
 	return s
+}
+
+func (s *Set) tables() []table {
+	return []table{&s.validating, &s.validatingBindings, &s.mutating, &s.mutatingBindings}
+}
+
+// table returns the table of a resource of the group, nil if the set has none.
+func (s *Set) table(resource string) table {
+	for _, t := range s.tables() {
+		if t.resource().Resource == resource {
+			return t
+		}
+	}
+	return nil
 }
 
 // Load reads all stored policies and bindings. Unreadable ones are left out.
 func (s *Set) Load(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, resource := range Resources() {
-		all, err := s.objects.List(ctx, resource, "", nil)
+	for _, t := range s.tables() {
+		all, err := s.objects.List(ctx, t.resource(), "", nil)
 		if err != nil {
 			return err
 		}
-		gone := s.names(resource.Resource)
-		for _, obj := range all {
-			delete(gone, obj.GetName())
-			s.set(obj)
-		}
-		for name := range gone {
-			s.remove(resource.Resource, name)
-		}
+		t.replace(all)
 	}
 	s.publish()
 	return nil
 }
 
-// Reload reads one policy or binding again. It reads the newest state, so that the order of calls does not matter.
+// Reload reads one policy or binding again, of one of [Resources]. It reads the newest state, so that the order of calls
+// does not matter.
 func (s *Set) Reload(ctx context.Context, resource, name string) error {
+	t := s.table(resource)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	obj, err := s.objects.Get(ctx, admissionregistrationv1.SchemeGroupVersion.WithResource(resource), "", name)
+	obj, err := s.objects.Get(ctx, t.resource(), "", name)
 	switch {
 	case err == nil:
-		if !s.set(obj) {
+		if !t.set(obj) {
 			return nil
 		}
 	case apierrors.IsNotFound(err):
-		s.remove(resource, name)
+		t.remove(name)
 	default:
-		s.remove(resource, name)
+		t.remove(name)
 		s.publish()
 		return err
 	}
@@ -129,73 +131,17 @@ func (s *Set) Reload(ctx context.Context, resource, name string) error {
 	return nil
 }
 
-func (s *Set) names(resource string) map[string]bool {
-	names := map[string]bool{}
-	switch resource {
-	case "validatingadmissionpolicies":
-		add(names, s.validating)
-	case "mutatingadmissionpolicies":
-		add(names, s.mutating)
-	case "validatingadmissionpolicybindings":
-		add(names, s.validatingBindings)
-	case "mutatingadmissionpolicybindings":
-		add(names, s.mutatingBindings)
-	}
-	return names
-}
-
-func add[V any](names map[string]bool, from map[string]V) {
-	for name := range from {
-		names[name] = true
+func compileValidatingBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *binding {
+	spec := b.Spec.DeepCopy()
+	return &binding{
+		name: b.Name, policy: spec.PolicyName, params: spec.ParamRef, matcher: bindingMatcher(spec.MatchResources),
+		actions: spec.ValidationActions,
 	}
 }
 
-func (s *Set) remove(resource, name string) {
-	switch resource {
-	case "validatingadmissionpolicies":
-		delete(s.validating, name)
-	case "mutatingadmissionpolicies":
-		delete(s.mutating, name)
-	case "validatingadmissionpolicybindings":
-		delete(s.validatingBindings, name)
-	case "mutatingadmissionpolicybindings":
-		delete(s.mutatingBindings, name)
-	}
-}
-
-// set compiles an object unless it has that generation of it already, and reports whether it did.
-func (s *Set) set(obj catalog.Object) bool {
-	switch obj := obj.(type) {
-	case *admissionregistrationv1.ValidatingAdmissionPolicy:
-		if old := s.validating[obj.Name]; old != nil && old.uid == obj.UID && old.generation == obj.Generation {
-			return false
-		}
-		s.validating[obj.Name] = compileValidating(obj)
-	case *admissionregistrationv1.MutatingAdmissionPolicy:
-		if old := s.mutating[obj.Name]; old != nil && old.uid == obj.UID && old.generation == obj.Generation {
-			return false
-		}
-		s.mutating[obj.Name] = compileMutating(obj)
-	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
-		if old := s.validatingBindings[obj.Name]; old != nil && old.uid == obj.UID && old.generation == obj.Generation {
-			return false
-		}
-		spec := obj.Spec.DeepCopy()
-		s.validatingBindings[obj.Name] = &binding{
-			name: obj.Name, policy: spec.PolicyName, uid: obj.UID, generation: obj.Generation, params: spec.ParamRef,
-			matcher: bindingMatcher(spec.MatchResources), actions: spec.ValidationActions,
-		}
-	case *admissionregistrationv1.MutatingAdmissionPolicyBinding:
-		if old := s.mutatingBindings[obj.Name]; old != nil && old.uid == obj.UID && old.generation == obj.Generation {
-			return false
-		}
-		spec := obj.Spec.DeepCopy()
-		s.mutatingBindings[obj.Name] = &binding{
-			name: obj.Name, policy: spec.PolicyName, uid: obj.UID, generation: obj.Generation, params: spec.ParamRef,
-			matcher: bindingMatcher(spec.MatchResources),
-		}
-	}
-	return true
+func compileMutatingBinding(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) *binding {
+	spec := b.Spec.DeepCopy()
+	return &binding{name: b.Name, policy: spec.PolicyName, params: spec.ParamRef, matcher: bindingMatcher(spec.MatchResources)}
 }
 
 func bindingMatcher(m *admissionregistrationv1.MatchResources) *matching.Matcher {
@@ -219,22 +165,21 @@ func matcherOf(m *admissionregistrationv1.MatchResources, always bool) *matching
 // publish makes the state the current one. The caller holds mu.
 func (s *Set) publish() {
 	s.current.Store(&snapshot{
-		validating: bind(s.validating, s.validatingBindings),
-		mutating:   bind(s.mutating, s.mutatingBindings),
+		validating: bind(s.validating.inOrder(), s.validatingBindings.inOrder()),
+		mutating:   bind(s.mutating.inOrder(), s.mutatingBindings.inOrder()),
 	})
 }
 
 // bind returns the policies that have bindings.
-func bind[B any](policies map[string]*policy[B], bindings map[string]*binding) []bound[B] {
+func bind[B any](policies []*policy[B], bindings []*binding) []bound[B] {
 	of := map[string][]*binding{}
-	for _, name := range slices.Sorted(maps.Keys(bindings)) {
-		b := bindings[name]
+	for _, b := range bindings {
 		of[b.policy] = append(of[b.policy], b)
 	}
 	var all []bound[B]
-	for _, name := range slices.Sorted(maps.Keys(policies)) {
-		if len(of[name]) > 0 {
-			all = append(all, bound[B]{policies[name], of[name]})
+	for _, p := range policies {
+		if len(of[p.name]) > 0 {
+			all = append(all, bound[B]{p, of[p.name]})
 		}
 	}
 	return all
@@ -246,7 +191,7 @@ func (s *Set) follow(ctx context.Context, a *admission.Attributes) {
 		return
 	}
 	resource, name := a.Kind.Resource, a.Name
-	if !slices.ContainsFunc(Resources(), func(r schema.GroupVersionResource) bool { return r.Resource == resource }) {
+	if s.table(resource) == nil {
 		return
 	}
 	a.Done = append(a.Done, func(committed bool) {

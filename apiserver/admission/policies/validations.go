@@ -45,7 +45,7 @@ func compileValidating(p *admissionregistrationv1.ValidatingAdmissionPolicy) *po
 		c.Define(v.Name, v.Expression, d)
 	}
 	out := &policy[validations]{
-		name: p.Name, uid: p.UID, generation: p.Generation, params: spec.ParamKind,
+		name: p.Name, params: spec.ParamKind,
 		ignore:  spec.FailurePolicy != nil && *spec.FailurePolicy == admissionregistrationv1.Ignore,
 		matcher: matcherOf(spec.MatchConstraints, false), conditions: c.Conditions(spec.MatchConditions, d),
 	}
