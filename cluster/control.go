@@ -241,39 +241,10 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		return nil, err
 	}
 	p.admissionPolicies = rules.Set
-	plugins := []admission.Plugin{
-		// In upstream's order, which matters: a later plug-in sees what an earlier one has changed.
-		admission.NewNamespaceLifecycle(objects),
-		admission.NewLimitRanger(objects),
-		admission.NewServiceAccount(objects),
-		admission.NewNodeRestriction(objects, authorizer),
-		admission.TaintNodesByCondition{},
-		podSecurity,
-		admission.NewPriority(objects),
-		admission.DefaultTolerationSeconds{},
-		admission.NewStorage(objects),
-		admission.NewRuntimeClass(objects),
-		admission.NewCertificateApproval(authorizer.MayUseSigner),
-		admission.NewCertificateSigning(authorizer.MayUseSigner),
-		admission.CertificateSubjectRestriction{},
-		admission.NewCertificateRequestLimit(objects),
-		admission.NewDeviceAccess(objects, authorizer),
-		admission.NewDefaultIngressClass(objects),
-		admission.NewPodTopologyLabels(objects),
-		admission.NewNodeDeclaredFeatureValidator(objects),
-		admission.NewPodResizeValidator(objects),
-		policies.NewMutating(rules),
-		p.webhooks.mutating,
-		admission.CertificateRequester{},
-		addresses,
-		admission.NewRoleEscalation(p.policy, authorizer),
-		policies.NewParamAccess(p.catalog, objects, authorizer),
-		admission.NewDeviceAdminAccess(objects),
-		policies.NewValidating(rules),
-		p.webhooks.validating,
-		admission.NewResourceQuota(objects),
-		p.definitions.Await(),
-	}
+	plugins := admitters{
+		objects: objects, catalog: p.catalog, authorizer: authorizer, roles: p.policy, policies: rules, webhooks: p.webhooks,
+		podSecurity: podSecurity, addresses: addresses, definitions: p.definitions.Await(),
+	}.inOrder()
 	if !c.Settings.Controllers.Selection().Selects(manager.NodeLifecycle) {
 		// Nothing would remove the taint from nodes that are ready.
 		plugins = slices.DeleteFunc(plugins, func(p admission.Plugin) bool { return p == admission.Plugin(admission.TaintNodesByCondition{}) })
