@@ -192,7 +192,11 @@ const largestGrown = 256 << 10
 func (g *grower) elements(kind *catalog.Kind, example catalog.Object, f growthtest.Field) int {
 	few, more := g.make(kind, example, f, 8, growthtest.Distinct), g.make(kind, example, f, 72, growthtest.Distinct)
 	each := max((len(more.json)-len(few.json))/64, 1)
-	return min(max(largestGrown/4/each, 16), 1000)
+	most := 1000
+	if each < 24 {
+		most = 8000 // comparing each with each is cheap if they are strings
+	}
+	return min(max(largestGrown/4/each, 16), most)
 }
 
 // culprits returns the stages of which the cost grows too fast.
@@ -220,7 +224,7 @@ var templates = regexp.MustCompile(`(^|\.)template\.`)
 const few = `^(ConfigMap|Role) |^Pod (metadata\.[a-zA-Z]+|spec\.[a-zA-Z]+)$`
 
 // TestCostsGrowWithObjects grows lists and maps of kinds. It takes a few, unless SAMPAN_GROWTH_ONLY has another pattern of
-// "KIND PATH", or SAMPAN_GROWTH is "all": then it takes each one of each kind, with elements that differ and with equal ones.
+// "KIND PATH", or SAMPAN_GROWTH is "all": then it takes each one of each kind, with elements that differ, with equal ones and with those of one name.
 func TestCostsGrowWithObjects(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes minutes")
@@ -259,11 +263,13 @@ func TestCostsGrowWithObjects(t *testing.T) {
 
 // linear grows fields of a kind.
 func (g *grower) linear(kind *catalog.Kind, example catalog.Object, fields []growthtest.Field, all bool) {
-	hows := []growthtest.Likeness{growthtest.Distinct}
-	if all {
-		hows = append(hows, growthtest.Equal)
-	}
 	for _, f := range fields {
+		hows := []growthtest.Likeness{growthtest.Distinct, growthtest.Homonymous, growthtest.Equal}
+		if !all && strings.HasPrefix(f.Path, "metadata.") {
+			hows = hows[:2]
+		} else if !all {
+			hows = hows[:1]
+		}
 		probe := example.DeepCopyObject().(catalog.Object)
 		f.Grow(probe, 2, growthtest.Distinct)
 		if _, err := json.Marshal(probe); err != nil {

@@ -2,10 +2,8 @@ package apiserver
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -24,15 +22,15 @@ func dropDuplicateOwners(obj catalog.Object, when string) []string {
 		return nil
 	}
 	kept := make([]metav1.OwnerReference, 0, len(refs))
-	places := map[types.UID][]int{} // in kept
+	known := make(map[reference]bool, len(refs))
 	var duplicates []string
 	for i := range refs {
-		uid := refs[i].UID
-		if slices.ContainsFunc(places[uid], func(at int) bool { return equality.Semantic.DeepEqual(kept[at], refs[i]) }) {
-			duplicates = append(duplicates, string(uid))
+		r := referenceOf(&refs[i])
+		if known[r] {
+			duplicates = append(duplicates, string(refs[i].UID))
 			continue
 		}
-		places[uid] = append(places[uid], len(kept))
+		known[r] = true
 		kept = append(kept, refs[i])
 	}
 	if len(duplicates) == 0 {
@@ -41,4 +39,20 @@ func dropDuplicateOwners(obj catalog.Object, when string) []string {
 	obj.SetOwnerReferences(kept)
 	return []string{fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server dedups owner references in 1.20+, "+
 		"and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %s", when, strings.Join(duplicates, ", "))}
+}
+
+// A reference is an owner reference that can be compared.
+type reference struct {
+	apiVersion, kind, name string
+	uid                    types.UID
+	controller, blocks     choice
+}
+
+// A choice is a pointer to a bool: nil, or what it points to.
+type choice struct{ made, is bool }
+
+func choiceOf(b *bool) choice { return choice{b != nil, b != nil && *b} }
+
+func referenceOf(r *metav1.OwnerReference) reference {
+	return reference{r.APIVersion, r.Kind, r.Name, r.UID, choiceOf(r.Controller), choiceOf(r.BlockOwnerDeletion)}
 }

@@ -1,6 +1,11 @@
 package admissionregistration
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,9 +39,25 @@ func paramRef(r *admissionregistrationv1.ParamRef) string {
 	case r.Name != "":
 		return "*/" + r.Name
 	case r.Selector != nil:
-		return r.Selector.String()
+		return describeSelector(r.Selector)
 	}
 	return unset
+}
+
+// describeSelector returns the text of its method String, which takes a time that grows with the square of the length.
+func describeSelector(s *metav1.LabelSelector) string {
+	var text strings.Builder
+	text.WriteString("&LabelSelector{MatchLabels:map[string]string{")
+	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
+		fmt.Fprintf(&text, "%s: %s,", key, s.MatchLabels[key])
+	}
+	text.WriteString("},MatchExpressions:[]LabelSelectorRequirement{")
+	for i := range s.MatchExpressions {
+		e := &s.MatchExpressions[i]
+		fmt.Fprintf(&text, "LabelSelectorRequirement{Key:%s,Operator:%s,Values:%v,},", e.Key, e.Operator, e.Values)
+	}
+	text.WriteString("},}")
+	return text.String()
 }
 
 func validatingPolicies() *catalog.Kind {

@@ -409,11 +409,13 @@ func validateBinding(policy string, params *admissionregistrationv1.ParamRef, m 
 
 func validateActions(actions []admissionregistrationv1.ValidationAction, at *field.Path) (errs field.ErrorList) {
 	const deny, warn, audit = admissionregistrationv1.Deny, admissionregistrationv1.Warn, admissionregistrationv1.Audit
+	known := make(map[admissionregistrationv1.ValidationAction]bool, len(actions))
 	for i, a := range actions {
 		errs = append(errs, oneOf(at.Index(i), a, audit, deny, warn)...)
-		if slices.Contains(actions[:i], a) {
+		if known[a] {
 			errs = append(errs, field.Duplicate(at.Index(i), a))
 		}
+		known[a] = true
 	}
 	if slices.Contains(actions, deny) && slices.Contains(actions, warn) {
 		errs = append(errs, field.Invalid(at, actions, "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)"))

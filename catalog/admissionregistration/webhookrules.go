@@ -139,11 +139,13 @@ func validateReviews(versions []string, l *leniency, at *field.Path) (errs field
 	if len(versions) == 0 {
 		return field.ErrorList{field.Required(at, "must specify one of "+known)}
 	}
+	named := make(map[string]bool, len(versions))
 	for i, v := range versions {
-		if slices.Contains(versions[:i], v) {
+		if named[v] {
 			errs = append(errs, field.Invalid(at.Index(i), v, "duplicate version"))
 			continue
 		}
+		named[v] = true
 		for _, fault := range validation.IsDNS1035Label(v) {
 			errs = append(errs, field.Invalid(at.Index(i), v, fault))
 		}

@@ -198,11 +198,13 @@ func validateSubject(s *flowcontrolv1.Subject, at *field.Path) (errs field.Error
 
 // validateTypes refuses conditions without a type, and two of one type.
 func validateTypes[T ~string](types []T) (errs field.ErrorList) {
+	known := make(map[T]bool, len(types))
 	for i, t := range types {
 		at := field.NewPath("status", "conditions").Index(i).Child("type")
-		if slices.Contains(types[:i], t) {
+		if known[t] {
 			errs = append(errs, field.Duplicate(at, t))
 		}
+		known[t] = true
 		if t == "" {
 			errs = append(errs, field.Required(at, ""))
 		}

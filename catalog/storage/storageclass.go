@@ -130,12 +130,14 @@ func validateParameters(parameters map[string]string, at *field.Path) (errs fiel
 }
 
 func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) (errs field.ErrorList) {
+	known := make(map[string]bool, len(terms))
 	for i, term := range terms {
 		// To upstream, a term without expressions is a duplicate always.
-		same := func(t corev1.TopologySelectorTerm) bool { return sameTopology(t, term) }
-		if len(term.MatchLabelExpressions) == 0 || slices.ContainsFunc(terms[:i], same) {
+		meaning := topologyOf(term)
+		if len(term.MatchLabelExpressions) == 0 || known[meaning] {
 			errs = append(errs, field.Duplicate(at.Index(i).Child("matchLabelExpressions"), ""))
 		}
+		known[meaning] = true
 		seen := map[string]bool{}
 		for j, e := range term.MatchLabelExpressions {
 			at := at.Index(i).Child("matchLabelExpressions").Index(j)
@@ -146,26 +148,29 @@ func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) (er
 			if len(e.Values) == 0 {
 				errs = append(errs, field.Required(at.Child("values"), ""))
 			}
+			values := make(map[string]bool, len(e.Values))
 			for k, v := range e.Values {
-				if slices.Contains(e.Values[:k], v) {
+				if values[v] {
 					errs = append(errs, field.Duplicate(at.Child("values").Index(k), v))
 				}
+				values[v] = true
 			}
 		}
 	}
 	return errs
 }
 
-// sameTopology reports whether two terms have the same keys with the same values, in any order.
-func sameTopology(a, b corev1.TopologySelectorTerm) bool {
-	values := func(t corev1.TopologySelectorTerm) map[string][]string {
-		m := map[string][]string{}
-		for _, e := range t.MatchLabelExpressions {
-			m[e.Key] = slices.Compact(slices.Sorted(slices.Values(e.Values)))
-		}
-		return m
+// topologyOf returns a text that is the same for terms that have the same keys with the same values, in any order.
+func topologyOf(t corev1.TopologySelectorTerm) string {
+	values := map[string][]string{}
+	for _, e := range t.MatchLabelExpressions {
+		values[e.Key] = e.Values // the last one of a key counts
 	}
-	return maps.EqualFunc(values(a), values(b), slices.Equal)
+	var text strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		fmt.Fprintf(&text, "%q:%q,", key, slices.Compact(slices.Sorted(slices.Values(values[key]))))
+	}
+	return text.String()
 }
 
 func warnOfClass(c *storagev1.StorageClass) (all []string) {

@@ -18,6 +18,7 @@ type bucket struct {
 	index   *index
 	value   string
 	entries []*entry
+	places  []int // which place of the entry at the same position this is
 }
 
 // An entry is an object in the cache. It knows where it stands in the buckets of all
@@ -56,16 +57,13 @@ func (i *index) find(value string) []*entry {
 // put puts a new entry into the buckets of its object.
 func (e *entry) put(indexes []*index) {
 	for _, i := range indexes {
-		values := i.values(e.obj)
-		for n, v := range values {
-			if slices.Contains(values[:n], v) {
-				continue
-			}
+		for _, v := range distinct(i.values(e.obj)) {
 			b := i.buckets[v]
 			if b == nil {
 				b = &bucket{index: i, value: v}
 				i.buckets[v] = b
 			}
+			b.places = append(b.places, len(e.places))
 			e.places = append(e.places, place{b, len(b.entries)})
 			b.entries = append(b.entries, e)
 		}
@@ -77,21 +75,17 @@ func (e *entry) leave() {
 	for _, p := range e.places {
 		b := p.bucket
 		last := len(b.entries) - 1
-		moved := b.entries[last]
+		moved, nth := b.entries[last], b.places[last]
 		b.entries[last] = nil // the garbage collector shall have it
-		b.entries = b.entries[:last]
+		b.entries, b.places = b.entries[:last], b.places[:last]
 		if last == 0 {
 			delete(b.index.buckets, b.value)
 		}
 		if moved == e {
 			continue
 		}
-		b.entries[p.at] = moved
-		for n := range moved.places {
-			if moved.places[n].bucket == b {
-				moved.places[n].at = p.at
-			}
-		}
+		b.entries[p.at], b.places[p.at] = moved, nth
+		moved.places[nth].at = p.at
 	}
 	e.places = nil
 }
@@ -110,11 +104,7 @@ func (e *entry) replace(obj client.Object, indexes []*index) {
 func (e *entry) fits(obj client.Object, indexes []*index) bool {
 	k := 0
 	for _, i := range indexes {
-		values := i.values(obj)
-		for n, v := range values {
-			if slices.Contains(values[:n], v) {
-				continue
-			}
+		for _, v := range distinct(i.values(obj)) {
 			if k == len(e.places) || e.places[k].bucket.index != i || e.places[k].bucket.value != v {
 				return false
 			}
@@ -122,4 +112,30 @@ func (e *entry) fits(obj client.Object, indexes []*index) bool {
 		}
 	}
 	return k == len(e.places)
+}
+
+// distinct returns the values without those that an earlier one equals.
+func distinct(values []string) []string {
+	const few = 16 // which are compared with each other faster than in a map
+	if len(values) <= few {
+		for n := 1; n < len(values); n++ {
+			if slices.Contains(values[:n], values[n]) {
+				return withoutRepeats(values)
+			}
+		}
+		return values
+	}
+	return withoutRepeats(values)
+}
+
+func withoutRepeats(values []string) []string {
+	known := make(map[string]bool, len(values))
+	out := make([]string, 0, len(values))
+	for _, v := range values {
+		if !known[v] {
+			known[v] = true
+			out = append(out, v)
+		}
+	}
+	return out
 }

@@ -9,7 +9,30 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/growthtest"
 )
+
+// TestManyValuesCostInProportion has two objects that share all of their values, of which each is there twice.
+func TestManyValuesCostInProportion(t *testing.T) {
+	growthtest.Linear(t, 4000, func(n int) func() {
+		values := make([]string, 0, 2*n)
+		for i := range n {
+			values = append(values, fmt.Sprint("secret-", i))
+		}
+		values = append(values, values...)
+		indexes := []*index{{values: func(client.Object) []string { return values }, buckets: map[string]*bucket{}}}
+		return func() {
+			first, second := &entry{obj: &corev1.Pod{}}, &entry{obj: &corev1.Pod{}}
+			first.put(indexes)
+			second.put(indexes)
+			first.replace(&corev1.Pod{}, indexes)
+			first.leave()
+			if second.leave(); len(indexes[0].buckets) > 0 || len(first.places) > 0 {
+				t.Error("an object is in an index that it has left")
+			}
+		}
+	})
+}
 
 // TestAnIndexFindsWhatIsInIt adds, changes and removes objects at random, in buckets small
 // and large, and compares them with a map.

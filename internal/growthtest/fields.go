@@ -106,8 +106,9 @@ type Likeness int
 
 // The likenesses.
 const (
-	Distinct Likeness = iota // names, keys, values and numbers all differ
-	Equal                    // all are copies of the first one; the keys of a map differ
+	Distinct   Likeness = iota // names, keys, values and numbers all differ
+	Equal                      // all are copies of the first one; the keys of a map differ
+	Homonymous                 // as Distinct, but for what identifies an element: its name, key, UID, type or IP is that of the first one
 )
 
 // Grow gives the field of an object n elements. They are made like the first element of that list if the object has any, and are
@@ -171,8 +172,26 @@ func growList(v reflect.Value, n int, how Likeness) {
 		} else {
 			fill(e, number, deep)
 		}
+		if how == Homonymous {
+			identify(e, list.Index(0))
+		}
 	}
 	v.Set(list)
+}
+
+// identify gives an element the names of another one.
+func identify(e, as reflect.Value) {
+	if e.Kind() != reflect.Struct || opaque(e.Type()) {
+		return
+	}
+	for n := range e.NumField() {
+		switch e.Type().Field(n).Name {
+		case "Name", "Key", "UID", "Type", "IP":
+			if e.Field(n).CanSet() {
+				e.Field(n).Set(as.Field(n))
+			}
+		}
+	}
 }
 
 // deep is how many levels an element is filled.
