@@ -8,10 +8,14 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/priority"
 )
 
 // errPanic stands for a fault of ours whose details are in the log.
@@ -31,6 +35,16 @@ var contentTypes = [...][]string{
 	codec.JSON:     {codec.TypeJSON},
 	codec.YAML:     {codec.TypeYAML},
 	codec.Protobuf: {codec.TypeProtobuf},
+}
+
+// asStatus returns the status that an error of an operation, or the refusal of a request, carries.
+func asStatus(err error) *metav1.Status {
+	if refused := (*fairness.RefusedError)(nil); errors.As(err, &refused) {
+		err = apierrors.NewTooManyRequests(refused.Error(), fairness.RetryAfter)
+	} else if noSeat := (*priority.RefusedError)(nil); errors.As(err, &noSeat) {
+		err = apierrors.NewTooManyRequests(noSeat.Error(), priority.RetryAfter)
+	}
+	return statusOf(err)
 }
 
 // send gives back the seat and writes a whole answer. Errors are ignored: the client has closed the connection.

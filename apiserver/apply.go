@@ -74,7 +74,7 @@ func newItem(kind *catalog.Kind, obj catalog.Object, old *codec.Item) (*codec.It
 
 // largestObject is how many bytes an object may have as it is stored: as many as a body, and twice as many as with etcd. Defaults
 // can make it eight times as large as the body.
-const largestObject = maxBody
+const largestObject = 3 << 20
 
 // boundedItem encodes an object. It is an error if that is too large, and larger than it was.
 func boundedItem(kind *catalog.Kind, obj catalog.Object, before int) (*codec.Item, error) {

@@ -62,7 +62,7 @@ func newWaiters(o *Options) *blocking.Waiters {
 func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 	x.subject.verb = verbWait
 	x.Header().Set(UntilHeader, endError)
-	m, ok := x.media(t.offer())
+	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
 	}
@@ -211,10 +211,28 @@ func (s *Server) blockingFault(t *target, err error) (end string, fault error) {
 	return endError, storeFault(err)
 }
 
-// String names what a target is about, for messages.
-func (t *target) String() string {
-	if t.name == "" {
-		return t.kind.GR().String()
+// readable is the store of the blocking reads: it leaves unreadable records out of lists, and
+// returns an error for them from Get.
+type readable struct{ Store }
+
+// Get returns an error for a record that cannot be read.
+func (r readable) Get(key string) (store.Record, error) {
+	rec, err := r.Store.Get(key)
+	if err != nil {
+		return rec, err
 	}
-	return fmt.Sprintf("%s %q", t.kind.GR(), t.name)
+	return rec, rec.Value.(*codec.Item).Fault()
+}
+
+// List returns the records that can be read.
+func (r readable) List(q store.Query, p store.Page) (store.Listing, error) {
+	l, err := r.Store.List(q, p)
+	kept := l.Records[:0]
+	for _, rec := range l.Records {
+		if rec.Value.(*codec.Item).Fault() == nil {
+			kept = append(kept, rec)
+		}
+	}
+	l.Records = kept
+	return l, err
 }

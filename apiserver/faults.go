@@ -12,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/sampan-io/sampan/apiserver/fairness"
-	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -110,15 +108,10 @@ func parseRevision(rv string) (store.Revision, error) {
 	return store.Revision(n), nil
 }
 
-// asStatus returns the status that an error carries. Errors without one are a fault
-// of ours.
-func asStatus(err error) *metav1.Status {
+// statusOf returns the status that an error carries. Errors without one are a fault of ours.
+func statusOf(err error) *metav1.Status {
 	var carrier apierrors.APIStatus
-	if refused := (*fairness.RefusedError)(nil); errors.As(err, &refused) {
-		carrier = apierrors.NewTooManyRequests(refused.Error(), fairness.RetryAfter)
-	} else if noSeat := (*priority.RefusedError)(nil); errors.As(err, &noSeat) {
-		carrier = apierrors.NewTooManyRequests(noSeat.Error(), priority.RetryAfter)
-	} else if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		carrier = endedEarly(err)
 	} else if !errors.As(err, &carrier) {
 		carrier = apierrors.NewInternalError(err)

@@ -430,7 +430,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 		s.unknown(x, &p)
 		return
 	}
-	if !serves(&t, verb) || p.watch && x.r.Method != http.MethodGet {
+	if !t.serves(verb) || p.watch && x.r.Method != http.MethodGet {
 		if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
 			x.fail(err)
 			return
@@ -530,31 +530,6 @@ func verbOf(r *http.Request, p *path) string {
 		return verbDelete
 	}
 	return verbOptions // and of all others, as upstream
-}
-
-// serves reports whether the kind or subresource has that verb on such a path.
-func serves(t *target, verb string) bool {
-	if t.sub != nil {
-		return slices.Contains(t.sub.Verbs, verb)
-	}
-	verbs := t.kind.Verbs
-	if verbs == nil {
-		verbs = catalog.StandardVerbs
-	}
-	if !slices.Contains(verbs, verb) {
-		return false
-	}
-	switch verb {
-	case verbCreate:
-		return t.name == "" && (t.namespace != "" || !t.kind.Namespaced)
-	case verbList:
-		return t.name == ""
-	case verbDeleteCollection:
-		return t.name == "" && (t.namespace != "" || !t.kind.Namespaced)
-	case verbUpdate, verbPatch, verbDelete, verbGet:
-		return t.name != ""
-	}
-	return true
 }
 
 // WriteError answers r with the status of err in the encoding that r accepts. It is for

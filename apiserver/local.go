@@ -9,7 +9,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,7 +19,6 @@ import (
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/store"
 )
 
 // A Local performs requests as one user without HTTP. It has the methods of
@@ -89,7 +87,7 @@ func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subreso
 }
 
 // shown returns what an operation answers with, in the version that the caller uses.
-func (t *target) shown(ctx context.Context, r result, err error) (runtime.Object, error) {
+func shown(ctx context.Context, t *target, r result, err error) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +97,8 @@ func (t *target) shown(ctx context.Context, r result, err error) (runtime.Object
 	return r.object(), nil
 }
 
-// single checks that a call for a single object names it completely.
-func (t *target) single() error {
+// namesOne checks that a call for a single object names it completely.
+func namesOne(t *target) error {
 	if t.name == "" {
 		return apierrors.NewBadRequest("name is required")
 	}
@@ -115,10 +113,10 @@ func (l *Local) single(gvr schema.GroupVersionResource, namespace, name, subreso
 	if err != nil {
 		return t, err
 	}
-	if err := t.single(); err != nil {
+	if err := namesOne(&t); err != nil {
 		return t, err
 	}
-	if !serves(&t, verb) {
+	if !t.serves(verb) {
 		return t, apierrors.NewMethodNotSupported(t.kind.GR(), verb)
 	}
 	return t, nil
@@ -137,7 +135,7 @@ func (l *Local) Get(ctx context.Context, gvr schema.GroupVersionResource, namesp
 	}
 	r, err := l.server.get(ctx, t, metav1.GetOptions{})
 	endAudit(record, r, err)
-	return t.shown(ctx, r, err)
+	return shown(ctx, &t, r, err)
 }
 
 // List implements client.Interface.
@@ -187,7 +185,7 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 		asked := ctx
 		if t.kind.Untyped() {
 			var end context.CancelFunc
-			ctx, end = during(ctx, t.kind)
+			ctx, end = whileServed(ctx, t.kind)
 			defer end()
 		}
 		changes, err := l.server.watch(ctx, t, opts)
@@ -233,17 +231,17 @@ func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, nam
 		return nil, err
 	}
 	if t.sub != nil {
-		err = t.single()
+		err = namesOne(&t)
 	} else if t.name = ""; t.kind.Namespaced && t.namespace == "" {
 		err = apierrors.NewBadRequest("an empty namespace may not be set during creation")
 	}
 	if err != nil {
 		return nil, err
 	}
-	if !serves(&t, verbCreate) {
+	if !t.serves(verbCreate) {
 		return nil, apierrors.NewMethodNotSupported(t.kind.GR(), verbCreate)
 	}
-	body, err := t.copyIn(obj)
+	body, err := copyIn(&t, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +251,7 @@ func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, nam
 	}
 	r, err := l.server.create(ctx, t, body, opts)
 	endAudit(record, r, err)
-	return t.shown(ctx, r, err)
+	return shown(ctx, &t, r, err)
 }
 
 // Update implements client.Interface.
@@ -263,7 +261,7 @@ func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return nil, err
 	}
-	body, err := t.copyIn(obj)
+	body, err := copyIn(&t, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -273,12 +271,12 @@ func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, nam
 	}
 	r, err := l.server.update(ctx, t, body, opts)
 	endAudit(record, r, err)
-	return t.shown(ctx, r, err)
+	return shown(ctx, &t, r, err)
 }
 
 // copyIn copies an object that a caller goes on using (S3), if it has the type that t
 // takes, and normalizes the copy: it may hold what no decoder makes.
-func (t *target) copyIn(obj runtime.Object) (runtime.Object, error) {
+func copyIn(t *target, obj runtime.Object) (runtime.Object, error) {
 	want, gvk := t.newBody()
 	if fmt.Sprintf("%T", want) != fmt.Sprintf("%T", obj) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T cannot be handled as a %s", obj, gvk.Kind))
@@ -306,7 +304,7 @@ func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, name
 	recordPatch(record, kind, patch)
 	r, _, err := l.server.patch(ctx, t, kind, patch, opts)
 	endAudit(record, r, err)
-	return t.shown(ctx, r, err)
+	return shown(ctx, &t, r, err)
 }
 
 // Delete implements client.Interface.
@@ -328,84 +326,3 @@ func (l *Local) Delete(ctx context.Context, gvr schema.GroupVersionResource, nam
 // Reader returns the reader of stored objects for admission plug-ins, the authorizer and the
 // authenticator. It does not check permissions.
 func (s *Server) Reader() admission.Reader { return NewReader(s.opts.Catalog, s.opts.Store) }
-
-// NewReader returns a reader of stored objects, for plug-ins that are made before the server.
-func NewReader(c *catalog.Catalog, st Store) admission.Reader { return reader{c, st} }
-
-type reader struct {
-	catalog *catalog.Catalog
-	store   Store
-}
-
-// Get implements [admission.Reader].
-func (r reader) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {
-	t := target{kind: r.catalog.Resource(gvr), namespace: namespace, name: name}
-	if t.kind == nil {
-		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
-	}
-	rec, err := r.store.Get(t.key())
-	if err != nil {
-		return nil, t.readFault(err)
-	}
-	item, err := codec.ItemOf(t.kind, rec.Key, rec.Value).In(ctx, t.kind)
-	if err != nil {
-		return nil, err
-	}
-	if fault := item.Fault(); fault != nil {
-		return nil, t.unreadable(fault)
-	}
-	return item.Object(), nil
-}
-
-// List implements [admission.Reader]. Records that cannot be read are left out.
-func (r reader) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, where fields.Set) ([]catalog.Object, error) {
-	kind := r.catalog.Resource(gvr)
-	if kind == nil {
-		return nil, apierrors.NewNotFound(gvr.GroupResource(), "")
-	}
-	selector := ""
-	if len(where) > 0 {
-		selector = where.AsSelector().String()
-	}
-	c, err := choose(kind, namespace, "", selector)
-	if err != nil {
-		return nil, err
-	}
-	got, err := r.store.List(c.query, store.Page{})
-	if err != nil {
-		return nil, storeFault(err)
-	}
-	var items []*codec.Item
-	for _, rec := range got.Records {
-		if item := codec.ItemOf(kind, rec.Key, rec.Value); item.Fault() == nil && c.matches(item) {
-			items = append(items, item)
-		}
-	}
-	if kind.Untyped() {
-		if items, err = codec.Shown(ctx, kind, items); err != nil {
-			return nil, err
-		}
-	}
-	var objs []catalog.Object
-	for _, item := range items {
-		objs = append(objs, item.Object())
-	}
-	return objs, nil
-}
-
-// Holders implements [admission.Reader].
-func (r reader) Holders(_ context.Context, gvr schema.GroupVersionResource, what string) ([]catalog.Object, error) {
-	kind := r.catalog.Resource(gvr)
-	if kind == nil {
-		return nil, apierrors.NewNotFound(gvr.GroupResource(), "")
-	}
-	got, err := r.store.List(store.Query{Prefix: kind.Prefix(""), Term: codec.SoleTerm(what)}, store.Page{})
-	if err != nil {
-		return nil, storeFault(err)
-	}
-	var objs []catalog.Object
-	for _, rec := range got.Records {
-		objs = append(objs, rec.Value.(*codec.Item).Object())
-	}
-	return objs, nil
-}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -344,4 +345,55 @@ func contentChanged(a, b *unstructured.Unstructured) bool {
 		}
 	}
 	return false
+}
+
+// admitConnect asks admission about a stream with these options.
+func (s *Server) admitConnect(ctx context.Context, t *target, item *codec.Item, options runtime.Object) error {
+	a := t.attributes(ctx, admission.Connect, false)
+	a.Old, a.Connection = item.Object(), options
+	defer a.Finish(false)
+	return s.admitWhole(ctx, &a)
+}
+
+// String names what a target is about, for messages.
+func (t *target) String() string {
+	if t.name == "" {
+		return t.kind.GR().String()
+	}
+	return fmt.Sprintf("%s %q", t.kind.GR(), t.name)
+}
+
+// serves reports whether the kind or subresource has that verb on such a path.
+func (t *target) serves(verb string) bool {
+	if t.sub != nil {
+		return slices.Contains(t.sub.Verbs, verb)
+	}
+	verbs := t.kind.Verbs
+	if verbs == nil {
+		verbs = catalog.StandardVerbs
+	}
+	if !slices.Contains(verbs, verb) {
+		return false
+	}
+	switch verb {
+	case verbCreate:
+		return t.name == "" && (t.namespace != "" || !t.kind.Namespaced)
+	case verbList:
+		return t.name == ""
+	case verbDeleteCollection:
+		return t.name == "" && (t.namespace != "" || !t.kind.Namespaced)
+	case verbUpdate, verbPatch, verbDelete, verbGet:
+		return t.name != ""
+	}
+	return true
+}
+
+// whileServed returns a context that is over when ctx is, or when the kind is not served any more.
+func whileServed(ctx context.Context, kind *catalog.Kind) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(kind.Life(), cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }

@@ -80,7 +80,7 @@ func (s *Server) seatsOf(x *exchange, t *target, verb string) int {
 			return 1
 		}
 	}
-	if t.name != "" || strings.HasPrefix(q.Get("fieldSelector"), fieldName+"=") {
+	if t.name != "" || strings.HasPrefix(q.Get("fieldSelector"), metav1.ObjectNameField+"=") {
 		return 1
 	}
 	if limit, err := number(q, "limit"); err == nil && limit != nil && *limit > 0 && *limit < int64(n) {

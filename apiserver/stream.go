@@ -68,7 +68,7 @@ func (s *Server) serveWatch(x *exchange, t target) {
 	defer x.finish()
 	if t.kind.Untyped() {
 		var end context.CancelFunc
-		ctx, end = during(ctx, t.kind)
+		ctx, end = whileServed(ctx, t.kind)
 		defer end()
 	}
 	changes, err := s.watch(ctx, t, opts)
@@ -133,16 +133,6 @@ func (s *Server) panicked(ctx context.Context, x *exchange, c change, err error)
 	s.opts.Log.ErrorContext(ctx, "panic over an event; the watch leaves it out", "path", x.r.URL.Path, "event", c.String(), "err", err)
 }
 
-// during returns a context that is over when ctx is, or when the kind is not served any more.
-func during(ctx context.Context, kind *catalog.Kind) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(kind.Life(), cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-	}
-}
-
 func isPanic(err error) bool {
 	_, ok := errors.AsType[*run.PanicError](err)
 	return ok
@@ -151,13 +141,13 @@ func isPanic(err error) bool {
 // selectName returns the selector of fields of a watch of one object. The one that the client gave may only name the same object.
 func selectName(name, selector string) (string, error) {
 	if selector == "" {
-		return fields.OneTermEqualSelector(fieldName, name).String(), nil
+		return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(), nil
 	}
 	where, err := fields.ParseSelector(selector)
 	if err != nil {
 		return "", apierrors.NewBadRequest(err.Error())
 	}
-	if selected, ok := where.RequiresExactMatch(fieldName); !ok || selected != name {
+	if selected, ok := where.RequiresExactMatch(metav1.ObjectNameField); !ok || selected != name {
 		return "", apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
 	}
 	return selector, nil

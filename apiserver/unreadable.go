@@ -109,29 +109,3 @@ func (s *Server) removeUnreadableIn(ctx context.Context, namespace string) error
 	}
 	return nil
 }
-
-// readable is the store of the blocking reads: it leaves unreadable records out of lists, and
-// returns an error for them from Get.
-type readable struct{ Store }
-
-// Get returns an error for a record that cannot be read.
-func (r readable) Get(key string) (store.Record, error) {
-	rec, err := r.Store.Get(key)
-	if err != nil {
-		return rec, err
-	}
-	return rec, rec.Value.(*codec.Item).Fault()
-}
-
-// List returns the records that can be read.
-func (r readable) List(q store.Query, p store.Page) (store.Listing, error) {
-	l, err := r.Store.List(q, p)
-	kept := l.Records[:0]
-	for _, rec := range l.Records {
-		if rec.Value.(*codec.Item).Fault() == nil {
-			kept = append(kept, rec)
-		}
-	}
-	l.Records = kept
-	return l, err
-}

@@ -2,31 +2,22 @@ package apiserver
 
 import (
 	"bufio"
-	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/patch"
 	"github.com/sampan-io/sampan/apiserver/rbac"
-	"github.com/sampan-io/sampan/catalog"
 )
 
-// offer says in which forms t can be shown: a body of a subresource, and what can only be posted, in none but its own.
-func (t *target) offer() codec.Offer {
+// offerOf says in which forms t can be shown: a body of a subresource, and what can only be posted, in none but its own.
+func offerOf(t *target) codec.Offer {
 	return codec.Offer{Forms: t.kind.NewList != nil && t.body() == nil, Untyped: t.kind.Untyped() && t.body() == nil}
 }
 
@@ -41,7 +32,7 @@ func (x *exchange) conclude(m codec.Media, r result, err error, t *target) {
 }
 
 func (s *Server) serveGet(x *exchange, t target) {
-	m, ok := x.media(t.offer())
+	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
 	}
@@ -58,7 +49,7 @@ func (s *Server) serveGet(x *exchange, t target) {
 }
 
 func (s *Server) serveList(x *exchange, t target) {
-	m, ok := x.media(t.offer())
+	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
 	}
@@ -149,74 +140,8 @@ func (x *exchange) decoded(t *target, obj runtime.Object, want schema.GroupVersi
 	})
 }
 
-// newBody returns an empty body for t, and its kind.
-func (t *target) newBody() (runtime.Object, schema.GroupVersionKind) {
-	if b := t.body(); b != nil {
-		return b.New(), b.Kind
-	}
-	return t.kind.New(), t.kind.GroupVersionKind
-}
-
-// coerce drops what the schema of a kind without a Go type does not have from a body that is an object of the kind. It returns
-// warnings of unknown fields, or an error if v is Strict.
-func (t *target) coerce(obj runtime.Object, v codec.Validation) (warnings []string, err error) {
-	if t == nil || t.kind.Coerce == nil {
-		return nil, nil
-	}
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil, nil // the body of a subresource that has a Go type
-	}
-	unknown, err := t.kind.Coerce(u, catalog.Coercion{Strict: v != codec.Ignore})
-	if err != nil {
-		return nil, t.uncoerced(err)
-	}
-	return codec.UnknownFields(unknown, t.kind.GroupVersionKind, v)
-}
-
-// coerceApplied is coerce for obj, the result of the server-side apply of config.
-func (t *target) coerceApplied(obj runtime.Object, config *unstructured.Unstructured) error {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok || t.kind.Coerce == nil {
-		return nil
-	}
-	if t.kind.Hub() != t.kind { // obj has come from the hub, without the nulls that config put there
-		if _, err := t.kind.Coerce(config.DeepCopy(), catalog.Coercion{Applied: true, Sub: t.subName()}); err != nil {
-			return t.inapplicable(err)
-		}
-	}
-	if _, err := t.kind.Coerce(u, catalog.Coercion{Applied: t.kind.Hub() == t.kind}); err != nil {
-		return t.inapplicable(err)
-	}
-	return nil
-}
-
-// inapplicable is uncoerced for a configuration: upstream finds wrong metadata of embedded resources when it validates the object.
-func (t *target) inapplicable(err error) error {
-	if fault := (*field.Error)(nil); errors.As(err, &fault) {
-		return apierrors.NewInvalid(t.kind.GroupVersionKind.GroupKind(), t.name, field.ErrorList{fault})
-	}
-	return t.uncoerced(err)
-}
-
-func (t *target) uncoerced(err error) error {
-	if apierrors.ReasonForError(err) == metav1.StatusReasonInvalid {
-		return err
-	}
-	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", t.kind.Kind, t.kind.Version, t.kind.Kind, err))
-}
-
-// patchTypes returns the types of patches that t takes. Strategic merge patches need a Go type.
-func (t *target) patchTypes() []types.PatchType {
-	all := patch.Types()
-	if t.kind.Untyped() {
-		return slices.DeleteFunc(all, func(p types.PatchType) bool { return p == types.StrategicMergePatchType })
-	}
-	return all
-}
-
 func (s *Server) serveCreate(x *exchange, t target) {
-	m, ok := x.media(t.offer())
+	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
 	}
@@ -283,7 +208,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 }
 
 func (s *Server) serveUpdate(x *exchange, t target) {
-	m, ok := x.media(t.offer())
+	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
 	}
@@ -302,7 +227,7 @@ func (s *Server) serveUpdate(x *exchange, t target) {
 }
 
 func (s *Server) servePatch(x *exchange, t target) {
-	m, ok := x.media(t.offer())
+	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
 	}
@@ -357,7 +282,7 @@ func (x *exchange) readDeleteOptions() (opts metav1.DeleteOptions, err error) {
 }
 
 func (s *Server) serveDelete(x *exchange, t target) {
-	m, ok := x.media(t.offer())
+	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
 	}
@@ -371,7 +296,7 @@ func (s *Server) serveDelete(x *exchange, t target) {
 }
 
 func (s *Server) serveDeleteCollection(x *exchange, t target) {
-	m, ok := x.media(t.offer())
+	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
 	}
@@ -391,12 +316,4 @@ func (s *Server) serveDeleteCollection(x *exchange, t target) {
 		return
 	}
 	x.answerList(m, l, &t)
-}
-
-// admitConnect asks admission about a stream with these options.
-func (s *Server) admitConnect(ctx context.Context, t *target, item *codec.Item, options runtime.Object) error {
-	a := t.attributes(ctx, admission.Connect, false)
-	a.Old, a.Connection = item.Object(), options
-	defer a.Finish(false)
-	return s.admitWhole(ctx, &a)
 }

@@ -1,0 +1,95 @@
+package apiserver
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
+)
+
+type reader struct {
+	catalog *catalog.Catalog
+	store   Store
+}
+
+// NewReader returns a reader of stored objects, for plug-ins that are made before the server.
+func NewReader(c *catalog.Catalog, st Store) admission.Reader { return reader{c, st} }
+
+// Get implements [admission.Reader].
+func (r reader) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {
+	t := target{kind: r.catalog.Resource(gvr), namespace: namespace, name: name}
+	if t.kind == nil {
+		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+	}
+	rec, err := r.store.Get(t.key())
+	if err != nil {
+		return nil, t.readFault(err)
+	}
+	item, err := codec.ItemOf(t.kind, rec.Key, rec.Value).In(ctx, t.kind)
+	if err != nil {
+		return nil, err
+	}
+	if fault := item.Fault(); fault != nil {
+		return nil, t.unreadable(fault)
+	}
+	return item.Object(), nil
+}
+
+// List implements [admission.Reader]. Records that cannot be read are left out.
+func (r reader) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, where fields.Set) ([]catalog.Object, error) {
+	kind := r.catalog.Resource(gvr)
+	if kind == nil {
+		return nil, apierrors.NewNotFound(gvr.GroupResource(), "")
+	}
+	selector := ""
+	if len(where) > 0 {
+		selector = where.AsSelector().String()
+	}
+	c, err := choose(kind, namespace, "", selector)
+	if err != nil {
+		return nil, err
+	}
+	got, err := r.store.List(c.query, store.Page{})
+	if err != nil {
+		return nil, storeFault(err)
+	}
+	var items []*codec.Item
+	for _, rec := range got.Records {
+		if item := codec.ItemOf(kind, rec.Key, rec.Value); item.Fault() == nil && c.matches(item) {
+			items = append(items, item)
+		}
+	}
+	if kind.Untyped() {
+		if items, err = codec.Shown(ctx, kind, items); err != nil {
+			return nil, err
+		}
+	}
+	var objs []catalog.Object
+	for _, item := range items {
+		objs = append(objs, item.Object())
+	}
+	return objs, nil
+}
+
+// Holders implements [admission.Reader].
+func (r reader) Holders(_ context.Context, gvr schema.GroupVersionResource, what string) ([]catalog.Object, error) {
+	kind := r.catalog.Resource(gvr)
+	if kind == nil {
+		return nil, apierrors.NewNotFound(gvr.GroupResource(), "")
+	}
+	got, err := r.store.List(store.Query{Prefix: kind.Prefix(""), Term: codec.SoleTerm(what)}, store.Page{})
+	if err != nil {
+		return nil, storeFault(err)
+	}
+	var objs []catalog.Object
+	for _, rec := range got.Records {
+		objs = append(objs, rec.Value.(*codec.Item).Object())
+	}
+	return objs, nil
+}
