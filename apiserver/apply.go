@@ -17,12 +17,12 @@ import (
 )
 
 // write returns the write of a request, for its managed fields.
-func (s *Server) write(t *target, manager string) managed.Write {
+func (o *operations) write(t *target, manager string) managed.Write {
 	return managed.Write{Kind: t.kind, Sub: t.sub, Manager: managed.Name(manager, t.agent), Now: time.Now()}
 }
 
 // A fieldsUpdate sets the managed fields of obj, which is to replace the object in old (decision
-// 0015): it is [keepFields], [fieldsAreSet] or made by [Server.updateFields].
+// 0015): it is [keepFields], [fieldsAreSet] or made by [operations.updateFields].
 type fieldsUpdate func(obj catalog.Object, old *codec.Item) error
 
 // keepFields is for writes that are not recorded.
@@ -36,7 +36,7 @@ func fieldsAreSet(catalog.Object, *codec.Item) error { return nil }
 
 // updateFields is for a write by a manager. Objects have managed fields from their first apply on,
 // or from their creation if that named a manager; those of others stay empty.
-func (s *Server) updateFields(t *target, manager string) fieldsUpdate {
+func (o *operations) updateFields(t *target, manager string) fieldsUpdate {
 	return func(obj catalog.Object, old *codec.Item) error {
 		stored := old.Object()
 		v, isView := t.view()
@@ -44,14 +44,14 @@ func (s *Server) updateFields(t *target, manager string) fieldsUpdate {
 			return keepFields(obj, old)
 		}
 		if isView {
-			obj.SetManagedFields(s.managers.UpdateView(s.write(t, manager), stored, show(v, stored), show(v, obj)))
+			obj.SetManagedFields(o.managers.UpdateView(o.write(t, manager), stored, show(v, stored), show(v, obj)))
 			return nil
 		}
 		stored, err := old.Fresh()
 		if err != nil {
 			return err
 		}
-		obj.SetManagedFields(s.managers.Update(s.write(t, manager), stored, obj))
+		obj.SetManagedFields(o.managers.Update(o.write(t, manager), stored, obj))
 		return nil
 	}
 }
@@ -91,7 +91,7 @@ func boundedItem(kind *catalog.Kind, obj catalog.Object, before int) (*codec.Ite
 // applyConfiguration makes the fields that a configuration has those of the manager who
 // applies it, and the object what it then is: server-side apply. An object that is not
 // there is made.
-func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, opts metav1.PatchOptions) (result, []string, error) {
+func (o *operations) applyConfiguration(ctx context.Context, t target, body []byte, opts metav1.PatchOptions) (result, []string, error) {
 	fields, warnings, err := codec.DecodeConfiguration(ctx, body, codec.ValidationOf(opts.FieldValidation))
 	if err != nil {
 		return result{}, nil, err
@@ -106,14 +106,14 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 	dryRun := len(opts.DryRun) > 0
 	m := &modification{target: t, operation: admission.Update, dryRun: dryRun, patched: true, fields: fieldsAreSet}
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
-		w := s.write(&t, opts.FieldManager)
+		w := o.write(&t, opts.FieldManager)
 		v, isView := t.view()
 		if !isView {
 			stored, err := old.Fresh()
 			if err != nil {
 				return nil, nil, apierrors.NewInternalError(err)
 			}
-			obj, err := s.managers.Apply(w, stored, config, force)
+			obj, err := o.managers.Apply(w, stored, config, force)
 			if err == nil {
 				err = t.coerceApplied(obj, config)
 			}
@@ -122,7 +122,7 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 			}
 			return obj, nil, err
 		}
-		body, account, err := s.managers.ApplyView(w, old.Object(), show(v, old.Object()), config, force)
+		body, account, err := o.managers.ApplyView(w, old.Object(), show(v, old.Object()), config, force)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -133,16 +133,16 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 		return obj, body, err
 	}
 	for {
-		_, err := s.lookup(ctx, &t)
+		_, err := o.lookup(ctx, &t)
 		missing := apierrors.IsNotFound(err) && t.sub == nil
 		var r result
 		if missing {
-			r, err = s.createApplied(ctx, t, config, opts)
+			r, err = o.createApplied(ctx, t, config, opts)
 		} else {
-			r, err = s.modify(ctx, m)
+			r, err = o.modify(ctx, m)
 		}
 		// Another request may have created or deleted the object in between.
-		if ctx.Err() == nil && (missing && apierrors.IsAlreadyExists(err) || !missing && t.sub == nil && apierrors.IsNotFound(err) && s.gone(ctx, &t)) {
+		if ctx.Err() == nil && (missing && apierrors.IsAlreadyExists(err) || !missing && t.sub == nil && apierrors.IsNotFound(err) && o.gone(ctx, &t)) {
 			continue
 		}
 		return r, warnings, err
@@ -150,15 +150,15 @@ func (s *Server) applyConfiguration(ctx context.Context, t target, body []byte, 
 }
 
 // gone reports whether there is no such object.
-func (s *Server) gone(ctx context.Context, t *target) bool {
-	_, err := s.lookup(ctx, t)
+func (o *operations) gone(ctx context.Context, t *target) bool {
+	_, err := o.lookup(ctx, t)
 	return apierrors.IsNotFound(err)
 }
 
 // createApplied makes the object that a configuration describes. Who may patch must be
 // allowed to create as well.
-func (s *Server) createApplied(ctx context.Context, t target, config *unstructured.Unstructured, opts metav1.PatchOptions) (result, error) {
-	obj, err := s.managers.Apply(s.write(&t, opts.FieldManager), nil, config, false)
+func (o *operations) createApplied(ctx context.Context, t target, config *unstructured.Unstructured, opts metav1.PatchOptions) (result, error) {
+	obj, err := o.managers.Apply(o.write(&t, opts.FieldManager), nil, config, false)
 	if err == nil {
 		err = t.coerceApplied(obj, config)
 	}
@@ -183,8 +183,8 @@ func (s *Server) createApplied(ctx context.Context, t target, config *unstructur
 	}
 	t.allowed = false
 	t.creates(opts.DryRun, opts.FieldManager, opts.FieldValidation)
-	if err := s.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
+	if err := o.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
 		return result{}, err
 	}
-	return s.createOnce(ctx, t, obj, creation{applied: true, dryRun: len(opts.DryRun) > 0})
+	return o.createOnce(ctx, t, obj, creation{applied: true, dryRun: len(opts.DryRun) > 0})
 }

@@ -91,11 +91,11 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 	}
 	r.Question, r.User, r.Unbounded = question, t.user.Name, x.flow.Level() == fairness.Exempt
 	r.Enter = func(ctx context.Context) (blocking.Seat, error) { return s.enterEvaluation(ctx, x.seat.class) }
-	if err := s.notOlder(x.r.Context(), q.Get("resourceVersion")); err != nil {
+	if err := s.objects.notOlder(x.r.Context(), q.Get("resourceVersion")); err != nil {
 		x.fail(err)
 		return
 	}
-	mayRead := func() error { return s.allow(x.r.Context(), &t, verb, r.where, r.name) }
+	mayRead := func() error { return s.objects.allow(x.r.Context(), &t, verb, r.where, r.name) }
 	if err := mayRead(); err != nil {
 		x.fail(err)
 		return

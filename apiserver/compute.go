@@ -13,9 +13,9 @@ import (
 )
 
 // source returns the kind whose stored objects a list of t is about: that from which the objects are computed, or its own.
-func (s *Server) source(t *target) *catalog.Kind {
+func (o *operations) source(t *target) *catalog.Kind {
 	if t.kind.Computed != nil {
-		if from := s.opts.Catalog.Resource(t.kind.Computed.From); from != nil {
+		if from := o.catalog.Resource(t.kind.Computed.From); from != nil {
 			return from
 		}
 	}
@@ -23,12 +23,12 @@ func (s *Server) source(t *target) *catalog.Kind {
 }
 
 // compute makes the objects of the kind of t from stored ones.
-func (s *Server) compute(ctx context.Context, t *target, from []*codec.Item) ([]*codec.Item, error) {
+func (o *operations) compute(ctx context.Context, t *target, from []*codec.Item) ([]*codec.Item, error) {
 	objs := make([]catalog.Object, len(from))
 	for i, item := range from {
 		objs[i] = item.Object()
 	}
-	made, err := s.opts.Compute[t.kind.Computed.Handler](ctx, objs)
+	made, err := o.computers[t.kind.Computed.Handler](ctx, objs)
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +42,8 @@ func (s *Server) compute(ctx context.Context, t *target, from []*codec.Item) ([]
 }
 
 // computeNamed makes the object that t names, of a kind that is made from no objects.
-func (s *Server) computeNamed(ctx context.Context, t *target) (result, error) {
-	items, err := s.compute(ctx, t, nil)
+func (o *operations) computeNamed(ctx context.Context, t *target) (result, error) {
+	items, err := o.compute(ctx, t, nil)
 	if err != nil {
 		return result{}, err
 	}
@@ -56,17 +56,17 @@ func (s *Server) computeNamed(ctx context.Context, t *target) (result, error) {
 
 // computeOne makes the object that t names. In the error for one that cannot be made, the resource is the kind in lower
 // case, as in metrics-server: that of metrics is otherwise taken for that of pods.
-func (s *Server) computeOne(ctx context.Context, t *target) (result, error) {
+func (o *operations) computeOne(ctx context.Context, t *target) (result, error) {
 	if t.kind.Computed.From.Empty() {
-		return s.computeNamed(ctx, t)
+		return o.computeNamed(ctx, t)
 	}
 	from := *t
-	from.kind = s.source(t)
-	item, err := s.lookup(ctx, &from)
+	from.kind = o.source(t)
+	item, err := o.lookup(ctx, &from)
 	if err != nil {
 		return result{}, err
 	}
-	items, err := s.compute(ctx, t, []*codec.Item{item})
+	items, err := o.compute(ctx, t, []*codec.Item{item})
 	if err != nil {
 		return result{}, err
 	}
@@ -81,8 +81,8 @@ func (s *Server) computeOne(ctx context.Context, t *target) (result, error) {
 }
 
 // computeList makes the objects of the kind of t from a page of others. It has no revision from which it could be watched.
-func (s *Server) computeList(ctx context.Context, t *target, c *chosen, l listing) (listing, error) {
-	items, err := s.compute(ctx, t, l.items)
+func (o *operations) computeList(ctx context.Context, t *target, c *chosen, l listing) (listing, error) {
+	items, err := o.compute(ctx, t, l.items)
 	if err != nil {
 		return listing{}, err
 	}

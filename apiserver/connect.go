@@ -15,7 +15,7 @@ import (
 
 // connect hands a stream to its handler.
 func (s *Server) connect(x *exchange, t target, stream catalog.Stream, verb, rest string) {
-	if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+	if err := s.objects.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
 		x.fail(err)
 		return
 	}
@@ -39,7 +39,7 @@ func (s *Server) connect(x *exchange, t target, stream catalog.Stream, verb, res
 			return
 		}
 	}
-	item, err := s.lookup(x.r.Context(), &t)
+	item, err := s.objects.lookup(x.r.Context(), &t)
 	if err != nil {
 		x.fail(err)
 		return
@@ -47,7 +47,7 @@ func (s *Server) connect(x *exchange, t target, stream catalog.Stream, verb, res
 	ctx, stop := s.streamContext(x.r.Context())
 	defer stop()
 	t.inner = stream.Body == nil // logs are read, which is not for webhooks
-	if err := s.admitConnect(ctx, &t, item, streamOptions(stream, x.query(), rest)); err != nil {
+	if err := s.objects.admitConnect(ctx, &t, item, streamOptions(stream, x.query(), rest)); err != nil {
 		x.fail(err)
 		return
 	}

@@ -29,8 +29,8 @@ const (
 )
 
 // create stores a new object, which belongs to the request, or posts a body to a subresource.
-func (s *Server) create(ctx context.Context, t target, body runtime.Object, opts metav1.CreateOptions) (result, error) {
-	if err := s.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
+func (o *operations) create(ctx context.Context, t target, body runtime.Object, opts metav1.CreateOptions) (result, error) {
+	if err := o.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
 		return result{}, err
 	}
 	if err := checkOptions("CreateOptions", metavalidation.ValidateCreateOptions(&opts)); err != nil {
@@ -40,9 +40,9 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, opts
 	dryRun := len(opts.DryRun) > 0
 	switch {
 	case t.kind.Answered():
-		return s.review(ctx, &t, body)
+		return o.review(ctx, &t, body)
 	case t.sub != nil:
-		return s.createSub(ctx, &t, body, opts)
+		return o.createSub(ctx, &t, body, opts)
 	}
 	obj, err := t.accept(body)
 	if err != nil {
@@ -54,23 +54,23 @@ func (s *Server) create(ctx context.Context, t target, body runtime.Object, opts
 	if obj.GetName() == "" && obj.GetGenerateName() != "" {
 		t.generated = true
 		obj.SetName(generateName(obj.GetGenerateName(), func(name string) bool {
-			_, err := s.opts.Store.Get(t.kind.Key(t.namespace, name))
+			_, err := o.store.Get(t.kind.Key(t.namespace, name))
 			return err == nil
 		}))
 	}
-	return s.createOnce(ctx, t, obj, creation{manager: opts.FieldManager, dryRun: dryRun})
+	return o.createOnce(ctx, t, obj, creation{manager: opts.FieldManager, dryRun: dryRun})
 }
 
 // createSub posts a body to a subresource.
-func (s *Server) createSub(ctx context.Context, t *target, body runtime.Object, opts metav1.CreateOptions) (result, error) {
+func (o *operations) createSub(ctx context.Context, t *target, body runtime.Object, opts metav1.CreateOptions) (result, error) {
 	dryRun := len(opts.DryRun) > 0
 	switch shape := t.sub.Shape.(type) {
 	case catalog.Evict:
-		return s.evict(ctx, t, body, opts)
+		return o.evict(ctx, t, body, opts)
 	case catalog.Issue:
-		return s.issue(ctx, t, s.opts.Issue[shape.Handler], body, dryRun)
+		return o.issue(ctx, t, o.issuers[shape.Handler], body, dryRun)
 	case catalog.Action:
-		return s.act(ctx, t, shape, body, dryRun)
+		return o.act(ctx, t, shape, body, dryRun)
 	}
 	return result{}, apierrors.NewMethodNotSupported(t.kind.GR(), verbCreate)
 }
@@ -95,11 +95,11 @@ type creation struct {
 }
 
 // createOnce stores obj under the name that it has.
-func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, how creation) (result, error) {
+func (o *operations) createOnce(ctx context.Context, t target, obj catalog.Object, how creation) (result, error) {
 	dryRun := how.dryRun
 	named := t.name != "" // by the URL
 	t.name = obj.GetName()
-	if err := s.stillServed(&t); err != nil {
+	if err := o.stillServed(&t); err != nil {
 		return result{}, err
 	}
 	if !how.applied {
@@ -115,20 +115,20 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	}
 	if how.manager != "" && !how.applied {
 		// What plug-ins and webhooks add belongs to no manager.
-		obj.SetManagedFields(s.managers.Update(s.write(&t, how.manager), nil, obj))
+		obj.SetManagedFields(o.managers.Update(o.write(&t, how.manager), nil, obj))
 	}
 	a := t.attributes(ctx, admission.Create, dryRun)
 	a.Object = obj
 	committed := false
 	defer func() { a.Finish(committed) }()
-	if err := s.admission.Admit(ctx, &a); err != nil {
+	if err := o.admission.Admit(ctx, &a); err != nil {
 		return result{warnings: a.Warnings}, err
 	}
 	obj = a.Object
 	if a.Changed {
 		duplicates = append(duplicates, dropDuplicateOwners(obj, afterAdmission)...)
 	}
-	if s.admission.Mutates() && t.kind.Default != nil {
+	if o.admission.Mutates() && t.kind.Default != nil {
 		t.kind.Default(obj)
 	}
 	if a.Changed {
@@ -143,7 +143,7 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 	if len(errs) > 0 {
 		return result{}, refused(ctx, &t, errs)
 	}
-	if err := s.admission.Validate(ctx, &a); err != nil {
+	if err := o.admission.Validate(ctx, &a); err != nil {
 		return result{warnings: a.Warnings}, err
 	}
 	var warnings []string
@@ -159,19 +159,19 @@ func (s *Server) createOnce(ctx context.Context, t target, obj catalog.Object, h
 		return result{}, err
 	}
 	if dryRun {
-		if _, err := s.opts.Store.Get(t.key()); err == nil {
+		if _, err := o.store.Get(t.key()); err == nil {
 			return result{}, apierrors.NewAlreadyExists(t.kind.GR(), t.name)
 		}
 		return result{obj: obj, created: true, warnings: warnings}, nil
 	}
 	if t.kind.Untyped() {
-		s.creations.RLock()
-		defer s.creations.RUnlock()
+		o.creations.RLock()
+		defer o.creations.RUnlock()
 	}
-	if err := s.stillServed(&t); err != nil {
+	if err := o.stillServed(&t); err != nil {
 		return result{}, err // admission can last
 	}
-	item, err = s.commit(ctx, store.Write{Key: t.key(), Value: item, Volatile: t.kind.Loses(obj, nil), Reserve: reserveOf(&t, false), Account: accountOf(&t, obj)})
+	item, err = o.commit(ctx, store.Write{Key: t.key(), Value: item, Volatile: t.kind.Loses(obj, nil), Reserve: reserveOf(&t, false), Account: accountOf(&t, obj)})
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return result{}, apierrors.NewAlreadyExists(t.kind.GR(), t.name)
@@ -204,11 +204,11 @@ func (t *target) recheck(obj catalog.Object, named bool) error {
 }
 
 // stillServed returns an error if no objects of the kind can be created, because its definition is gone or is being deleted.
-func (s *Server) stillServed(t *target) error {
+func (o *operations) stillServed(t *target) error {
 	if !t.kind.Untyped() {
 		return nil
 	}
-	kinds := s.opts.Catalog.Snapshot()
+	kinds := o.catalog.Snapshot()
 	now := kinds.Resource(t.kind.GVR())
 	switch {
 	case now == nil:
@@ -232,15 +232,15 @@ func fillNew(kind *catalog.Kind, obj catalog.Object) {
 }
 
 // issue answers a subresource whose body is not stored.
-func (s *Server) issue(ctx context.Context, t *target, handler IssueHandler, body runtime.Object, dryRun bool) (result, error) {
-	item, err := s.lookup(ctx, t)
+func (o *operations) issue(ctx context.Context, t *target, handler IssueHandler, body runtime.Object, dryRun bool) (result, error) {
+	item, err := o.lookup(ctx, t)
 	if err != nil {
 		return result{}, err
 	}
 	a := t.attributes(ctx, admission.Create, dryRun)
 	a.Object, _ = body.(catalog.Object)
 	defer func() { a.Finish(false) }()
-	if err := s.admitWhole(ctx, &a); err != nil {
+	if err := o.admitWhole(ctx, &a); err != nil {
 		return result{}, err
 	}
 	answer, err := handler(auth.WithUser(ctx, t.user), item.Object(), body)
@@ -253,7 +253,7 @@ func (s *Server) issue(ctx context.Context, t *target, handler IssueHandler, bod
 
 // review answers the creation of an object that is not stored. There is nothing to
 // admit, and a dry run is as good as any.
-func (s *Server) review(ctx context.Context, t *target, body runtime.Object) (result, error) {
+func (o *operations) review(ctx context.Context, t *target, body runtime.Object) (result, error) {
 	obj, ok := body.(catalog.Object)
 	if !ok {
 		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.kind.Kind))
@@ -266,7 +266,7 @@ func (s *Server) review(ctx context.Context, t *target, body runtime.Object) (re
 			return result{}, refused(ctx, t, errs)
 		}
 	}
-	answer, err := s.opts.Issue[t.kind.Answer](auth.WithUser(ctx, t.user), nil, obj)
+	answer, err := o.issuers[t.kind.Answer](auth.WithUser(ctx, t.user), nil, obj)
 	if err != nil {
 		return result{}, err
 	}

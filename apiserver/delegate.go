@@ -20,7 +20,7 @@ func (s *Server) delegate(x *exchange, to *aggregation.Service, p path) {
 		x.subject = pathSubject(x.r.Method, "/apis")
 		verb := strings.ToLower(x.r.Method)
 		s.classify(x, priority.Request{Verb: verb, Path: x.r.URL.Path})
-		if err := s.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Path: x.r.URL.Path}); err != nil {
+		if err := s.objects.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Path: x.r.URL.Path}); err != nil {
 			x.fail(err)
 			return
 		}
@@ -42,7 +42,7 @@ func (s *Server) delegate(x *exchange, to *aggregation.Service, p path) {
 	s.classify(x, priority.Request{Verb: verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.scope()})
 	a := attributesOf(x.r)
 	a.User = x.user
-	if err := s.authorize(x.r.Context(), a); err != nil {
+	if err := s.objects.authorize(x.r.Context(), a); err != nil {
 		x.fail(err)
 		return
 	}

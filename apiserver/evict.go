@@ -35,7 +35,7 @@ const (
 )
 
 // evict deletes a pod if its disruption budget has room for that.
-func (s *Server) evict(ctx context.Context, t *target, body runtime.Object, create metav1.CreateOptions) (result, error) {
+func (o *operations) evict(ctx context.Context, t *target, body runtime.Object, create metav1.CreateOptions) (result, error) {
 	eviction, ok := body.(*policyv1.Eviction)
 	if !ok {
 		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not an Eviction", body))
@@ -59,13 +59,13 @@ func (s *Server) evict(ctx context.Context, t *target, body runtime.Object, crea
 	if err := checkOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(&opts)); err != nil {
 		return result{}, err
 	}
-	r, err := s.untilWon(ctx, t, func() (result, error) { return s.evictOnce(ctx, t, eviction, opts) })
+	r, err := o.untilWon(ctx, t, func() (result, error) { return o.evictOnce(ctx, t, eviction, opts) })
 	r.created = err == nil
 	return r, err
 }
 
-func (s *Server) evictOnce(ctx context.Context, t *target, eviction *policyv1.Eviction, opts metav1.DeleteOptions) (result, error) {
-	item, err := s.lookup(ctx, t)
+func (o *operations) evictOnce(ctx context.Context, t *target, eviction *policyv1.Eviction, opts metav1.DeleteOptions) (result, error) {
+	item, err := o.lookup(ctx, t)
 	if err != nil {
 		return result{}, err
 	}
@@ -79,21 +79,21 @@ func (s *Server) evictOnce(ctx context.Context, t *target, eviction *policyv1.Ev
 	a := t.attributes(ctx, admission.Create, len(opts.DryRun) > 0)
 	a.Object, a.Old = eviction, pod
 	defer func() { a.Finish(false) }()
-	if err := s.admitWhole(ctx, &a); err != nil {
+	if err := o.admitWhole(ctx, &a); err != nil {
 		return result{}, err
 	}
-	if err := s.spendBudget(ctx, t, pod, a.DryRun); err != nil {
+	if err := o.spendBudget(ctx, t, pod, a.DryRun); err != nil {
 		return result{}, err
 	}
 	plain := target{user: t.user, kind: t.kind, namespace: t.namespace, name: t.name, allowed: true, inner: true}
 	if pod.DeletionTimestamp == nil && !a.DryRun {
-		if err := s.markEvicted(ctx, plain, item); err != nil {
+		if err := o.markEvicted(ctx, plain, item); err != nil {
 			return result{}, err
 		}
 	}
 	// What was decided is about this pod; its revision has gone on by the mark.
 	opts.Preconditions = metav1.NewUIDPreconditions(string(pod.UID))
-	if _, err := s.removeAllowed(ctx, &plain, opts); err != nil {
+	if _, err := o.removeAllowed(ctx, &plain, opts); err != nil {
 		return result{}, err
 	}
 	return done(nil), nil
@@ -101,9 +101,9 @@ func (s *Server) evictOnce(ctx context.Context, t *target, eviction *policyv1.Ev
 
 // markEvicted writes into the status of a pod why it ends. The pod must still be what
 // was looked at; otherwise everything is looked at again.
-func (s *Server) markEvicted(ctx context.Context, t target, seen *codec.Item) error {
+func (o *operations) markEvicted(ctx context.Context, t target, seen *codec.Item) error {
 	t.sub = t.kind.Subresource("status")
-	_, err := s.modifyOnce(ctx, &modification{
+	_, err := o.modifyOnce(ctx, &modification{
 		target: t, operation: admission.Update, fields: keepFields,
 		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 			if old.Revision() != seen.Revision() {
@@ -125,11 +125,11 @@ func (s *Server) markEvicted(ctx context.Context, t target, seen *codec.Item) er
 
 // spendBudget takes the eviction of a pod from its budget, or says why that has no room.
 // A pod that does not serve, and cannot be missed, costs nothing.
-func (s *Server) spendBudget(ctx context.Context, t *target, pod *corev1.Pod, dryRun bool) error {
+func (o *operations) spendBudget(ctx context.Context, t *target, pod *corev1.Pod, dryRun bool) error {
 	if pod.Status.Phase == corev1.PodPending || !podstate.Active(pod) {
 		return nil
 	}
-	budgets, err := s.budgetsOf(ctx, pod)
+	budgets, err := o.budgetsOf(ctx, pod)
 	switch {
 	case err != nil:
 		return err
@@ -145,8 +145,8 @@ func (s *Server) spendBudget(ctx context.Context, t *target, pod *corev1.Pod, dr
 			return nil
 		}
 	}
-	kind := s.opts.Catalog.Resource(podDisruptionBudgets)
-	_, err = s.modify(ctx, &modification{
+	kind := o.catalog.Resource(podDisruptionBudgets)
+	_, err = o.modify(ctx, &modification{
 		target:    target{user: t.user, kind: kind, sub: kind.Subresource("status"), namespace: t.namespace, name: budgets[0].Name, allowed: true},
 		operation: admission.Update, dryRun: dryRun, fields: keepFields,
 		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
@@ -207,8 +207,8 @@ func tooManyEvictions(after int, format string, args ...any) error {
 }
 
 // budgetsOf returns the budgets that select a pod.
-func (s *Server) budgetsOf(ctx context.Context, pod *corev1.Pod) (found []*policyv1.PodDisruptionBudget, err error) {
-	kind := s.opts.Catalog.Resource(podDisruptionBudgets)
+func (o *operations) budgetsOf(ctx context.Context, pod *corev1.Pod) (found []*policyv1.PodDisruptionBudget, err error) {
+	kind := o.catalog.Resource(podDisruptionBudgets)
 	if kind == nil {
 		return nil, nil
 	}
@@ -216,7 +216,7 @@ func (s *Server) budgetsOf(ctx context.Context, pod *corev1.Pod) (found []*polic
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.listChosen(ctx, &c, metav1.ListOptions{})
+	all, err := o.listChosen(ctx, &c, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

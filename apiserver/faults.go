@@ -76,22 +76,22 @@ func tooLarge(message string) error {
 const futureWait = 3 * time.Second
 
 // notOlder waits until the store has a resource version that a read must not be older than.
-func (s *Server) notOlder(ctx context.Context, rv string) error {
+func (o *operations) notOlder(ctx context.Context, rv string) error {
 	want, err := parseRevision(rv)
 	if err != nil {
 		return err
 	}
-	return s.reach(ctx, want)
+	return o.reach(ctx, want)
 }
 
-func (s *Server) reach(ctx context.Context, want store.Revision) error {
-	if want <= s.opts.Store.Revision() {
+func (o *operations) reach(ctx context.Context, want store.Revision) error {
+	if want <= o.store.Revision() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, futureWait)
 	defer cancel()
-	if err := s.opts.Store.Reach(ctx, want); err != nil {
-		return tooLarge(fmt.Sprintf("%d, current: %d", want, s.opts.Store.Revision()))
+	if err := o.store.Reach(ctx, want); err != nil {
+		return tooLarge(fmt.Sprintf("%d, current: %d", want, o.store.Revision()))
 	}
 	return nil
 }

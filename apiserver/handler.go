@@ -265,7 +265,7 @@ func attributesOf(r *http.Request) rbac.Attributes {
 // servePath serves the paths that are not resources.
 func (s *Server) servePath(x *exchange, verb string) {
 	p := x.r.URL.Path
-	if err := s.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Path: p}); err != nil {
+	if err := s.objects.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Path: p}); err != nil {
 		x.fail(err)
 		return
 	}
@@ -411,7 +411,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 			User: x.user, Verb: verb, Group: p.group, Version: p.version, Resource: p.resource,
 			Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
 		}
-		if err := s.authorize(x.r.Context(), a); err != nil {
+		if err := s.objects.authorize(x.r.Context(), a); err != nil {
 			x.fail(err)
 			return
 		}
@@ -431,7 +431,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 		return
 	}
 	if !t.serves(verb) || p.watch && x.r.Method != http.MethodGet {
-		if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+		if err := s.objects.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
 			x.fail(err)
 			return
 		}
@@ -446,7 +446,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 		x.seat.count = s.seatsOf(x, &t, verb)
 	}
 	if p.watch { // a selector of fields does not widen what its user may do, as upstream
-		if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+		if err := s.objects.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
 			x.fail(err)
 			return
 		}
@@ -458,7 +458,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 	}
 	if writes(verb) {
 		// Authorize before reading the body.
-		if err := s.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+		if err := s.objects.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
 			x.fail(err)
 			return
 		}

@@ -17,10 +17,10 @@ import (
 
 // Instances are the stored objects of kinds that are to be served no longer. It has the methods that package definitions
 // needs, and does not check permissions.
-type Instances struct{ server *Server }
+type Instances struct{ operations *operations }
 
-// Instances returns the objects in the server's store.
-func (s *Server) Instances() Instances { return Instances{s} }
+// Instances returns the stored objects.
+func (o *operations) Instances() Instances { return Instances{o} }
 
 // deletions is how many objects are deleted at the same time: they share the writes to the disk.
 const deletions = 32
@@ -29,9 +29,9 @@ const deletions = 32
 // more objects come once those are stored that are being created.
 func (i Instances) Delete(ctx context.Context, kind *catalog.Kind) error {
 	user := &auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}}
-	i.server.creations.Lock()
-	i.server.creations.Unlock()
-	got, err := i.server.opts.Store.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
+	i.operations.creations.Lock()
+	i.operations.creations.Unlock()
+	got, err := i.operations.store.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
 	if err != nil {
 		return storeFault(err)
 	}
@@ -46,7 +46,7 @@ func (i Instances) Delete(ctx context.Context, kind *catalog.Kind) error {
 		t := target{user: user, kind: kind.Hub(), namespace: obj.GetNamespace(), name: obj.GetName(), allowed: true, local: true}
 		g.Go(func(ctx context.Context) {
 			err := run.Catch(func() error {
-				_, err := i.server.removeAllowed(ctx, &t, metav1.DeleteOptions{})
+				_, err := i.operations.removeAllowed(ctx, &t, metav1.DeleteOptions{})
 				return err
 			})
 			if err != nil && !apierrors.IsNotFound(err) {
@@ -69,7 +69,7 @@ func (i Instances) Delete(ctx context.Context, kind *catalog.Kind) error {
 func (i Instances) Gone(ctx context.Context, kind *catalog.Kind) error {
 	q := store.Query{Prefix: kind.Prefix("")}
 	for {
-		state, err := i.server.opts.Store.List(q, store.Page{})
+		state, err := i.operations.store.List(q, store.Page{})
 		if err != nil {
 			return storeFault(err)
 		}
@@ -77,7 +77,7 @@ func (i Instances) Gone(ctx context.Context, kind *catalog.Kind) error {
 		if left == 0 {
 			return nil
 		}
-		for ev, err := range i.server.opts.Store.Watch(ctx, q, state.Revision) {
+		for ev, err := range i.operations.store.Watch(ctx, q, state.Revision) {
 			if err != nil {
 				if errors.Is(err, store.ErrExpired) {
 					break
@@ -105,13 +105,13 @@ func (i Instances) Gone(ctx context.Context, kind *catalog.Kind) error {
 
 // Discard removes what was created while the last objects went, whatever it is.
 func (i Instances) Discard(ctx context.Context, kind *catalog.Kind) error {
-	got, err := i.server.opts.Store.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
+	got, err := i.operations.store.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
 	if err != nil {
 		return storeFault(err)
 	}
 	for _, rec := range got.Records {
 		w := store.Write{Key: rec.Key, Value: codec.ItemOf(kind, rec.Key, rec.Value).Restate(), Delete: true, Frees: true}
-		if _, err := i.server.commit(ctx, w); err != nil && !errors.Is(err, store.ErrNotFound) {
+		if _, err := i.operations.commit(ctx, w); err != nil && !errors.Is(err, store.ErrNotFound) {
 			return storeFault(err)
 		}
 	}

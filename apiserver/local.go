@@ -133,7 +133,7 @@ func (l *Local) Get(ctx context.Context, gvr schema.GroupVersionResource, namesp
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.server.get(ctx, t, metav1.GetOptions{})
+	r, err := l.server.objects.get(ctx, t, metav1.GetOptions{})
 	endAudit(record, r, err)
 	return shown(ctx, &t, r, err)
 }
@@ -149,7 +149,7 @@ func (l *Local) List(ctx context.Context, gvr schema.GroupVersionResource, names
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
-	got, err := l.server.list(ctx, t, opts)
+	got, err := l.server.objects.list(ctx, t, opts)
 	if err == nil {
 		recordList(record, t.kind, got)
 	}
@@ -188,7 +188,7 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 			ctx, end = whileServed(ctx, t.kind)
 			defer end()
 		}
-		changes, err := l.server.watch(ctx, t, opts)
+		changes, err := l.server.objects.watch(ctx, t, opts)
 		if err != nil {
 			endAudit(record, result{}, err)
 			yield(watch.Event{}, err)
@@ -249,7 +249,7 @@ func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.server.create(ctx, t, body, opts)
+	r, err := l.server.objects.create(ctx, t, body, opts)
 	endAudit(record, r, err)
 	return shown(ctx, &t, r, err)
 }
@@ -269,7 +269,7 @@ func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.server.update(ctx, t, body, opts)
+	r, err := l.server.objects.update(ctx, t, body, opts)
 	endAudit(record, r, err)
 	return shown(ctx, &t, r, err)
 }
@@ -302,7 +302,7 @@ func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, name
 		return nil, err
 	}
 	recordPatch(record, kind, patch)
-	r, _, err := l.server.patch(ctx, t, kind, patch, opts)
+	r, _, err := l.server.objects.patch(ctx, t, kind, patch, opts)
 	endAudit(record, r, err)
 	return shown(ctx, &t, r, err)
 }
@@ -318,7 +318,7 @@ func (l *Local) Delete(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return err
 	}
-	r, err := l.server.remove(ctx, t, opts)
+	r, err := l.server.objects.remove(ctx, t, opts)
 	endAudit(record, r, err)
 	return err
 }

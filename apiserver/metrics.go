@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/catalog"
 )
@@ -48,10 +46,6 @@ type metrics struct {
 	authenticated  *prometheus.CounterVec
 	attempts       *prometheus.CounterVec
 	authentication *prometheus.HistogramVec
-	authorizations *prometheus.CounterVec
-	authorization  *prometheus.HistogramVec
-
-	admissions *admissions
 
 	inFlight [2]atomic.Int64 // requests that have a seat: reads and writes
 
@@ -72,15 +66,13 @@ type series struct {
 	sizes    prometheus.Observer // nil except for reads
 }
 
-// A judgement is the result of authentication or authorization.
+// A judgement is the result of authentication.
 type judgement int
 
 const (
 	authenticationSuccess judgement = iota
 	authenticationFailure
 	authenticationError
-	authorizationAllowed
-	authorizationDenied
 	judgements
 )
 
@@ -100,7 +92,7 @@ var (
 	latencies    = append([]float64{.0005, .002, .005, .025}, sliLatencies...)
 )
 
-func newMetrics(limits *fairness.Limits, levels prometheus.Collector, objects prometheus.Collector) *metrics {
+func newMetrics(limits *fairness.Limits, others ...prometheus.Collector) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -120,22 +112,16 @@ func newMetrics(limits *fairness.Limits, levels prometheus.Collector, objects pr
 		authenticated:  counter("authenticated_user_requests", "Requests of authenticated users, by a few well-known names.", "username"),
 		attempts:       counter("authentication_attempts", "Attempts to authenticate.", "result"),
 		authentication: histogram("authentication_duration_seconds", "Time that authentication took.", prometheus.ExponentialBuckets(.001, 2, 15), "result"),
-		authorizations: counter("authorization_attempts_total", "Decisions about requests.", "result"),
-		authorization:  histogram("authorization_duration_seconds", "Time that authorization took.", prometheus.ExponentialBuckets(.001, 2, 15), "result"),
-		admissions:     &admissions{},
 		series:         map[counted]*series{},
 	}
 	for i, result := range []string{"success", "failure", "error"} {
 		m.judged[i] = judged{m.attempts.WithLabelValues(result), m.authentication.WithLabelValues(result)}
 	}
-	for i, result := range []string{"allowed", "denied"} {
-		m.judged[int(authorizationAllowed)+i] = judged{m.authorizations.WithLabelValues(result), m.authorization.WithLabelValues(result)}
-	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.requests, m.duration, m.sli, m.sizes, m.streams, m.events,
-		m.authenticated, m.attempts, m.authentication, m.authorizations, m.authorization,
-		m.admissions, inFlight{&m.inFlight}, refusals{limits}, levels, objects,
+		m.authenticated, m.attempts, m.authentication, inFlight{&m.inFlight}, refusals{limits},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(others...)
 	m.registry = registry
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m
@@ -314,105 +300,4 @@ func (o objectCounts) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(descObjects, prometheus.GaugeValue, n, k.GR().String())
 		to <- prometheus.MustNewConstMetric(descResource, prometheus.GaugeValue, n, k.Group, k.Resource)
 	}
-}
-
-// admissions measures the admission plug-ins: each write passes some thirty of them.
-type admissions struct{ meters []*admissionMeter }
-
-// An admissionMeter measures one plug-in, or all together, in one step.
-type admissionMeter struct {
-	plugin string // empty for all together
-	step   string
-	series [4][2]atomic.Pointer[durations] // by operation and whether the write was rejected; nil before the first
-}
-
-// The operations of admission, in the order of the series of a meter.
-var admissionOperations = [4]admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
-
-// durations is a histogram of times. It is not a prometheus.Histogram, because each plug-in is measured for each write: 40
-// observations take 0.6 µs here, and 1.6 µs there with series that were looked up before; 2.5 µs if two processors write. A pod is
-// created in 150 µs, all else included.
-type durations struct {
-	counts [len(admissionBounds) + 1]atomic.Uint64
-	sum    atomic.Int64 // in nanoseconds
-}
-
-// admissionBounds are the upper bounds of the buckets, as upstream has them; the last bucket has none.
-var admissionBounds = [...]time.Duration{
-	5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond,
-}
-
-var (
-	descAdmissionStep = prometheus.NewDesc("apiserver_admission_step_admission_duration_seconds",
-		"Time that all admission plug-ins took together for a write.", []string{"operation", "rejected", "type"}, nil)
-	descAdmissionController = prometheus.NewDesc("apiserver_admission_controller_admission_duration_seconds",
-		"Time that an admission plug-in took for a write.", []string{"name", "operation", "rejected", "type"}, nil)
-)
-
-// meter returns the meter of a plug-in in a step. It is not safe for concurrent use with itself or Collect.
-func (a *admissions) meter(plugin string, validates bool) admission.Meter {
-	m := &admissionMeter{plugin: plugin, step: "admit"}
-	if validates {
-		m.step = "validate"
-	}
-	a.meters = append(a.meters, m)
-	return m.observe
-}
-
-func (m *admissionMeter) observe(operation admission.Operation, rejected bool, took time.Duration) {
-	outcomes := &m.series[slices.Index(admissionOperations[:], operation)]
-	at := &outcomes[0]
-	if rejected {
-		at = &outcomes[1]
-	}
-	d := at.Load()
-	if d == nil {
-		at.CompareAndSwap(nil, &durations{})
-		d = at.Load()
-	}
-	bucket := 0
-	for bucket < len(admissionBounds) && took > admissionBounds[bucket] {
-		bucket++
-	}
-	d.counts[bucket].Add(1)
-	d.sum.Add(int64(took))
-}
-
-// Describe implements [prometheus.Collector].
-func (a *admissions) Describe(to chan<- *prometheus.Desc) {
-	to <- descAdmissionStep
-	to <- descAdmissionController
-}
-
-// Collect implements [prometheus.Collector].
-func (a *admissions) Collect(to chan<- prometheus.Metric) {
-	for _, m := range a.meters {
-		for i := range m.series {
-			for rejected := range m.series[i] {
-				d := m.series[i][rejected].Load()
-				if d == nil {
-					continue
-				}
-				labels := []string{string(admissionOperations[i]), strconv.FormatBool(rejected == 1), m.step}
-				if m.plugin == "" {
-					to <- d.metric(descAdmissionStep, labels...)
-				} else {
-					to <- d.metric(descAdmissionController, append([]string{m.plugin}, labels...)...)
-				}
-			}
-		}
-	}
-}
-
-// metric returns what was observed so far.
-func (d *durations) metric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
-	count, buckets := uint64(0), map[float64]uint64{}
-	sum := time.Duration(d.sum.Load())
-	for i := range d.counts {
-		count += d.counts[i].Load()
-		if i < len(admissionBounds) {
-			buckets[admissionBounds[i].Seconds()] = count
-		}
-	}
-	return prometheus.MustNewConstHistogram(desc, count, sum.Seconds(), buckets, labels...)
 }

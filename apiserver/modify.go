@@ -44,8 +44,8 @@ type modification struct {
 
 // update replaces an object, or what a subresource shows of it, with a body that
 // belongs to the request.
-func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts metav1.UpdateOptions) (result, error) {
-	if err := s.allow(ctx, &t, verbUpdate, nil, t.name); err != nil {
+func (o *operations) update(ctx context.Context, t target, body runtime.Object, opts metav1.UpdateOptions) (result, error) {
+	if err := o.allow(ctx, &t, verbUpdate, nil, t.name); err != nil {
 		return result{}, err
 	}
 	if err := checkOptions("UpdateOptions", metavalidation.ValidateUpdateOptions(&opts)); err != nil {
@@ -54,8 +54,8 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	t.options = updateOptions(opts)
 	dryRun := len(opts.DryRun) > 0
 	if v, ok := t.view(); ok {
-		return s.modify(ctx, &modification{
-			target: t, operation: admission.Update, dryRun: dryRun, fields: s.updateFields(&t, opts.FieldManager),
+		return o.modify(ctx, &modification{
+			target: t, operation: admission.Update, dryRun: dryRun, fields: o.updateFields(&t, opts.FieldManager),
 			propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) { return t.apply(v.Apply, old, body) },
 		})
 	}
@@ -64,10 +64,10 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 		return result{}, err
 	}
 	if t.kind.CreatedByUpdate && t.sub == nil {
-		if _, err := s.lookup(ctx, &t); apierrors.IsNotFound(err) {
+		if _, err := o.lookup(ctx, &t); apierrors.IsNotFound(err) {
 			absent := t
 			absent.creates(opts.DryRun, opts.FieldManager, opts.FieldValidation)
-			made, err := s.createByUpdate(ctx, absent, obj.DeepCopyObject().(catalog.Object), creation{manager: opts.FieldManager, dryRun: dryRun})
+			made, err := o.createByUpdate(ctx, absent, obj.DeepCopyObject().(catalog.Object), creation{manager: opts.FieldManager, dryRun: dryRun})
 			if !apierrors.IsAlreadyExists(err) {
 				return made, err
 			}
@@ -76,8 +76,8 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 	// With a resource version a lost race is a conflict, so the body need not be kept.
 	once := obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0"
 	tried := false
-	return s.modify(ctx, &modification{
-		target: t, operation: admission.Update, dryRun: dryRun, fields: s.updateFields(&t, opts.FieldManager),
+	return o.modify(ctx, &modification{
+		target: t, operation: admission.Update, dryRun: dryRun, fields: o.updateFields(&t, opts.FieldManager),
 		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
 			if once && tried {
 				return nil, nil, modified(t.kind.GR(), t.name)
@@ -91,7 +91,7 @@ func (s *Server) update(ctx context.Context, t target, body runtime.Object, opts
 }
 
 // createByUpdate makes the object of an update. The user needs the right to create it.
-func (s *Server) createByUpdate(ctx context.Context, t target, obj catalog.Object, how creation) (result, error) {
+func (o *operations) createByUpdate(ctx context.Context, t target, obj catalog.Object, how creation) (result, error) {
 	if uid := obj.GetUID(); uid != "" {
 		return result{}, apierrors.NewConflict(t.kind.GR(), t.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", uid)) //nolint:staticcheck // the words of Kubernetes
 	}
@@ -102,17 +102,17 @@ func (s *Server) createByUpdate(ctx context.Context, t target, obj catalog.Objec
 		return result{}, err
 	}
 	t.allowed = false
-	if err := s.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
+	if err := o.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
 		return result{}, err
 	}
 	obj.SetResourceVersion("")
-	return s.createOnce(ctx, t, obj, how)
+	return o.createOnce(ctx, t, obj, how)
 }
 
 // act changes an object by a posted body, such as a binding. It is not recorded in the managed
 // fields.
-func (s *Server) act(ctx context.Context, t *target, action catalog.Action, body runtime.Object, dryRun bool) (result, error) {
-	r, err := s.modify(ctx, &modification{
+func (o *operations) act(ctx context.Context, t *target, action catalog.Action, body runtime.Object, dryRun bool) (result, error) {
+	r, err := o.modify(ctx, &modification{
 		target: *t, operation: admission.Create, dryRun: dryRun, fields: keepFields,
 		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
 			return nil, body.DeepCopyObject(), nil // another try starts from what the client sent
@@ -152,8 +152,8 @@ func (t *target) apply(change func(catalog.Object, runtime.Object) error, old *c
 
 // patch changes an object, or what a subresource shows of it. Validation looks at
 // the object that comes out; what it warns of is returned.
-func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []byte, opts metav1.PatchOptions) (r result, warnings []string, err error) {
-	if err := s.allow(ctx, &t, verbPatch, nil, t.name); err != nil {
+func (o *operations) patch(ctx context.Context, t target, kind types.PatchType, p []byte, opts metav1.PatchOptions) (r result, warnings []string, err error) {
+	if err := o.allow(ctx, &t, verbPatch, nil, t.name); err != nil {
 		return result{}, nil, err
 	}
 	if err := checkOptions("PatchOptions", metavalidation.ValidatePatchOptions(&opts, kind)); err != nil {
@@ -164,7 +164,7 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 		return result{}, nil, err
 	}
 	if kind == types.ApplyYAMLPatchType {
-		return s.applyConfiguration(ctx, t, p, opts)
+		return o.applyConfiguration(ctx, t, p, opts)
 	}
 	into := func(before []byte, obj runtime.Object, want schema.GroupVersionKind) error {
 		after, err := patch.Apply(kind, p, before, obj)
@@ -183,7 +183,7 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 		}
 		return err
 	}
-	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0, patched: true, fields: s.updateFields(&t, opts.FieldManager)}
+	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0, patched: true, fields: o.updateFields(&t, opts.FieldManager)}
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 		if v, ok := t.view(); ok {
 			before, err := codec.Encode(codec.Media{}, show(v, old.Object()))
@@ -211,21 +211,21 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, p []
 		obj, err := t.accept(written)
 		return obj, nil, err
 	}
-	r, err = s.modify(ctx, m)
+	r, err = o.modify(ctx, m)
 	return r, warnings, err
 }
 
 // modify makes a change and answers with what the object, or the view of it, is then.
-func (s *Server) modify(ctx context.Context, m *modification) (result, error) {
-	r, err := s.untilWon(ctx, &m.target, func() (result, error) { return s.modifyOnce(ctx, m) })
+func (o *operations) modify(ctx context.Context, m *modification) (result, error) {
+	r, err := o.untilWon(ctx, &m.target, func() (result, error) { return o.modifyOnce(ctx, m) })
 	if v, ok := m.view(); ok && err == nil {
 		return result{obj: show(v, r.object().(catalog.Object)), warnings: r.warnings}, nil
 	}
 	return r, err
 }
 
-func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error) {
-	old, err := s.lookup(ctx, &m.target)
+func (o *operations) modifyOnce(ctx context.Context, m *modification) (result, error) {
+	old, err := o.lookup(ctx, &m.target)
 	if err != nil {
 		return result{}, err
 	}
@@ -253,12 +253,12 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	}
 	committed := false
 	defer func() { a.Finish(committed) }()
-	if err := s.admission.Admit(ctx, &a); err != nil {
+	if err := o.admission.Admit(ctx, &a); err != nil {
 		return result{warnings: a.Warnings}, err
 	}
 	if body == nil {
 		obj = a.Object
-		if s.admission.Mutates() && m.sub == nil && m.kind.Default != nil {
+		if o.admission.Mutates() && m.sub == nil && m.kind.Default != nil {
 			m.kind.Default(obj)
 		}
 	}
@@ -280,7 +280,7 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 	if errs := m.validate(ctx, obj, stored); len(errs) > 0 {
 		return result{}, refused(ctx, &m.target, errs)
 	}
-	if err := s.admission.Validate(ctx, &a); err != nil {
+	if err := o.admission.Validate(ctx, &a); err != nil {
 		return result{warnings: a.Warnings}, err
 	}
 	var warnings []string
@@ -320,11 +320,11 @@ func (s *Server) modifyOnce(ctx context.Context, m *modification) (result, error
 		return result{item: old, warnings: m.warnings}, nil // S2
 	}
 	if w.Delete {
-		if err := s.beforeGone(ctx, &m.target); err != nil {
+		if err := o.beforeGone(ctx, &m.target); err != nil {
 			return result{}, err
 		}
 	}
-	if item, err = s.replace(ctx, w); err != nil {
+	if item, err = o.replace(ctx, w); err != nil {
 		return result{}, err
 	}
 	committed = true

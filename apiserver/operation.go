@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,10 +23,71 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/managed"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/store"
 )
+
+// operations performs requests about objects, on behalf of users. It is safe for concurrent use.
+type operations struct {
+	store      Store
+	catalog    *catalog.Catalog
+	authorizer Authorizer
+	admission  *admission.Chain
+	managers   *managed.FieldManager // keeps managed fields
+	issuers    map[catalog.Handler]IssueHandler
+	computers  map[catalog.Handler]ComputeHandler
+	audited    bool // decisions of the authorizer are added to the audit records of requests
+
+	authorizations *authorizations
+	admissions     admissions
+	turns          turns // of the losers of writes to the same object
+
+	// creations is held for reading by a creation of a custom resource from its last look at whether the kind is served until it is
+	// stored. After the kind has ended (see catalog.Catalog.End), holding it for writing once waits for all of them.
+	creations sync.RWMutex
+}
+
+// operationOptions configures operations. All are required but the handlers of what no kind of the catalog has.
+type operationOptions struct {
+	Store      Store
+	Catalog    *catalog.Catalog
+	Authorizer Authorizer
+	Admission  []admission.Plugin // in the order in which they are asked
+	Managers   *managed.FieldManager
+
+	Issue   map[catalog.Handler]IssueHandler   // of subresources, and of creations of kinds, whose body is answered and not stored
+	Compute map[catalog.Handler]ComputeHandler // of kinds whose objects are computed
+
+	Audited bool // requests have audit records, see [audit.With]
+}
+
+// newOperations returns operations on a store.
+func newOperations(opts operationOptions) (*operations, error) {
+	chain, err := admission.NewChain(opts.Admission)
+	if err != nil {
+		return nil, err
+	}
+	o := &operations{
+		store: opts.Store, catalog: opts.Catalog, authorizer: opts.Authorizer, admission: chain, managers: opts.Managers,
+		issuers: opts.Issue, computers: opts.Compute, audited: opts.Audited, authorizations: newAuthorizations(),
+	}
+	chain.Measure(o.admissions.meter)
+	return o, nil
+}
+
+// Describe implements [prometheus.Collector]: the metrics are those of authorization and admission.
+func (o *operations) Describe(to chan<- *prometheus.Desc) {
+	o.authorizations.Describe(to)
+	o.admissions.Describe(to)
+}
+
+// Collect implements [prometheus.Collector].
+func (o *operations) Collect(to chan<- prometheus.Metric) {
+	o.authorizations.Collect(to)
+	o.admissions.Collect(to)
+}
 
 // Verbs as authorization and discovery name them.
 const (
@@ -164,34 +227,34 @@ func done(warnings []string) result {
 }
 
 // allow asks the authorizer, once for each request.
-func (s *Server) allow(ctx context.Context, t *target, verb string, where fields.Selector, name string) error {
+func (o *operations) allow(ctx context.Context, t *target, verb string, where fields.Selector, name string) error {
 	if t.allowed {
 		return nil
 	}
-	return s.authorize(ctx, rbac.Attributes{
+	return o.authorize(ctx, rbac.Attributes{
 		User: t.user, Verb: verb,
 		Group: t.kind.Group, Version: t.kind.Version, Resource: t.kind.Resource, Subresource: t.subName(),
 		Namespace: t.namespace, Name: name, Fields: where,
 	})
 }
 
-func (s *Server) authorize(ctx context.Context, a rbac.Attributes) error {
+func (o *operations) authorize(ctx context.Context, a rbac.Attributes) error {
 	start := time.Now()
-	d := s.opts.Authorizer.Authorize(ctx, a)
-	if s.opts.Audit != nil {
+	d := o.authorizer.Authorize(ctx, a)
+	if o.audited {
 		annotateDecision(ctx, d)
 	}
 	if !d.Allowed {
-		s.metrics.judge(authorizationDenied, start)
+		o.authorizations.denied.observe(start)
 		return rbac.Forbidden(a, d)
 	}
-	s.metrics.judge(authorizationAllowed, start)
+	o.authorizations.allowed.observe(start)
 	return nil
 }
 
 // lookup returns the stored object that t names. A record that cannot be read is an error.
-func (s *Server) lookup(ctx context.Context, t *target) (*codec.Item, error) {
-	item, err := s.lookupRecord(t)
+func (o *operations) lookup(ctx context.Context, t *target) (*codec.Item, error) {
+	item, err := o.lookupRecord(t)
 	if err == nil && item.Fault() == nil && t.kind.Untyped() {
 		item, err = item.In(ctx, t.kind.Hub())
 	}
@@ -202,8 +265,8 @@ func (s *Server) lookup(ctx context.Context, t *target) (*codec.Item, error) {
 }
 
 // lookupRecord returns what is stored where t points to, whether it can be read or not.
-func (s *Server) lookupRecord(t *target) (*codec.Item, error) {
-	rec, err := s.opts.Store.Get(t.key())
+func (o *operations) lookupRecord(t *target) (*codec.Item, error) {
+	rec, err := o.store.Get(t.key())
 	if err != nil {
 		return nil, t.readFault(err)
 	}
@@ -212,8 +275,8 @@ func (s *Server) lookupRecord(t *target) (*codec.Item, error) {
 
 // commit makes a write whose fate must become known, even if the client goes away in
 // between.
-func (s *Server) commit(ctx context.Context, w store.Write) (*codec.Item, error) {
-	rec, err := s.opts.Store.Commit(context.WithoutCancel(ctx), w)
+func (o *operations) commit(ctx context.Context, w store.Write) (*codec.Item, error) {
+	rec, err := o.store.Commit(context.WithoutCancel(ctx), w)
 	if err != nil {
 		return nil, err
 	}
@@ -222,9 +285,9 @@ func (s *Server) commit(ctx context.Context, w store.Write) (*codec.Item, error)
 
 // replace writes over a state that was read at the revision that w expects. Its error is for the
 // client, or a [racedError] if another write came first.
-func (s *Server) replace(ctx context.Context, w store.Write) (*codec.Item, error) {
-	s.turns.next(w.Key)
-	item, err := s.commit(ctx, w)
+func (o *operations) replace(ctx context.Context, w store.Write) (*codec.Item, error) {
+	o.turns.next(w.Key)
+	item, err := o.commit(ctx, w)
 	switch {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		return nil, &racedError{seen: w.Expect}
@@ -235,11 +298,11 @@ func (s *Server) replace(ctx context.Context, w store.Write) (*codec.Item, error
 }
 
 // admitWhole asks all plug-ins about a write in which no object is validated in between.
-func (s *Server) admitWhole(ctx context.Context, a *admission.Attributes) error {
-	if err := s.admission.Admit(ctx, a); err != nil {
+func (o *operations) admitWhole(ctx context.Context, a *admission.Attributes) error {
+	if err := o.admission.Admit(ctx, a); err != nil {
 		return err
 	}
-	return s.admission.Validate(ctx, a)
+	return o.admission.Validate(ctx, a)
 }
 
 // now is the time as metadata keeps it: in whole seconds, in UTC, as it comes back from
@@ -348,11 +411,11 @@ func contentChanged(a, b *unstructured.Unstructured) bool {
 }
 
 // admitConnect asks admission about a stream with these options.
-func (s *Server) admitConnect(ctx context.Context, t *target, item *codec.Item, options runtime.Object) error {
+func (o *operations) admitConnect(ctx context.Context, t *target, item *codec.Item, options runtime.Object) error {
 	a := t.attributes(ctx, admission.Connect, false)
 	a.Old, a.Connection = item.Object(), options
 	defer a.Finish(false)
-	return s.admitWhole(ctx, &a)
+	return o.admitWhole(ctx, &a)
 }
 
 // String names what a target is about, for messages.

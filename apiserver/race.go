@@ -19,11 +19,11 @@ func (*racedError) Error() string { return "the object changed in the meantime" 
 // untilWon repeats a read-modify-write until no other write comes in between. One write succeeds
 // each time, and a request with a resource version ends in a conflict by itself. Losers go on, or are
 // answered, in turn.
-func (s *Server) untilWon(ctx context.Context, t *target, try func() (result, error)) (result, error) {
+func (o *operations) untilWon(ctx context.Context, t *target, try func() (result, error)) (result, error) {
 	key := t.key()
 	for waited := false; ; {
 		// What is being written is what this write would lose against.
-		if err := s.opts.Store.Settled(ctx, key); err != nil {
+		if err := o.store.Settled(ctx, key); err != nil {
 			return result{}, modified(t.kind.GR(), t.name)
 		}
 		r, err := try()
@@ -32,7 +32,7 @@ func (s *Server) untilWon(ctx context.Context, t *target, try func() (result, er
 		if err == nil || !again && (waited || !apierrors.IsConflict(err)) {
 			return r, err
 		}
-		s.turns.lost(ctx, key)
+		o.turns.lost(ctx, key)
 		switch waited = true; {
 		case !again:
 			return r, err

@@ -27,31 +27,31 @@ func (t *target) readFault(err error) error {
 }
 
 // get returns an object, or the view of it that a subresource is.
-func (s *Server) get(ctx context.Context, t target, opts metav1.GetOptions) (result, error) {
-	if err := s.allow(ctx, &t, verbGet, nil, t.name); err != nil {
+func (o *operations) get(ctx context.Context, t target, opts metav1.GetOptions) (result, error) {
+	if err := o.allow(ctx, &t, verbGet, nil, t.name); err != nil {
 		return result{}, err
 	}
 	if opts.ResourceVersion != "" {
-		if err := s.notOlder(ctx, opts.ResourceVersion); err != nil {
+		if err := o.notOlder(ctx, opts.ResourceVersion); err != nil {
 			return result{}, err
 		}
 	}
 	if t.kind.Computed != nil {
-		return s.computeOne(ctx, &t)
+		return o.computeOne(ctx, &t)
 	}
-	if s.turns.any() && s.turns.contended(t.key()) {
-		if err := s.opts.Store.Settled(ctx, t.key()); err != nil {
+	if o.turns.any() && o.turns.contended(t.key()) {
+		if err := o.store.Settled(ctx, t.key()); err != nil {
 			return result{}, storeFault(err)
 		}
 	}
 	if t.kind.Untyped() && t.sub == nil { // the answer converts it, once
-		item, err := s.lookupRecord(&t)
+		item, err := o.lookupRecord(&t)
 		if err == nil && item.Fault() != nil {
 			err = t.unreadable(item.Fault())
 		}
 		return result{item: item}, err
 	}
-	item, err := s.lookup(ctx, &t)
+	item, err := o.lookup(ctx, &t)
 	if err != nil {
 		return result{}, err
 	}
@@ -82,17 +82,17 @@ type listing struct {
 }
 
 // list returns the objects that the options choose, in the order of their names.
-func (s *Server) list(ctx context.Context, t target, opts metav1.ListOptions) (listing, error) {
-	c, err := choose(s.source(&t), t.namespace, opts.LabelSelector, opts.FieldSelector)
+func (o *operations) list(ctx context.Context, t target, opts metav1.ListOptions) (listing, error) {
+	c, err := choose(o.source(&t), t.namespace, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return listing{}, err
 	}
-	if err := s.allow(ctx, &t, verbList, c.where, c.name); err != nil {
+	if err := o.allow(ctx, &t, verbList, c.where, c.name); err != nil {
 		return listing{}, err
 	}
-	l, err := s.listChosen(ctx, &c, opts)
+	l, err := o.listChosen(ctx, &c, opts)
 	if err == nil && t.kind.Computed != nil {
-		return s.computeList(ctx, &t, &c, l)
+		return o.computeList(ctx, &t, &c, l)
 	}
 	if err == nil && t.kind.Untyped() {
 		l.items, err = codec.Shown(ctx, t.kind, l.items)
@@ -103,11 +103,11 @@ func (s *Server) list(ctx context.Context, t target, opts metav1.ListOptions) (l
 // itemsBetweenLooks is after how many objects a request looks whether its client is still there: some tens of microseconds.
 const itemsBetweenLooks = 64
 
-func (s *Server) listChosen(ctx context.Context, c *chosen, opts metav1.ListOptions) (listing, error) {
+func (o *operations) listChosen(ctx context.Context, c *chosen, opts metav1.ListOptions) (listing, error) {
 	if err := checkListOptions(opts, false); err != nil {
 		return listing{}, err
 	}
-	page, err := s.startOf(ctx, opts)
+	page, err := o.startOf(ctx, opts)
 	if err != nil {
 		return listing{}, err
 	}
@@ -115,7 +115,7 @@ func (s *Server) listChosen(ctx context.Context, c *chosen, opts metav1.ListOpti
 	limit := int(max(opts.Limit, 0))
 	page.Limit = limit
 	for {
-		got, err := s.opts.Store.List(c.query, page)
+		got, err := o.store.List(c.query, page)
 		switch {
 		case errors.Is(err, store.ErrExpired) && opts.Continue != "":
 			return listing{}, expiredContinue(page.After)
@@ -185,7 +185,7 @@ func checkListOptions(opts metav1.ListOptions, watch bool) error {
 //	N, Exact           N
 //	N, NotOlderThan    the newest, which must not be older than N
 //	N                  with a limit N, otherwise as NotOlderThan
-func (s *Server) startOf(ctx context.Context, opts metav1.ListOptions) (store.Page, error) {
+func (o *operations) startOf(ctx context.Context, opts metav1.ListOptions) (store.Page, error) {
 	if opts.Continue != "" {
 		if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
 			return store.Page{}, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
@@ -199,7 +199,7 @@ func (s *Server) startOf(ctx context.Context, opts metav1.ListOptions) (store.Pa
 	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || opts.ResourceVersionMatch == "" && opts.Limit > 0 {
 		return store.Page{At: rev}, nil
 	}
-	return store.Page{}, s.notOlder(ctx, opts.ResourceVersion)
+	return store.Page{}, o.notOlder(ctx, opts.ResourceVersion)
 }
 
 // A continuation is what a continue token holds. Clients must not look into it; it

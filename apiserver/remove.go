@@ -21,35 +21,35 @@ import (
 // remove asks for the deletion of an object. The answer is a Status if the object is
 // gone (see deleted), and otherwise the object, which goes on existing until its grace is over and
 // its finalizers are gone.
-func (s *Server) remove(ctx context.Context, t target, opts metav1.DeleteOptions) (result, error) {
-	if err := s.allow(ctx, &t, verbDelete, nil, t.name); err != nil {
+func (o *operations) remove(ctx context.Context, t target, opts metav1.DeleteOptions) (result, error) {
+	if err := o.allow(ctx, &t, verbDelete, nil, t.name); err != nil {
 		return result{}, err
 	}
 	if err := checkOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(&opts)); err != nil {
 		return result{}, err
 	}
-	return s.removeAllowed(ctx, &t, opts)
+	return o.removeAllowed(ctx, &t, opts)
 }
 
-func (s *Server) removeAllowed(ctx context.Context, t *target, opts metav1.DeleteOptions) (result, error) {
+func (o *operations) removeAllowed(ctx context.Context, t *target, opts metav1.DeleteOptions) (result, error) {
 	t.options = removeOptions(&opts)
-	return s.untilWon(ctx, t, func() (result, error) { return s.removeOnce(ctx, t, opts) })
+	return o.untilWon(ctx, t, func() (result, error) { return o.removeOnce(ctx, t, opts) })
 }
 
 // removeCollection deletes the objects that the options choose and answers with what
 // they were. An object that goes by itself in the meantime is no fault.
-func (s *Server) removeCollection(ctx context.Context, t target, list metav1.ListOptions, opts metav1.DeleteOptions) (listing, error) {
+func (o *operations) removeCollection(ctx context.Context, t target, list metav1.ListOptions, opts metav1.DeleteOptions) (listing, error) {
 	c, err := choose(t.kind, t.namespace, list.LabelSelector, list.FieldSelector)
 	if err != nil {
 		return listing{}, err
 	}
-	if err := s.allow(ctx, &t, verbDeleteCollection, c.where, c.name); err != nil {
+	if err := o.allow(ctx, &t, verbDeleteCollection, c.where, c.name); err != nil {
 		return listing{}, err
 	}
 	if err := checkOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(&opts)); err != nil {
 		return listing{}, err
 	}
-	out, err := s.listChosen(ctx, &c, list)
+	out, err := o.listChosen(ctx, &c, list)
 	if err != nil {
 		return listing{}, err
 	}
@@ -60,20 +60,20 @@ func (s *Server) removeCollection(ctx context.Context, t target, list metav1.Lis
 	for _, item := range victims {
 		one := t
 		one.namespace, one.name = item.Object().GetNamespace(), item.Object().GetName()
-		if _, err := s.removeAllowed(ctx, &one, opts); err != nil && !apierrors.IsNotFound(err) {
+		if _, err := o.removeAllowed(ctx, &one, opts); err != nil && !apierrors.IsNotFound(err) {
 			return listing{}, err
 		}
 	}
 	return out, nil
 }
 
-func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOptions) (result, error) {
-	old, err := s.lookupRecord(t)
+func (o *operations) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOptions) (result, error) {
+	old, err := o.lookupRecord(t)
 	if err != nil {
 		return result{}, err
 	}
 	if old.Fault() != nil {
-		return s.removeUnreadable(ctx, t, old, opts)
+		return o.removeUnreadable(ctx, t, old, opts)
 	}
 	if t.kind.Untyped() {
 		shown, err := old.In(ctx, t.kind.Hub())
@@ -93,7 +93,7 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 	a.Old = stored
 	committed := false
 	defer func() { a.Finish(committed) }()
-	if err := s.admitWhole(ctx, &a); err != nil {
+	if err := o.admitWhole(ctx, &a); err != nil {
 		return result{warnings: a.Warnings}, err
 	}
 
@@ -122,11 +122,11 @@ func (s *Server) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOp
 		return result{item: old}, nil
 	}
 	if w.Delete {
-		if err := s.beforeGone(ctx, t); err != nil {
+		if err := o.beforeGone(ctx, t); err != nil {
 			return result{}, err
 		}
 	}
-	if item, err = s.replace(ctx, w); err != nil {
+	if item, err = o.replace(ctx, w); err != nil {
 		return result{}, err
 	}
 	committed = true

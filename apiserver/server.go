@@ -9,11 +9,9 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/blocking"
 	"github.com/sampan-io/sampan/apiserver/fairness"
@@ -58,6 +56,7 @@ func defaultInFlight() int { return min(inFlightEach*runtime.GOMAXPROCS(0), most
 // A Server serves the Kubernetes API. It is safe for concurrent use.
 type Server struct {
 	opts      Options
+	objects   *operations
 	ready     chan struct{}
 	metrics   *metrics
 	slis      slis
@@ -66,16 +65,9 @@ type Server struct {
 	priority  *priority.Dispatcher
 	rules     atomic.Pointer[priority.User] // of the last user of a request without a connection of ours; may be nil
 	anonymous *auth.User
-	waiters   *blocking.Waiters     // where blocking reads wait
-	managers  *managed.FieldManager // keeps managed fields
-	admission *admission.Chain
-	turns     turns // of the losers of writes to the same object
+	waiters   *blocking.Waiters // where blocking reads wait
 
 	evaluations evaluations // the turns of requests that evaluate expressions over many objects
-
-	// creations is held for reading by a creation of a custom resource from its last look at whether the kind is served until it is
-	// stored. After the kind has ended (see catalog.Catalog.End), holding it for writing once waits for all of them.
-	creations sync.RWMutex
 
 	streams  context.Context //nolint:containedctx // the life of watches and streams, ended by Run before that of other requests
 	endAll   context.CancelFunc
@@ -89,15 +81,18 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	chain, err := admission.NewChain(opts.Admission)
+	objects, err := newOperations(operationOptions{
+		Store: opts.Store, Catalog: opts.Catalog, Authorizer: opts.Authorizer, Admission: opts.Admission,
+		Managers: managed.New(openapi.NewTypes(opts.Catalog)), Issue: opts.Issue, Compute: opts.Compute, Audited: opts.Audit != nil,
+	})
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
-		admission: chain,
-		opts:      opts,
-		ready:     make(chan struct{}),
-		started:   time.Now(),
+		opts:    opts,
+		objects: objects,
+		ready:   make(chan struct{}),
+		started: time.Now(),
 		limits: fairness.New(fairness.Options{
 			Bytes: bodyMemory, LargestBody: 2*maxBody + bodyShare,
 			Watches: maxWatches, Streams: maxConnects, Answers: maxSlowAnswers, Connections: opts.MaxConnections,
@@ -106,18 +101,19 @@ func New(opts Options) (*Server, error) {
 		evaluations: newEvaluations(),
 		anonymous:   &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
 		waiters:     newWaiters(&opts),
-		managers:    managed.New(openapi.NewTypes(opts.Catalog)),
 	}
-	s.metrics = newMetrics(s.limits, s.priority, objectCounts{opts.Catalog, opts.Store})
+	s.metrics = newMetrics(s.limits, s.priority, objects, objectCounts{opts.Catalog, opts.Store})
 	if opts.Audit != nil {
 		if err := s.Measure(opts.Audit); err != nil {
 			return nil, err
 		}
 	}
-	chain.Measure(s.metrics.admissions.meter)
 	s.streams, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Run; a watch may come before
 	return s, nil
 }
+
+// Instances returns the objects in the server's store.
+func (s *Server) Instances() Instances { return s.objects.Instances() }
 
 // Ready is closed when the listeners are served.
 func (s *Server) Ready() <-chan struct{} { return s.ready }

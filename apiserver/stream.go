@@ -71,7 +71,7 @@ func (s *Server) serveWatch(x *exchange, t target) {
 		ctx, end = whileServed(ctx, t.kind)
 		defer end()
 	}
-	changes, err := s.watch(ctx, t, opts)
+	changes, err := s.objects.watch(ctx, t, opts)
 	if err != nil {
 		x.fail(err)
 		return

@@ -50,7 +50,7 @@ func (l *listing) warnings(t *target) []string {
 }
 
 // removeUnreadable deletes a record that cannot be read.
-func (s *Server) removeUnreadable(ctx context.Context, t *target, old *codec.Item, opts metav1.DeleteOptions) (result, error) {
+func (o *operations) removeUnreadable(ctx context.Context, t *target, old *codec.Item, opts metav1.DeleteOptions) (result, error) {
 	standIn := old.Object()
 	if err := checkPreconditions(t, opts.Preconditions, old); err != nil {
 		return result{}, err
@@ -60,7 +60,7 @@ func (s *Server) removeUnreadable(ctx context.Context, t *target, old *codec.Ite
 	a.Old = standIn
 	committed := false
 	defer func() { a.Finish(committed) }()
-	if err := s.admitWhole(ctx, &a); err != nil {
+	if err := o.admitWhole(ctx, &a); err != nil {
 		return result{}, err
 	}
 	r := result{obj: deletedStatus(t, standIn)}
@@ -70,7 +70,7 @@ func (s *Server) removeUnreadable(ctx context.Context, t *target, old *codec.Ite
 	if dryRun {
 		return r, nil
 	}
-	if _, err := s.replace(ctx, store.Write{Key: t.key(), Value: old.Restate(), Delete: true, Expect: old.Revision()}); err != nil {
+	if _, err := o.replace(ctx, store.Write{Key: t.key(), Value: old.Restate(), Delete: true, Expect: old.Revision()}); err != nil {
 		return result{}, err
 	}
 	committed = true
@@ -80,20 +80,20 @@ func (s *Server) removeUnreadable(ctx context.Context, t *target, old *codec.Ite
 // beforeGone prepares the removal of an object. With a namespace go the records in it that
 // cannot be read: controllers do not see them, and they would be there again in the next
 // namespace of that name.
-func (s *Server) beforeGone(ctx context.Context, t *target) error {
+func (o *operations) beforeGone(ctx context.Context, t *target) error {
 	if t.kind.GR() != (schema.GroupResource{Resource: "namespaces"}) {
 		return nil
 	}
-	return s.removeUnreadableIn(ctx, t.name)
+	return o.removeUnreadableIn(ctx, t.name)
 }
 
 // removeUnreadableIn deletes the records of a namespace that cannot be read.
-func (s *Server) removeUnreadableIn(ctx context.Context, namespace string) error {
-	for _, kind := range s.opts.Catalog.Snapshot().Hubs() {
+func (o *operations) removeUnreadableIn(ctx context.Context, namespace string) error {
+	for _, kind := range o.catalog.Snapshot().Hubs() {
 		if !kind.Namespaced || kind.Answered() {
 			continue
 		}
-		got, err := s.opts.Store.List(store.Query{Prefix: kind.Prefix(namespace)}, store.Page{})
+		got, err := o.store.List(store.Query{Prefix: kind.Prefix(namespace)}, store.Page{})
 		if err != nil {
 			return storeFault(err)
 		}
@@ -102,7 +102,7 @@ func (s *Server) removeUnreadableIn(ctx context.Context, namespace string) error
 			if item.Fault() == nil {
 				continue
 			}
-			if _, err := s.replace(ctx, store.Write{Key: rec.Key, Value: item.Restate(), Delete: true, Expect: item.Revision()}); err != nil {
+			if _, err := o.replace(ctx, store.Write{Key: rec.Key, Value: item.Restate(), Delete: true, Expect: item.Revision()}); err != nil {
 				return err
 			}
 		}

@@ -44,7 +44,7 @@ func (s *Server) serveGet(x *exchange, t target) {
 		}
 		opts.ResourceVersion = q.Get("resourceVersion")
 	}
-	r, err := s.get(x.r.Context(), t, opts)
+	r, err := s.objects.get(x.r.Context(), t, opts)
 	x.conclude(m, r, err, &t)
 }
 
@@ -58,7 +58,7 @@ func (s *Server) serveList(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	l, err := s.list(x.r.Context(), t, opts)
+	l, err := s.objects.list(x.r.Context(), t, opts)
 	if err != nil {
 		x.fail(err)
 		return
@@ -158,7 +158,7 @@ func (s *Server) serveCreate(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	r, err := s.create(x.r.Context(), t, body, opts)
+	r, err := s.objects.create(x.r.Context(), t, body, opts)
 	x.conclude(m, r, err, &t)
 }
 
@@ -176,7 +176,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 	x.subject, x.writes = subject{verb: "POST", version: p.version, resource: "pods", subresource: "binding", scope: "resource"}, true
 	verb := verbOf(x.r, &p)
 	// The right is that to create bindings, not that to create pods/binding, as upstream.
-	if err := s.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Version: p.version, Resource: p.resource, Namespace: p.namespace}); err != nil {
+	if err := s.objects.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Version: p.version, Resource: p.resource, Namespace: p.namespace}); err != nil {
 		x.fail(err)
 		return
 	}
@@ -203,7 +203,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		x.fail(err)
 		return
 	}
-	r, err := s.create(x.r.Context(), t, body, opts)
+	r, err := s.objects.create(x.r.Context(), t, body, opts)
 	x.conclude(m, r, err, &t)
 }
 
@@ -222,7 +222,7 @@ func (s *Server) serveUpdate(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	r, err := s.update(x.r.Context(), t, body, opts)
+	r, err := s.objects.update(x.r.Context(), t, body, opts)
 	x.conclude(m, r, err, &t)
 }
 
@@ -248,7 +248,7 @@ func (s *Server) servePatch(x *exchange, t target) {
 	err = x.body(func(b []byte) error {
 		recordPatch(x.audit, kind, b)
 		var warnings []string
-		r, warnings, err = s.patch(x.r.Context(), t, kind, b, opts)
+		r, warnings, err = s.objects.patch(x.r.Context(), t, kind, b, opts)
 		if err == nil {
 			x.warn(warnings)
 		}
@@ -291,7 +291,7 @@ func (s *Server) serveDelete(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	r, err := s.remove(x.r.Context(), t, opts)
+	r, err := s.objects.remove(x.r.Context(), t, opts)
 	x.conclude(m, r, err, &t)
 }
 
@@ -310,7 +310,7 @@ func (s *Server) serveDeleteCollection(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	l, err := s.removeCollection(x.r.Context(), t, list, opts)
+	l, err := s.objects.removeCollection(x.r.Context(), t, list, opts)
 	if err != nil {
 		x.fail(err)
 		return

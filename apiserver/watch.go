@@ -42,7 +42,7 @@ type change struct {
 //	resourceVersion "" or "0"     the state, then what comes
 //	  with sendInitialEvents=false  what comes from now on
 //	resourceVersion N             what came after N
-func (s *Server) watch(ctx context.Context, t target, opts metav1.ListOptions) (iter.Seq2[change, error], error) {
+func (o *operations) watch(ctx context.Context, t target, opts metav1.ListOptions) (iter.Seq2[change, error], error) {
 	c, err := choose(t.kind, t.namespace, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return nil, err
@@ -50,13 +50,13 @@ func (s *Server) watch(ctx context.Context, t target, opts metav1.ListOptions) (
 	if t.name != "" && c.name == "" {
 		c.name = t.name
 	}
-	if err := s.allow(ctx, &t, verbWatch, c.where, c.name); err != nil {
+	if err := o.allow(ctx, &t, verbWatch, c.where, c.name); err != nil {
 		return nil, err
 	}
 	if err := checkListOptions(opts, true); err != nil {
 		return nil, err
 	}
-	w := watching{server: s, chosen: c, bookmarks: opts.AllowWatchBookmarks}
+	w := watching{operations: o, chosen: c, bookmarks: opts.AllowWatchBookmarks}
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		w.timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
@@ -71,9 +71,9 @@ func (s *Server) watch(ctx context.Context, t target, opts metav1.ListOptions) (
 	case *opts.SendInitialEvents:
 		w.initial, w.markEnd = true, opts.AllowWatchBookmarks // the state must not be older than N
 	case w.after == 0:
-		w.after = s.opts.Store.Revision()
+		w.after = o.store.Revision()
 	}
-	if err := s.reach(ctx, w.after); err != nil {
+	if err := o.reach(ctx, w.after); err != nil {
 		return nil, err
 	}
 	return w.changes(ctx), nil
@@ -81,8 +81,8 @@ func (s *Server) watch(ctx context.Context, t target, opts metav1.ListOptions) (
 
 // A watching is one watch under way.
 type watching struct {
-	server *Server
-	chosen chosen
+	operations *operations
+	chosen     chosen
 
 	initial   bool // send the state first
 	markEnd   bool // and that this was it
@@ -119,7 +119,7 @@ func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
 
 // follow yields what is written until ctx is over. It reports whether to go on then.
 func (w *watching) follow(ctx context.Context, yield func(change, error) bool) bool {
-	for ev, err := range w.server.opts.Store.Watch(ctx, w.chosen.query, w.after) {
+	for ev, err := range w.operations.store.Watch(ctx, w.chosen.query, w.after) {
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return true // the end that was asked for
@@ -158,7 +158,7 @@ func (w *watching) follow(ctx context.Context, yield func(change, error) bool) b
 // tellState yields the objects that there are and goes on from their revision. It
 // reports whether to go on.
 func (w *watching) tellState(ctx context.Context, yield func(change, error) bool) bool {
-	state, err := w.server.opts.Store.List(w.chosen.query, store.Page{})
+	state, err := w.operations.store.List(w.chosen.query, store.Page{})
 	if err != nil {
 		yield(change{}, storeFault(err))
 		return false
