@@ -112,10 +112,10 @@ func (x *exchange) answer(m codec.Media, r result, t *target) {
 		}
 	case r.item != nil:
 		body, err = codec.EncodeItem(m, r.item)
-		recordAnswer(x.audit, r)
+		r.record(x.audit)
 	default:
 		body, err = codec.Encode(m, r.obj)
-		recordAnswer(x.audit, r)
+		r.record(x.audit)
 	}
 	if err != nil {
 		x.fail(err)

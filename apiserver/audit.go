@@ -120,7 +120,7 @@ func endAudit(r *audit.Record, answer result, err error) {
 		r.Answered(status)
 		code = int(status.Code)
 	case answer.item != nil || answer.obj != nil:
-		recordAnswer(r, answer)
+		answer.record(r)
 		if answer.created {
 			code = http.StatusCreated
 		}

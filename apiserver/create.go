@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
@@ -272,14 +271,4 @@ func (o *operations) review(ctx context.Context, t *target, body runtime.Object)
 	}
 	answer.GetObjectKind().SetGroupVersionKind(t.kind.GroupVersionKind)
 	return result{obj: answer, created: true}, nil
-}
-
-// named returns t with the name that the body of a binding has.
-func named(t target, body runtime.Object) (target, error) {
-	m, ok := body.(metav1.Object)
-	if !ok || m.GetName() == "" {
-		return t, apierrors.NewInvalid(t.body().Kind.GroupKind(), "", field.ErrorList{field.Required(field.NewPath("metadata", "name"), "names the pod")})
-	}
-	t.name = m.GetName()
-	return t, nil
 }

@@ -83,7 +83,7 @@ func jsonIn(ctx context.Context, kind *catalog.Kind, item *codec.Item) ([]byte, 
 func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Object, error) {
 	objs := make([]catalog.Object, len(l.items))
 	for i, item := range l.items {
-		if i%itemsBetweenLooks == 0 && x.r.Context().Err() != nil {
+		if i%rowsBetweenLooks == 0 && x.r.Context().Err() != nil {
 			return nil, context.Cause(x.r.Context())
 		}
 		objs[i] = item.Object()
@@ -102,13 +102,16 @@ func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Obje
 	return nil, notThatForm()
 }
 
+// rowsBetweenLooks is after how many objects an answer looks whether its client is still there.
+const rowsBetweenLooks = 64
+
 // tableOf makes a table of objects; whole returns the JSON of one of them. When ctx is over it returns the cause.
 func tableOf(ctx context.Context, kind *catalog.Kind, objs []catalog.Object, meta metav1.ListMeta, include metav1.IncludeObjectPolicy, whole func(i int) ([]byte, error)) (*metav1.Table, error) {
 	out := table.New(kind)
 	out.ListMeta = meta
 	now := time.Now()
 	for i, obj := range objs {
-		if i%itemsBetweenLooks == 0 && ctx.Err() != nil {
+		if i%rowsBetweenLooks == 0 && ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		row, err := table.Row(kind, obj, now, include, func() ([]byte, error) { return whole(i) })

@@ -151,7 +151,7 @@ func (l *Local) List(ctx context.Context, gvr schema.GroupVersionResource, names
 	}
 	got, err := l.server.objects.list(ctx, t, opts)
 	if err == nil {
-		recordList(record, t.kind, got)
+		got.record(record, t.kind)
 	}
 	endAudit(record, result{}, err)
 	if err != nil {

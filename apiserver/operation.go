@@ -31,7 +31,7 @@ import (
 
 // operations performs requests about objects, on behalf of users. It is safe for concurrent use.
 type operations struct {
-	store      Store
+	store      objectStore
 	catalog    *catalog.Catalog
 	authorizer Authorizer
 	admission  *admission.Chain
@@ -47,20 +47,6 @@ type operations struct {
 	// creations is held for reading by a creation of a custom resource from its last look at whether the kind is served until it is
 	// stored. After the kind has ended (see catalog.Catalog.End), holding it for writing once waits for all of them.
 	creations sync.RWMutex
-}
-
-// operationOptions configures operations. All are required but the handlers of what no kind of the catalog has.
-type operationOptions struct {
-	Store      Store
-	Catalog    *catalog.Catalog
-	Authorizer Authorizer
-	Admission  []admission.Plugin // in the order in which they are asked
-	Managers   *managed.FieldManager
-
-	Issue   map[catalog.Handler]IssueHandler   // of subresources, and of creations of kinds, whose body is answered and not stored
-	Compute map[catalog.Handler]ComputeHandler // of kinds whose objects are computed
-
-	Audited bool // requests have audit records, see [audit.With]
 }
 
 // newOperations returns operations on a store.

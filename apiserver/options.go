@@ -5,36 +5,25 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/aggregation"
 	"github.com/sampan-io/sampan/apiserver/audit"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
-	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/store"
 )
 
-// A Store keeps the objects. Package store says what each method promises; its values
-// are made by this package: see [Decode] and [Terms].
+// A Store keeps the objects, and reports why it takes no writes. Package store says what each method promises; its values are made
+// by this package: see [NewLoader] and [Terms].
 type Store interface {
-	Revision() store.Revision
-	Get(key string) (store.Record, error)
-	List(q store.Query, p store.Page) (store.Listing, error)
-	Commit(ctx context.Context, w store.Write) (store.Record, error)
-	Watch(ctx context.Context, q store.Query, after store.Revision) iter.Seq2[store.Event, error]
-	Reach(ctx context.Context, r store.Revision) error
-	Settled(ctx context.Context, key string) error
+	objectStore
 	Full() error
 	Refused() error
 	OverQuota() *store.QuotaError
@@ -103,11 +92,6 @@ type Authenticator interface {
 	Authenticate(r *http.Request) (*auth.User, error)
 }
 
-// An Authorizer decides what a user may do.
-type Authorizer interface {
-	Authorize(ctx context.Context, a rbac.Attributes) rbac.Decision
-}
-
 // A ConnectRequest is a request for a stream behind an object: a pod's log, a
 // node's proxy. It was authorized and the object exists.
 type ConnectRequest struct {
@@ -126,33 +110,11 @@ type ConnectRequest struct {
 // [WriteError].
 type ConnectHandler func(w http.ResponseWriter, r *http.Request, c ConnectRequest)
 
-// An IssueHandler answers a subresource whose body is not stored ("token"), or the
-// creation of an object that is not. The parent, which the latter has not, is shared,
-// the body belongs to the request. The context carries the user.
-type IssueHandler func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error)
-
-// Answer makes an [IssueHandler] of a function that answers the creation of an object that is not
-// stored.
-func Answer[T runtime.Object](f func(ctx context.Context, body T) (T, error)) IssueHandler {
-	return func(ctx context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
-		question, ok := body.(T)
-		if !ok {
-			return nil, apierrors.NewInternalError(fmt.Errorf("got a %T, want a %T", body, question))
-		}
-		return f(ctx, question)
-	}
-}
-
 // A Check is a health check of a part of the cluster.
 type Check struct {
 	Name string
 	Run  func(ctx context.Context) error // must end soon
 }
-
-// A ComputeHandler makes the objects of a kind that is computed from stored objects, which are shared: at most one from
-// each, with its namespace and name, in the order of those. Where [catalog.Computed] names no stored resource, from is
-// empty, and all objects are made. It leaves out what it cannot make; an error is that of the whole request.
-type ComputeHandler func(ctx context.Context, from []catalog.Object) ([]catalog.Object, error)
 
 // Options configures a [Server]. Store, Catalog and Authorizer are required.
 type Options struct {

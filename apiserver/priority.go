@@ -213,7 +213,7 @@ func (f *flowControlFollower) writeStatuses(ctx context.Context) {
 		f.mu.Lock()
 		c, ok := f.config()
 		f.mu.Unlock()
-		due := c.Conditions(metav1.NewTime(now().Truncate(time.Second)))
+		due := c.Conditions(metav1.NewTime(time.Now().UTC().Truncate(time.Second)))
 		if !ok || len(due) == 0 {
 			continue
 		}

@@ -15,11 +15,11 @@ import (
 
 type reader struct {
 	catalog *catalog.Catalog
-	store   Store
+	store   objectStore
 }
 
 // NewReader returns a reader of stored objects, for plug-ins that are made before the server.
-func NewReader(c *catalog.Catalog, st Store) admission.Reader { return reader{c, st} }
+func NewReader(c *catalog.Catalog, st objectStore) admission.Reader { return reader{c, st} }
 
 // Get implements [admission.Reader].
 func (r reader) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {

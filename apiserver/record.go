@@ -37,8 +37,8 @@ func annotateDecision(ctx context.Context, d rbac.Decision) {
 	r.Annotate(auditReason, d.Reason)
 }
 
-// recordAnswer adds the answer to the record of a request.
-func recordAnswer(r *audit.Record, answer result) {
+// record adds the answer to the record of a request.
+func (answer result) record(r *audit.Record) {
 	if s, ok := answer.obj.(*metav1.Status); ok && answer.item == nil {
 		r.Status(s)
 	}
@@ -54,8 +54,8 @@ func recordAnswer(r *audit.Record, answer result) {
 	r.Answered(answer.object())
 }
 
-// recordList adds a list to the record of a request.
-func recordList(r *audit.Record, kind *catalog.Kind, l listing) {
+// record adds a list of objects of a kind to the record of a request.
+func (l *listing) record(r *audit.Record, kind *catalog.Kind) {
 	if !r.WantsAnswer() {
 		return
 	}

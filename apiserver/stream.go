@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -194,7 +195,7 @@ func (e *events) reshape(ctx context.Context, c change) (runtime.Object, error) 
 		out = table.New(e.kind)
 		out.ResourceVersion = c.rv
 		if len(c.annotations) > 0 { // a table's own metadata has no annotations
-			row, err := table.Row(e.kind, codec.EmptyObject(e.kind, c.rv, c.annotations), now().Time, metav1.IncludeMetadata, nil)
+			row, err := table.Row(e.kind, codec.EmptyObject(e.kind, c.rv, c.annotations), time.Now(), metav1.IncludeMetadata, nil)
 			if err != nil {
 				return nil, err
 			}

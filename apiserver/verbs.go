@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/patch"
@@ -85,7 +86,7 @@ func (x *exchange) answerList(m codec.Media, l listing, t *target) {
 		x.send(http.StatusOK, m.Encoding, body)
 		return
 	}
-	recordList(x.audit, t.kind, l)
+	l.record(x.audit, t.kind)
 	h := x.Header()
 	h["Content-Type"] = contentTypes[m.Encoding]
 	h["Cache-Control"] = noCache
@@ -316,4 +317,14 @@ func (s *Server) serveDeleteCollection(x *exchange, t target) {
 		return
 	}
 	x.answerList(m, l, &t)
+}
+
+// named returns t with the name that the body of a binding has.
+func named(t target, body runtime.Object) (target, error) {
+	m, ok := body.(metav1.Object)
+	if !ok || m.GetName() == "" {
+		return t, apierrors.NewInvalid(t.body().Kind.GroupKind(), "", field.ErrorList{field.Required(field.NewPath("metadata", "name"), "names the pod")})
+	}
+	t.name = m.GetName()
+	return t, nil
 }
