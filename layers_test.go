@@ -27,7 +27,7 @@ type layers struct {
 	layer    map[string]int // by pattern
 	allow    [][2]string    // same layer, from -> to
 	wall     [][2]string    // never, however many layers apart
-	extern   [][2]string    // never linked: package prefix, and the packages that it is refused for
+	extern   [][2]string    // never imported: package prefix, and the packages that it is refused for
 }
 
 // readLayers reads the first ```text block after the heading "Layers".
@@ -123,7 +123,7 @@ func (f layers) verdict(from, to string) string {
 	if !ours {
 		for _, e := range f.extern {
 			if (to == e[0] || strings.HasPrefix(to, e[0]+"/")) && matches(e[1], from) {
-				return "is never linked into the product"
+				return "is refused by a never rule"
 			}
 		}
 		return ""
@@ -290,7 +290,9 @@ func TestLayersRefuseBreaches(t *testing.T) {
 		{"cli", module + "/cluster", "wall"},
 		{"runtime/image", module + "/client", "wall"},
 		{"node", module + "/proxy", "same layer"},
-		{"client", "k8s.io/client-go/kubernetes", "never linked"},
+		{"client", "k8s.io/client-go/kubernetes", "never"},
+		{"apiserver/operation", "net/http", "never"},
+		{"apiserver/operation", "net/url", "never"},
 		{"proxy", module + "/client/clienttest", "kit"},
 		{"proxy", module + "/nowhere", "no layer"},
 	}

@@ -41,6 +41,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/discovery"
 	"github.com/sampan-io/sampan/apiserver/openapi"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog/apiregistration"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -176,7 +177,7 @@ func openFront(t testing.TB, e *extension) *front {
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
 		var err error
 		a, err = aggregation.New(t.Context(), aggregation.Options{
-			Catalog: o.Catalog, BuiltIn: o.Catalog.Snapshot(), Objects: apiserver.NewReader(o.Catalog, o.Store), Log: o.Log,
+			Catalog: o.Catalog, BuiltIn: o.Catalog.Snapshot(), Objects: operation.NewReader(o.Catalog, o.Store), Log: o.Log,
 			Certificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &e.client, nil },
 			Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, network, e.Listener.Addr().String())

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/priority"
 )
 
@@ -44,7 +45,7 @@ func asStatus(err error) *metav1.Status {
 	} else if noSeat := (*priority.RefusedError)(nil); errors.As(err, &noSeat) {
 		err = apierrors.NewTooManyRequests(noSeat.Error(), priority.RetryAfter)
 	}
-	return statusOf(err)
+	return operation.StatusOf(err)
 }
 
 // send gives back the seat and writes a whole answer. Errors are ignored: the client has closed the connection.
@@ -94,14 +95,14 @@ func (x *exchange) fail(err error) {
 }
 
 // answer writes the result of an operation in the form that the client wants.
-func (x *exchange) answer(m codec.Media, r result, t *target) {
-	x.warn(r.warnings)
+func (x *exchange) answer(m codec.Media, r operation.Result, t *operation.Target) {
+	x.warn(r.Warnings)
 	code := http.StatusOK
-	if r.created {
+	if r.Created {
 		code = http.StatusCreated
 	}
 	var body []byte
-	r, err := r.in(x.r.Context(), t.kind)
+	r, err := r.In(x.r.Context(), t.Kind)
 	switch {
 	case err != nil:
 	case m.Form != codec.Whole:
@@ -110,12 +111,12 @@ func (x *exchange) answer(m codec.Media, r result, t *target) {
 			body, err = codec.Encode(m, obj)
 			x.audit.Answered(obj)
 		}
-	case r.item != nil:
-		body, err = codec.EncodeItem(m, r.item)
-		r.record(x.audit)
+	case r.Item != nil:
+		body, err = codec.EncodeItem(m, r.Item)
+		r.Record(x.audit)
 	default:
-		body, err = codec.Encode(m, r.obj)
-		r.record(x.audit)
+		body, err = codec.Encode(m, r.Made)
+		r.Record(x.audit)
 	}
 	if err != nil {
 		x.fail(err)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/apiserver/audit"
+	"github.com/sampan-io/sampan/apiserver/operation"
 )
 
 var errAudit = errors.New("failed to store audit event") // of a sink in the mode blocking-strict
@@ -65,14 +66,14 @@ func (s *Server) refuse(x *exchange, err error) {
 }
 
 // audited begins the record of a request in this process.
-func (l *Local) audited(ctx context.Context, t *target, verb string, sent runtime.Object) (context.Context, *audit.Record, error) {
+func (l *Local) audited(ctx context.Context, t *operation.Target, verb string, sent runtime.Object) (context.Context, *audit.Record, error) {
 	a := l.server.opts.Audit
 	if a == nil {
 		return ctx, nil, nil
 	}
 	r := a.Begin(&audit.Attributes{
-		User: l.user, Verb: verb, Group: t.kind.Group, Version: t.kind.Version, Resource: t.kind.Resource,
-		Subresource: t.subName(), Namespace: t.namespace, Name: t.name,
+		User: l.user, Verb: verb, Group: t.Kind.Group, Version: t.Kind.Version, Resource: t.Kind.Resource,
+		Subresource: t.SubName(), Namespace: t.Namespace, Name: t.Name,
 	})
 	if r == nil {
 		return ctx, nil, nil
@@ -88,40 +89,40 @@ func (l *Local) audited(ctx context.Context, t *target, verb string, sent runtim
 }
 
 // uriOf returns the path of what t names.
-func uriOf(t *target) string {
-	p := "/apis/" + t.kind.Group
-	if t.kind.Group == "" {
+func uriOf(t *operation.Target) string {
+	p := "/apis/" + t.Kind.Group
+	if t.Kind.Group == "" {
 		p = "/api"
 	}
-	p += "/" + t.kind.Version
-	if t.namespace != "" {
-		p += "/namespaces/" + t.namespace
+	p += "/" + t.Kind.Version
+	if t.Namespace != "" {
+		p += "/namespaces/" + t.Namespace
 	}
-	p += "/" + t.kind.Resource
-	if t.name != "" {
-		p += "/" + t.name
+	p += "/" + t.Kind.Resource
+	if t.Name != "" {
+		p += "/" + t.Name
 	}
-	if sub := t.subName(); sub != "" {
+	if sub := t.SubName(); sub != "" {
 		p += "/" + sub
 	}
 	return p
 }
 
 // endAudit ends the record of a request in this process, with its answer or its error.
-func endAudit(r *audit.Record, answer result, err error) {
+func endAudit(r *audit.Record, answer operation.Result, err error) {
 	if r == nil {
 		return
 	}
 	code := http.StatusOK
 	switch {
 	case err != nil:
-		status := statusOf(err)
+		status := operation.StatusOf(err)
 		r.Status(status)
 		r.Answered(status)
 		code = int(status.Code)
-	case answer.item != nil || answer.obj != nil:
-		answer.record(r)
-		if answer.created {
+	case answer.Item != nil || answer.Made != nil:
+		answer.Record(r)
+		if answer.Created {
 			code = http.StatusCreated
 		}
 	}

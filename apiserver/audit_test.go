@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/audit"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -262,7 +263,7 @@ func TestAuditHasViolationsOfPodSecurity(t *testing.T) {
 	a, events := auditor(t, "omitStages: [RequestReceived]\nrules: [{level: Metadata, resources: [{resources: [pods]}]}]\n")
 	st := memory(t, store.Options{})
 	f := serve(t, func(o *apiserver.Options) {
-		reader := apiserver.NewReader(apiservertest.Kinds(t), st)
+		reader := operation.NewReader(apiservertest.Kinds(t), st)
 		p, err := admission.NewPodSecurity(reader)
 		if err != nil {
 			t.Fatal(err)

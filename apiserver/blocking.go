@@ -12,11 +12,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/apiserver/blocking"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/internal/expression"
 	"github.com/sampan-io/sampan/store"
@@ -59,7 +61,7 @@ func newWaiters(o *Options) *blocking.Waiters {
 // serveBlocking answers a GET or LIST when an expression over its result becomes true. A user who may
 // read may wait, because repeated reads would show the same. It holds no seat while it waits, like watches; it takes one to
 // evaluate expressions, and one to answer with a list.
-func (s *Server) serveBlocking(x *exchange, t target, verb string) {
+func (s *Server) serveBlocking(x *exchange, t operation.Target, verb string) {
 	x.subject.verb = verbWait
 	x.Header().Set(UntilHeader, endError)
 	m, ok := x.media(offerOf(&t))
@@ -67,19 +69,19 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 		return
 	}
 	q := x.query()
-	if t.sub != nil || verb == verbWatch || isTrue(q, "watch") {
+	if t.Sub != nil || verb == operation.VerbWatch || isTrue(q, "watch") {
 		x.fail(apierrors.NewBadRequest("until: only whole objects and lists can be waited for: leave out the subresource and watch"))
 		return
 	}
-	if t.kind.Computed != nil {
-		x.fail(apierrors.NewBadRequest(fmt.Sprintf("until: %s are computed when they are read, and cannot be waited for", t.kind.GR())))
+	if t.Kind.Computed != nil {
+		x.fail(apierrors.NewBadRequest(fmt.Sprintf("until: %s are computed when they are read, and cannot be waited for", t.Kind.GR())))
 		return
 	}
-	if hub := t.kind.Hub(); hub != t.kind {
-		x.fail(apierrors.NewBadRequest(fmt.Sprintf("until: %s can be waited for in version %s", t.kind.GR(), hub.GroupVersion())))
+	if hub := t.Kind.Hub(); hub != t.Kind {
+		x.fail(apierrors.NewBadRequest(fmt.Sprintf("until: %s can be waited for in version %s", t.Kind.GR(), hub.GroupVersion())))
 		return
 	}
-	question, err := blocking.Parse(q, verb == verbList)
+	question, err := blocking.Parse(q, verb == operation.VerbList)
 	if err != nil {
 		x.fail(apierrors.NewBadRequest(err.Error()))
 		return
@@ -89,13 +91,13 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 		x.fail(err)
 		return
 	}
-	r.Question, r.User, r.Unbounded = question, t.user.Name, x.flow.Level() == fairness.Exempt
+	r.Question, r.User, r.Unbounded = question, t.User.Name, x.flow.Level() == fairness.Exempt
 	r.Enter = func(ctx context.Context) (blocking.Seat, error) { return s.enterEvaluation(ctx, x.seat.class) }
-	if err := s.objects.notOlder(x.r.Context(), q.Get("resourceVersion")); err != nil {
+	if err := s.objects.NotOlder(x.r.Context(), q.Get("resourceVersion")); err != nil {
 		x.fail(err)
 		return
 	}
-	mayRead := func() error { return s.objects.allow(x.r.Context(), &t, verb, r.where, r.name) }
+	mayRead := func() error { return s.objects.Allow(x.r.Context(), &t, verb, r.where, r.name) }
 	if err := mayRead(); err != nil {
 		x.fail(err)
 		return
@@ -120,10 +122,10 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 	}
 	x.Header().Set(UntilHeader, a.Outcome)
 	switch {
-	case verb == verbList:
-		l := listing{meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(uint64(a.Revision), 10)}, items: make([]*codec.Item, len(a.Values))}
+	case verb == operation.VerbList:
+		l := operation.Listing{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(uint64(a.Revision), 10)}, Items: make([]*codec.Item, len(a.Values))}
 		for i, v := range a.Values {
-			l.items[i] = v.(*codec.Item)
+			l.Items[i] = v.(*codec.Item)
 		}
 		if !s.begin(x) {
 			return
@@ -131,41 +133,42 @@ func (s *Server) serveBlocking(x *exchange, t target, verb string) {
 		defer x.finish()
 		x.answerList(m, l, &t)
 	case a.Value == nil:
-		d := &metav1.StatusDetails{Name: t.name, Group: t.kind.Group, Kind: t.kind.Resource}
+		d := &metav1.StatusDetails{Name: t.Name, Group: t.Kind.Group, Kind: t.Kind.Resource}
 		if a.Last != nil {
 			d.UID = a.Last.(*codec.Item).Object().GetUID()
 		}
-		x.answer(codec.Media{Encoding: m.Encoding, Pretty: m.Pretty}, result{obj: success(d)}, &t)
+		x.answer(codec.Media{Encoding: m.Encoding, Pretty: m.Pretty}, operation.Result{Made: operation.Success(d)}, &t)
 	default:
-		x.answer(m, result{item: a.Value.(*codec.Item)}, &t)
+		x.answer(m, operation.Result{Item: a.Value.(*codec.Item)}, &t)
 	}
 }
 
 // A blockingRead is a blocking read and the attributes that the authorizer needs of it.
 type blockingRead struct {
 	blocking.Request
-	chosen
+	where fields.Selector // nil if the read is of one object, or of all
+	name  string          // of the only object that can match, or empty
 }
 
-func (s *Server) newBlockingRead(t *target, verb, labelSelector, fieldSelector string) (blockingRead, error) {
-	r := blockingRead{Request: blocking.Request{Scope: t.kind.Prefix(t.namespace)}}
-	if verb == verbGet {
-		r.name, r.Key = t.name, t.key()
+func (s *Server) newBlockingRead(t *operation.Target, verb, labelSelector, fieldSelector string) (blockingRead, error) {
+	r := blockingRead{Request: blocking.Request{Scope: t.Kind.Prefix(t.Namespace)}}
+	if verb == operation.VerbGet {
+		r.name, r.Key = t.Name, t.Key()
 		return r, nil
 	}
-	c, err := choose(t.kind, t.namespace, labelSelector, fieldSelector)
+	c, err := operation.Select(t.Kind, t.Namespace, labelSelector, fieldSelector)
 	if err != nil {
 		return r, err
 	}
-	r.chosen, r.Query = c, c.query
-	if !c.everything() {
-		r.Matches = func(v store.Value) bool { return c.matches(v.(*codec.Item)) }
+	r.where, r.name, r.Query = c.Where, c.Name, c.Query
+	if !c.Everything() {
+		r.Matches = func(v store.Value) bool { return c.Matches(v.(*codec.Item)) }
 	}
 	return r, nil
 }
 
 // blockingFault turns an error of a blocking read into an API status error.
-func (s *Server) blockingFault(t *target, err error) (end string, fault error) {
+func (s *Server) blockingFault(t *operation.Target, err error) (end string, fault error) {
 	var (
 		timeout *blocking.TimeoutError
 		missing *blocking.MissingError
@@ -178,23 +181,23 @@ func (s *Server) blockingFault(t *target, err error) (end string, fault error) {
 	case errors.As(err, &timeout):
 		status := apierrors.NewTimeoutError(fmt.Sprintf("%s: %s", t, timeout.Lacks()), 0)
 		d := status.ErrStatus.Details
-		d.Name, d.Group, d.Kind = t.name, t.kind.Group, t.kind.Resource
+		d.Name, d.Group, d.Kind = t.Name, t.Kind.Group, t.Kind.Resource
 		for _, u := range timeout.Unmet {
 			d.Causes = append(d.Causes, metav1.StatusCause{Type: "NotYet", Field: u.Outcome.Name, Message: u.Detail})
 		}
 		return endTimeout, status
 	case errors.As(err, &missing) && missing.Deleted:
-		status := apierrors.NewNotFound(t.kind.GR(), t.name)
-		status.ErrStatus.Message = fmt.Sprintf("%s %q was deleted during the wait", t.kind.GR(), t.name)
+		status := apierrors.NewNotFound(t.Kind.GR(), t.Name)
+		status.ErrStatus.Message = fmt.Sprintf("%s %q was deleted during the wait", t.Kind.GR(), t.Name)
 		status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "Deleted", Message: missing.Error()}}
-		if t.name != "" {
+		if t.Name != "" {
 			status.ErrStatus.Details.UID = missing.Last.(*codec.Item).Object().GetUID()
 		}
 		return endDeleted, status
 	case errors.As(err, &missing):
-		status := apierrors.NewNotFound(t.kind.GR(), t.name)
-		if t.name == "" {
-			status.ErrStatus.Message = fmt.Sprintf("no %s match", t.kind.GR())
+		status := apierrors.NewNotFound(t.Kind.GR(), t.Name)
+		if t.Name == "" {
+			status.ErrStatus.Message = fmt.Sprintf("no %s match", t.Kind.GR())
 		}
 		return endMissing, status
 	case errors.As(err, &noSeat):
@@ -208,7 +211,7 @@ func (s *Server) blockingFault(t *target, err error) (end string, fault error) {
 		status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return endError, status
 	}
-	return endError, storeFault(err)
+	return endError, operation.StoreFault(err)
 }
 
 // readable is the store of the blocking reads: it leaves unreadable records out of lists, and

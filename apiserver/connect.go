@@ -10,44 +10,45 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 )
 
 // connect hands a stream to its handler.
-func (s *Server) connect(x *exchange, t target, stream catalog.Stream, verb, rest string) {
-	if err := s.objects.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+func (s *Server) connect(x *exchange, t operation.Target, stream catalog.Stream, verb, rest string) {
+	if err := s.objects.Allow(x.r.Context(), &t, verb, nil, t.Name); err != nil {
 		x.fail(err)
 		return
 	}
-	if verb != verbOptions && !slices.Contains(t.sub.Verbs, verb) {
-		x.fail(apierrors.NewMethodNotSupported(t.kind.GR(), verb))
+	if verb != operation.VerbOptions && !slices.Contains(t.Sub.Verbs, verb) {
+		x.fail(apierrors.NewMethodNotSupported(t.Kind.GR(), verb))
 		return
 	}
-	if stream.Creates && verb != verbCreate {
+	if stream.Creates && verb != operation.VerbCreate {
 		a := attributesOf(x.r)
-		a.User, a.Verb = t.user, verbCreate
+		a.User, a.Verb = t.User, operation.VerbCreate
 		if d := s.opts.Authorizer.Authorize(x.r.Context(), a); !d.Allowed {
-			x.fail(apierrors.NewForbidden(t.kind.GR(), t.name, errors.New(d.Reason)))
+			x.fail(apierrors.NewForbidden(t.Kind.GR(), t.Name, errors.New(d.Reason)))
 			return
 		}
 	}
 	scheme, port := "", ""
 	if stream.Ported {
-		named, ok := t.name, false
-		if scheme, t.name, port, ok = utilnet.SplitSchemeNamePort(named); !ok {
-			x.fail(apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", t.kind.Singular, named)))
+		named, ok := t.Name, false
+		if scheme, t.Name, port, ok = utilnet.SplitSchemeNamePort(named); !ok {
+			x.fail(apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", t.Kind.Singular, named)))
 			return
 		}
 	}
-	item, err := s.objects.lookup(x.r.Context(), &t)
+	item, err := s.objects.Lookup(x.r.Context(), &t)
 	if err != nil {
 		x.fail(err)
 		return
 	}
 	ctx, stop := s.streamContext(x.r.Context())
 	defer stop()
-	t.inner = stream.Body == nil // logs are read, which is not for webhooks
-	if err := s.objects.admitConnect(ctx, &t, item, streamOptions(stream, x.query(), rest)); err != nil {
+	t.Inner = stream.Body == nil // logs are read, which is not for webhooks
+	if err := s.objects.AdmitConnect(ctx, &t, item, streamOptions(stream, x.query(), rest)); err != nil {
 		x.fail(err)
 		return
 	}
@@ -59,8 +60,8 @@ func (s *Server) connect(x *exchange, t target, stream catalog.Stream, verb, res
 	defer end()
 	defer s.metrics.stream(&x.subject)()
 	s.opts.Connect[stream.Handler](x, x.r.WithContext(ctx), ConnectRequest{
-		User: t.user, Kind: t.kind, Namespace: t.namespace, Name: t.name,
-		Subresource: t.sub.Name, Scheme: scheme, Port: port, Path: rest, Object: item.Object(),
+		User: t.User, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name,
+		Subresource: t.Sub.Name, Scheme: scheme, Port: port, Path: rest, Object: item.Object(),
 	})
 }
 

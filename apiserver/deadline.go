@@ -7,6 +7,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sampan-io/sampan/apiserver/operation"
 )
 
 // requestTimeout is how long a request is executed that names no shorter time, as upstream's --request-timeout.
@@ -34,7 +36,7 @@ func (x *exchange) limitTime(p *path) (end func(), err error) {
 	if text == "" && read && (p.name != "" || p.resource == "") {
 		return none, nil
 	}
-	if p.resource == "" && strings.HasPrefix(x.r.URL.Path, "/debug/pprof/") || p.resource != "" && (longRunning(p.subresource) || verbOf(x.r, p) == verbWatch || x.blocks()) {
+	if p.resource == "" && strings.HasPrefix(x.r.URL.Path, "/debug/pprof/") || p.resource != "" && (longRunning(p.subresource) || verbOf(x.r, p) == operation.VerbWatch || x.blocks()) {
 		return none, nil
 	}
 	limit := requestTimeout

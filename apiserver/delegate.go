@@ -6,6 +6,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/aggregation"
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 )
@@ -20,7 +21,7 @@ func (s *Server) delegate(x *exchange, to *aggregation.Service, p path) {
 		x.subject = pathSubject(x.r.Method, "/apis")
 		verb := strings.ToLower(x.r.Method)
 		s.classify(x, priority.Request{Verb: verb, Path: x.r.URL.Path})
-		if err := s.objects.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Path: x.r.URL.Path}); err != nil {
+		if err := s.objects.Authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Path: x.r.URL.Path}); err != nil {
 			x.fail(err)
 			return
 		}
@@ -33,7 +34,7 @@ func (s *Server) delegate(x *exchange, to *aggregation.Service, p path) {
 		x.subject.resource = p.resource // other words of clients do not become labels
 	}
 	switch {
-	case p.name != "", verb == verbCreate:
+	case p.name != "", verb == operation.VerbCreate:
 		x.subject.scope = "resource"
 	case p.namespace != "":
 		x.subject.scope = "namespace"
@@ -42,11 +43,11 @@ func (s *Server) delegate(x *exchange, to *aggregation.Service, p path) {
 	s.classify(x, priority.Request{Verb: verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.scope()})
 	a := attributesOf(x.r)
 	a.User = x.user
-	if err := s.objects.authorize(x.r.Context(), a); err != nil {
+	if err := s.objects.Authorize(x.r.Context(), a); err != nil {
 		x.fail(err)
 		return
 	}
-	s.passOn(x, to, verb == verbWatch || slices.Contains(endless, p.subresource))
+	s.passOn(x, to, verb == operation.VerbWatch || slices.Contains(endless, p.subresource))
 }
 
 // passOn passes a request on. It waits for a seat as others do, and gives the seat back before the other server works on it.
@@ -57,7 +58,7 @@ func (s *Server) passOn(x *exchange, to *aggregation.Service, long bool) {
 	}
 	defer x.finish()
 	kind := fairness.Streams
-	if long && x.subject.verb == verbLabels[verbWatch] {
+	if long && x.subject.verb == verbLabels[operation.VerbWatch] {
 		kind = fairness.Watches
 	}
 	r := x.r

@@ -2,11 +2,12 @@
 //
 // A request goes through three layers:
 //
-//	handler    HTTP: user, kind, verb and encoding; decodes and encodes bodies
+//	handler    HTTP: user, kind, verb and encoding; decodes and encodes bodies (this
+//	           package)
 //	operation  get, list, create, update, patch, delete, watch on typed objects for
 //	           a user: authorization, defaults, admission, validation, the rules of
-//	           metadata and of concurrency
-//	store      an ordered history of keys
+//	           metadata and of concurrency (package operation)
+//	store      an ordered history of keys (package store)
 //
 // [Local] calls the operations without the HTTP layer: parts of the same program see
 // exactly what a client over HTTPS sees, and share the decoded objects. Which

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/table"
 	"github.com/sampan-io/sampan/catalog"
 )
@@ -24,11 +25,11 @@ func (x *exchange) includeObject() (metav1.IncludeObjectPolicy, error) {
 }
 
 // reshape turns the result of an operation into the form that the client wants.
-func (x *exchange) reshape(f codec.Form, r result, t *target) (runtime.Object, error) {
-	if status, ok := r.obj.(*metav1.Status); ok {
+func (x *exchange) reshape(f codec.Form, r operation.Result, t *operation.Target) (runtime.Object, error) {
+	if status, ok := r.Made.(*metav1.Status); ok {
 		return status, nil // a status object is answered as it is
 	}
-	obj, ok := r.object().(catalog.Object)
+	obj, ok := r.Object().(catalog.Object)
 	if !ok {
 		return nil, notThatForm()
 	}
@@ -36,13 +37,13 @@ func (x *exchange) reshape(f codec.Form, r result, t *target) (runtime.Object, e
 	case codec.MetadataOnly:
 		return table.Metadata(obj), nil
 	case codec.Table:
-		if obj.GetObjectKind().GroupVersionKind() != t.kind.GroupVersionKind {
+		if obj.GetObjectKind().GroupVersionKind() != t.Kind.GroupVersionKind {
 			break // a view has no columns
 		}
 		row := obj
-		if !t.kind.Untyped() { // whose columns are of each version
+		if !t.Kind.Untyped() { // whose columns are of each version
 			var err error
-			if row, err = t.kind.ToHub(obj); err != nil {
+			if row, err = t.Kind.ToHub(obj); err != nil {
 				return nil, apierrors.NewInternalError(err)
 			}
 		}
@@ -50,7 +51,7 @@ func (x *exchange) reshape(f codec.Form, r result, t *target) (runtime.Object, e
 		if err != nil {
 			return nil, err
 		}
-		return tableOf(x.r.Context(), t.kind, []catalog.Object{row}, metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}, include,
+		return tableOf(x.r.Context(), t.Kind, []catalog.Object{row}, metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}, include,
 			func(int) ([]byte, error) { return wholeJSON(r) })
 	case codec.Whole, codec.MetadataList:
 	}
@@ -64,11 +65,11 @@ func notThatForm() error {
 }
 
 // wholeJSON returns the JSON of the object that an operation answers with.
-func wholeJSON(r result) ([]byte, error) {
-	if r.item != nil {
-		return r.item.JSON()
+func wholeJSON(r operation.Result) ([]byte, error) {
+	if r.Item != nil {
+		return r.Item.JSON()
 	}
-	return codec.Encode(codec.Media{}, r.obj)
+	return codec.Encode(codec.Media{}, r.Made)
 }
 
 // jsonIn returns the JSON of a stored object in the version of the kind.
@@ -80,9 +81,9 @@ func jsonIn(ctx context.Context, kind *catalog.Kind, item *codec.Item) ([]byte, 
 	return shown.JSON()
 }
 
-func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Object, error) {
-	objs := make([]catalog.Object, len(l.items))
-	for i, item := range l.items {
+func (x *exchange) reshapeList(f codec.Form, l operation.Listing, t *operation.Target) (runtime.Object, error) {
+	objs := make([]catalog.Object, len(l.Items))
+	for i, item := range l.Items {
 		if i%rowsBetweenLooks == 0 && x.r.Context().Err() != nil {
 			return nil, context.Cause(x.r.Context())
 		}
@@ -90,13 +91,13 @@ func (x *exchange) reshapeList(f codec.Form, l listing, t *target) (runtime.Obje
 	}
 	switch f {
 	case codec.MetadataList:
-		return table.MetadataList(l.meta, objs), nil
+		return table.MetadataList(l.Meta, objs), nil
 	case codec.Table:
 		include, err := x.includeObject()
 		if err != nil {
 			return nil, err
 		}
-		return tableOf(x.r.Context(), t.kind, objs, l.meta, include, func(i int) ([]byte, error) { return jsonIn(x.r.Context(), t.kind, l.items[i]) })
+		return tableOf(x.r.Context(), t.Kind, objs, l.Meta, include, func(i int) ([]byte, error) { return jsonIn(x.r.Context(), t.Kind, l.Items[i]) })
 	case codec.Whole, codec.MetadataOnly:
 	}
 	return nil, notThatForm()

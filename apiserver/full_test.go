@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/discovery"
 	"github.com/sampan-io/sampan/apiserver/openapi"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/internal/run"
@@ -27,7 +28,7 @@ import (
 // The parts that the program is made of fit.
 var (
 	_ apiserver.Authenticator = (*auth.Authenticator)(nil)
-	_ apiserver.Authorizer    = (*rbac.Authorizer)(nil)
+	_ operation.Authorizer    = (*rbac.Authorizer)(nil)
 	_ rbac.Lookup             = admission.Reader(nil)
 	_ auth.Lookup             = admission.Reader(nil)
 )
@@ -51,7 +52,7 @@ func (byName) Authenticate(r *http.Request) (*auth.User, error) {
 // serveFull starts a server with the real admission, authorization and documents.
 func serveFull(t *testing.T) *fixture {
 	return serve(t, func(o *apiserver.Options) {
-		objects := apiserver.NewReader(o.Catalog, o.Store)
+		objects := operation.NewReader(o.Catalog, o.Store)
 		addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{
 			Reader: objects, Networks: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24")},
 		})

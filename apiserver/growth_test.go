@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/catalog"
@@ -40,7 +41,7 @@ func newGrower(t *testing.T) *grower {
 	t.Helper()
 	g := &grower{TB: t, paths: map[*catalog.Kind]string{}}
 	g.server = apiservertest.Open(t, func(o *apiserver.Options) {
-		objects := apiserver.NewReader(o.Catalog, o.Store)
+		objects := operation.NewReader(o.Catalog, o.Store)
 		security, err := admission.NewPodSecurity(objects)
 		if err != nil {
 			t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
@@ -265,7 +266,7 @@ func attributesOf(r *http.Request) rbac.Attributes {
 // servePath serves the paths that are not resources.
 func (s *Server) servePath(x *exchange, verb string) {
 	p := x.r.URL.Path
-	if err := s.objects.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Path: p}); err != nil {
+	if err := s.objects.Authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Path: p}); err != nil {
 		x.fail(err)
 		return
 	}
@@ -395,23 +396,23 @@ func (x *exchange) finish() {
 // serveResource finds the kind and subresource that a path names and hands over to the
 // verb.
 func (s *Server) serveResource(x *exchange, p path, verb string) {
-	t := target{user: x.user, namespace: p.namespace, name: p.name}
-	t.kind = s.opts.Catalog.Resource(schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: p.resource})
-	if t.kind == nil && p.resource == "bindings" && p.name == "" && !p.watch {
+	t := operation.Target{User: x.user, Namespace: p.namespace, Name: p.name}
+	t.Kind = s.opts.Catalog.Resource(schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: p.resource})
+	if t.Kind == nil && p.resource == "bindings" && p.name == "" && !p.watch {
 		s.serveBindings(x, t, p)
 		return
 	}
-	if t.kind != nil && p.subresource != "" {
-		t.sub = t.kind.Subresource(p.subresource)
+	if t.Kind != nil && p.subresource != "" {
+		t.Sub = t.Kind.Subresource(p.subresource)
 	}
-	if t.kind == nil || p.subresource != "" && t.sub == nil || !fits(&t, &p) {
+	if t.Kind == nil || p.subresource != "" && t.Sub == nil || !fits(&t, &p) {
 		// Authorize first: a user who may not use the resource does not learn whether it exists.
 		x.subject = subject{verb: verbLabels[verb]}
 		a := rbac.Attributes{
 			User: x.user, Verb: verb, Group: p.group, Version: p.version, Resource: p.resource,
 			Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
 		}
-		if err := s.objects.authorize(x.r.Context(), a); err != nil {
+		if err := s.objects.Authorize(x.r.Context(), a); err != nil {
 			x.fail(err)
 			return
 		}
@@ -419,10 +420,10 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 		return
 	}
 	x.subject, x.writes = subjectOf(x.r, &t, &p, verb), writes(verb)
-	if d := t.kind.Deprecation(); d != "" {
+	if d := t.Kind.Deprecation(); d != "" {
 		x.warn([]string{d})
 	}
-	if stream, ok := t.shape().(catalog.Stream); ok {
+	if stream, ok := t.Shape().(catalog.Stream); ok {
 		s.connect(x, t, stream, verb, p.rest)
 		return
 	}
@@ -430,39 +431,39 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 		s.unknown(x, &p)
 		return
 	}
-	if !t.serves(verb) || p.watch && x.r.Method != http.MethodGet {
-		if err := s.objects.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+	if !t.Serves(verb) || p.watch && x.r.Method != http.MethodGet {
+		if err := s.objects.Allow(x.r.Context(), &t, verb, nil, t.Name); err != nil {
 			x.fail(err)
 			return
 		}
-		x.fail(apierrors.NewMethodNotSupported(t.kind.GR(), verb))
+		x.fail(apierrors.NewMethodNotSupported(t.Kind.GR(), verb))
 		return
 	}
 	if !writes(verb) && x.blocks() {
 		s.serveBlocking(x, t, verb)
 		return
 	}
-	if verb == verbWatch || verb == verbList {
+	if verb == operation.VerbWatch || verb == operation.VerbList {
 		x.seat.count = s.seatsOf(x, &t, verb)
 	}
 	if p.watch { // a selector of fields does not widen what its user may do, as upstream
-		if err := s.objects.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+		if err := s.objects.Allow(x.r.Context(), &t, verb, nil, t.Name); err != nil {
 			x.fail(err)
 			return
 		}
-		t.allowed = true
+		t.Allowed = true
 	}
-	if verb == verbWatch {
+	if verb == operation.VerbWatch {
 		s.serveWatch(x, t)
 		return
 	}
 	if writes(verb) {
 		// Authorize before reading the body.
-		if err := s.objects.allow(x.r.Context(), &t, verb, nil, t.name); err != nil {
+		if err := s.objects.Allow(x.r.Context(), &t, verb, nil, t.Name); err != nil {
 			x.fail(err)
 			return
 		}
-		t.allowed, t.agent = true, x.r.UserAgent()
+		t.Allowed, t.Agent = true, x.r.UserAgent()
 		if !s.beginWrite(x) {
 			return
 		}
@@ -471,33 +472,35 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 	}
 	defer x.finish()
 	switch verb {
-	case verbGet:
+	case operation.VerbGet:
 		s.serveGet(x, t)
-	case verbList:
+	case operation.VerbList:
 		s.serveList(x, t)
-	case verbCreate:
+	case operation.VerbCreate:
 		s.serveCreate(x, t)
-	case verbUpdate:
+	case operation.VerbUpdate:
 		s.serveUpdate(x, t)
-	case verbPatch:
+	case operation.VerbPatch:
 		s.servePatch(x, t)
-	case verbDelete:
+	case operation.VerbDelete:
 		s.serveDelete(x, t)
-	case verbDeleteCollection:
+	case operation.VerbDeleteCollection:
 		s.serveDeleteCollection(x, t)
 	}
 }
 
 // writes reports whether a request of that verb has a body that says what to do.
-func writes(verb string) bool { return verb != verbGet && verb != verbList && verb != verbWatch }
+func writes(verb string) bool {
+	return verb != operation.VerbGet && verb != operation.VerbList && verb != operation.VerbWatch
+}
 
 // fits reports whether the path has a namespace where the kind has one. All
 // namespaces together can be listed and watched, and nothing else. Subresources have no path for watches.
-func fits(t *target, p *path) bool {
+func fits(t *operation.Target, p *path) bool {
 	if p.watch && p.subresource != "" {
 		return false
 	}
-	if t.kind.Namespaced {
+	if t.Kind.Namespaced {
 		return p.namespace != "" || p.name == ""
 	}
 	return p.namespace == ""
@@ -506,30 +509,30 @@ func fits(t *target, p *path) bool {
 // verbOf returns the verb, as authorization knows it, of a request.
 func verbOf(r *http.Request, p *path) string {
 	if p.watch {
-		return verbWatch // whatever the method is, as upstream
+		return operation.VerbWatch // whatever the method is, as upstream
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 		switch {
 		case p.subresource != "" || p.name != "":
-			return verbGet // whatever the parameter watch is, as upstream: one object is watched by a field selector
+			return operation.VerbGet // whatever the parameter watch is, as upstream: one object is watched by a field selector
 		case r.URL.RawQuery != "" && isTrue(r.URL.Query(), "watch"):
-			return verbWatch
+			return operation.VerbWatch
 		}
-		return verbList
+		return operation.VerbList
 	case http.MethodPost:
-		return verbCreate
+		return operation.VerbCreate
 	case http.MethodPut:
-		return verbUpdate
+		return operation.VerbUpdate
 	case http.MethodPatch:
-		return verbPatch
+		return operation.VerbPatch
 	case http.MethodDelete:
 		if p.name == "" {
-			return verbDeleteCollection
+			return operation.VerbDeleteCollection
 		}
-		return verbDelete
+		return operation.VerbDelete
 	}
-	return verbOptions // and of all others, as upstream
+	return operation.VerbOptions // and of all others, as upstream
 }
 
 // WriteError answers r with the status of err in the encoding that r accepts. It is for

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -96,7 +97,7 @@ func (s *Server) quotaCheck() check {
 	c := check{name: quotaCheck}
 	if over := s.opts.Store.OverQuota(); over != nil {
 		c.err = fmt.Errorf("the objects in memory take %s of the quota of %s, and a write that needs %s more was refused; %s",
-			store.Bytes(over.Used), store.Bytes(over.Quota), store.Bytes(over.Needs), moreQuota)
+			store.Bytes(over.Used), store.Bytes(over.Quota), store.Bytes(over.Needs), operation.QuotaAdvice)
 	}
 	return c
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/run"
 )
@@ -69,17 +70,17 @@ func (l *Local) failed(recovered any, verb string, gvr schema.GroupVersionResour
 }
 
 // target finds the kind and subresource that a call names.
-func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subresource string) (target, error) {
-	t := target{user: l.user, local: true, agent: l.agent, inner: l.unseen, namespace: namespace, name: name, kind: l.server.opts.Catalog.Resource(gvr)}
-	if t.kind == nil {
+func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subresource string) (operation.Target, error) {
+	t := operation.Target{User: l.user, Local: true, Agent: l.agent, Inner: l.unseen, Namespace: namespace, Name: name, Kind: l.server.opts.Catalog.Resource(gvr)}
+	if t.Kind == nil {
 		return t, apierrors.NewGenericServerResponse(404, "", gvr.GroupResource(), name, fmt.Sprintf("%s is not served", gvr), 0, true)
 	}
-	if !t.kind.Namespaced {
-		t.namespace = ""
+	if !t.Kind.Namespaced {
+		t.Namespace = ""
 	}
 	if subresource != "" {
-		t.sub = t.kind.Subresource(subresource)
-		if _, stream := t.shape().(catalog.Stream); t.sub == nil || stream {
+		t.Sub = t.Kind.Subresource(subresource)
+		if _, stream := t.Shape().(catalog.Stream); t.Sub == nil || stream {
 			return t, apierrors.NewGenericServerResponse(404, "", gvr.GroupResource(), name, fmt.Sprintf("%s has no subresource %q that is an object", gvr, subresource), 0, true)
 		}
 	}
@@ -87,28 +88,28 @@ func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subreso
 }
 
 // shown returns what an operation answers with, in the version that the caller uses.
-func shown(ctx context.Context, t *target, r result, err error) (runtime.Object, error) {
+func shown(ctx context.Context, t *operation.Target, r operation.Result, err error) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r, err = r.in(ctx, t.kind); err != nil {
+	if r, err = r.In(ctx, t.Kind); err != nil {
 		return nil, err
 	}
-	return r.object(), nil
+	return r.Object(), nil
 }
 
 // namesOne checks that a call for a single object names it completely.
-func namesOne(t *target) error {
-	if t.name == "" {
+func namesOne(t *operation.Target) error {
+	if t.Name == "" {
 		return apierrors.NewBadRequest("name is required")
 	}
-	if t.kind.Namespaced && t.namespace == "" {
+	if t.Kind.Namespaced && t.Namespace == "" {
 		return apierrors.NewBadRequest("an empty namespace may not be set when a resource name is provided")
 	}
 	return nil
 }
 
-func (l *Local) single(gvr schema.GroupVersionResource, namespace, name, subresource, verb string) (target, error) {
+func (l *Local) single(gvr schema.GroupVersionResource, namespace, name, subresource, verb string) (operation.Target, error) {
 	t, err := l.target(gvr, namespace, name, subresource)
 	if err != nil {
 		return t, err
@@ -116,8 +117,8 @@ func (l *Local) single(gvr schema.GroupVersionResource, namespace, name, subreso
 	if err := namesOne(&t); err != nil {
 		return t, err
 	}
-	if !t.serves(verb) {
-		return t, apierrors.NewMethodNotSupported(t.kind.GR(), verb)
+	if !t.Serves(verb) {
+		return t, apierrors.NewMethodNotSupported(t.Kind.GR(), verb)
 	}
 	return t, nil
 }
@@ -125,15 +126,15 @@ func (l *Local) single(gvr schema.GroupVersionResource, namespace, name, subreso
 // Get implements client.Interface.
 func (l *Local) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, subresource string) (_ runtime.Object, err error) {
 	defer func() { l.failed(recover(), "get", gvr, namespace, name, &err) }()
-	t, err := l.single(gvr, namespace, name, subresource, verbGet)
+	t, err := l.single(gvr, namespace, name, subresource, operation.VerbGet)
 	if err != nil {
 		return nil, err
 	}
-	ctx, record, err := l.audited(ctx, &t, verbGet, nil)
+	ctx, record, err := l.audited(ctx, &t, operation.VerbGet, nil)
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.server.objects.get(ctx, t, metav1.GetOptions{})
+	r, err := l.server.objects.Get(ctx, t, metav1.GetOptions{})
 	endAudit(record, r, err)
 	return shown(ctx, &t, r, err)
 }
@@ -145,27 +146,27 @@ func (l *Local) List(ctx context.Context, gvr schema.GroupVersionResource, names
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
-	ctx, record, err := l.audited(ctx, &t, verbList, nil)
+	ctx, record, err := l.audited(ctx, &t, operation.VerbList, nil)
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
-	got, err := l.server.objects.list(ctx, t, opts)
+	got, err := l.server.objects.List(ctx, t, opts)
 	if err == nil {
-		got.record(record, t.kind)
+		got.Record(record, t.Kind)
 	}
-	endAudit(record, result{}, err)
+	endAudit(record, operation.Result{}, err)
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
-	objs := make([]runtime.Object, len(got.items))
-	for i, item := range got.items {
-		shown, err := item.In(ctx, t.kind)
+	objs := make([]runtime.Object, len(got.Items))
+	for i, item := range got.Items {
+		shown, err := item.In(ctx, t.Kind)
 		if err != nil {
-			return nil, metav1.ListMeta{}, asStatusError(err)
+			return nil, metav1.ListMeta{}, operation.StatusError(err)
 		}
 		objs[i] = shown.Object()
 	}
-	return objs, got.meta, nil
+	return objs, got.Meta, nil
 }
 
 // Watch implements client.Interface. Without TimeoutSeconds it lasts as long as ctx. Without it there
@@ -177,20 +178,20 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 			yield(watch.Event{}, err)
 			return
 		}
-		ctx, record, err := l.audited(ctx, &t, verbWatch, nil)
+		ctx, record, err := l.audited(ctx, &t, operation.VerbWatch, nil)
 		if err != nil {
 			yield(watch.Event{}, err)
 			return
 		}
 		asked := ctx
-		if t.kind.Untyped() {
+		if t.Kind.Untyped() {
 			var end context.CancelFunc
-			ctx, end = whileServed(ctx, t.kind)
+			ctx, end = operation.WhileServed(ctx, t.Kind)
 			defer end()
 		}
-		changes, err := l.server.objects.watch(ctx, t, opts)
+		changes, err := l.server.objects.Watch(ctx, t, opts)
 		if err != nil {
-			endAudit(record, result{}, err)
+			endAudit(record, operation.Result{}, err)
 			yield(watch.Event{}, err)
 			return
 		}
@@ -199,8 +200,8 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 		for c, err := range changes {
 			var ev watch.Event
 			var shown *codec.Item
-			if err == nil && c.item != nil {
-				shown, err = c.item.In(ctx, t.kind)
+			if err == nil && c.Item != nil {
+				shown, err = c.Item.In(ctx, t.Kind)
 			}
 			switch {
 			case err != nil:
@@ -209,7 +210,7 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 			case shown != nil:
 				ev = watch.Event{Type: c.Type, Object: shown.Object()}
 			case c.Type != "":
-				ev = watch.Event{Type: c.Type, Object: codec.EmptyObject(t.kind, c.rv, c.annotations)}
+				ev = watch.Event{Type: c.Type, Object: codec.EmptyObject(t.Kind, c.ResourceVersion, c.Annotations)}
 			default:
 				continue
 			}
@@ -230,26 +231,26 @@ func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return nil, err
 	}
-	if t.sub != nil {
+	if t.Sub != nil {
 		err = namesOne(&t)
-	} else if t.name = ""; t.kind.Namespaced && t.namespace == "" {
+	} else if t.Name = ""; t.Kind.Namespaced && t.Namespace == "" {
 		err = apierrors.NewBadRequest("an empty namespace may not be set during creation")
 	}
 	if err != nil {
 		return nil, err
 	}
-	if !t.serves(verbCreate) {
-		return nil, apierrors.NewMethodNotSupported(t.kind.GR(), verbCreate)
+	if !t.Serves(operation.VerbCreate) {
+		return nil, apierrors.NewMethodNotSupported(t.Kind.GR(), operation.VerbCreate)
 	}
 	body, err := copyIn(&t, obj)
 	if err != nil {
 		return nil, err
 	}
-	ctx, record, err := l.audited(ctx, &t, verbCreate, body)
+	ctx, record, err := l.audited(ctx, &t, operation.VerbCreate, body)
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.server.objects.create(ctx, t, body, opts)
+	r, err := l.server.objects.Create(ctx, t, body, opts)
 	endAudit(record, r, err)
 	return shown(ctx, &t, r, err)
 }
@@ -257,7 +258,7 @@ func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, nam
 // Update implements client.Interface.
 func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.UpdateOptions, subresource string) (_ runtime.Object, err error) {
 	defer func() { l.failed(recover(), "update", gvr, namespace, name, &err) }()
-	t, err := l.single(gvr, namespace, name, subresource, verbUpdate)
+	t, err := l.single(gvr, namespace, name, subresource, operation.VerbUpdate)
 	if err != nil {
 		return nil, err
 	}
@@ -265,19 +266,19 @@ func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return nil, err
 	}
-	ctx, record, err := l.audited(ctx, &t, verbUpdate, body)
+	ctx, record, err := l.audited(ctx, &t, operation.VerbUpdate, body)
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.server.objects.update(ctx, t, body, opts)
+	r, err := l.server.objects.Update(ctx, t, body, opts)
 	endAudit(record, r, err)
 	return shown(ctx, &t, r, err)
 }
 
 // copyIn copies an object that a caller goes on using (S3), if it has the type that t
 // takes, and normalizes the copy: it may hold what no decoder makes.
-func copyIn(t *target, obj runtime.Object) (runtime.Object, error) {
-	want, gvk := t.newBody()
+func copyIn(t *operation.Target, obj runtime.Object) (runtime.Object, error) {
+	want, gvk := t.NewBody()
 	if fmt.Sprintf("%T", want) != fmt.Sprintf("%T", obj) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T cannot be handled as a %s", obj, gvk.Kind))
 	}
@@ -286,23 +287,23 @@ func copyIn(t *target, obj runtime.Object) (runtime.Object, error) {
 	if err := codec.Normalize(body); err != nil {
 		return nil, err
 	}
-	_, err := t.coerce(body, codec.Ignore)
+	_, err := t.Coerce(body, codec.Ignore)
 	return body, err
 }
 
 // Patch implements client.Interface.
 func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, kind types.PatchType, patch []byte, opts metav1.PatchOptions, subresource string) (_ runtime.Object, err error) {
 	defer func() { l.failed(recover(), "patch", gvr, namespace, name, &err) }()
-	t, err := l.single(gvr, namespace, name, subresource, verbPatch)
+	t, err := l.single(gvr, namespace, name, subresource, operation.VerbPatch)
 	if err != nil {
 		return nil, err
 	}
-	ctx, record, err := l.audited(ctx, &t, verbPatch, nil)
+	ctx, record, err := l.audited(ctx, &t, operation.VerbPatch, nil)
 	if err != nil {
 		return nil, err
 	}
-	recordPatch(record, kind, patch)
-	r, _, err := l.server.objects.patch(ctx, t, kind, patch, opts)
+	operation.RecordPatch(record, kind, patch)
+	r, _, err := l.server.objects.Patch(ctx, t, kind, patch, opts)
 	endAudit(record, r, err)
 	return shown(ctx, &t, r, err)
 }
@@ -310,19 +311,19 @@ func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, name
 // Delete implements client.Interface.
 func (l *Local) Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) (err error) {
 	defer func() { l.failed(recover(), "delete", gvr, namespace, name, &err) }()
-	t, err := l.single(gvr, namespace, name, "", verbDelete)
+	t, err := l.single(gvr, namespace, name, "", operation.VerbDelete)
 	if err != nil {
 		return err
 	}
-	ctx, record, err := l.audited(ctx, &t, verbDelete, &opts)
+	ctx, record, err := l.audited(ctx, &t, operation.VerbDelete, &opts)
 	if err != nil {
 		return err
 	}
-	r, err := l.server.objects.remove(ctx, t, opts)
+	r, err := l.server.objects.Delete(ctx, t, opts)
 	endAudit(record, r, err)
 	return err
 }
 
 // Reader returns the reader of stored objects for admission plug-ins, the authorizer and the
 // authenticator. It does not check permissions.
-func (s *Server) Reader() admission.Reader { return NewReader(s.opts.Catalog, s.opts.Store) }
+func (s *Server) Reader() admission.Reader { return operation.NewReader(s.opts.Catalog, s.opts.Store) }

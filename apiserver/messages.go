@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -31,7 +32,7 @@ type messages struct {
 }
 
 // serve answers with changes until they end or the client has gone.
-func (m *messages) serve(ctx context.Context, changes iter.Seq2[change, error]) {
+func (m *messages) serve(ctx context.Context, changes iter.Seq2[operation.Change, error]) {
 	m.x.seat.release() // the pace of an answer does not measure another protocol
 	m.x.Header().Set("Content-Type", m.events.media.Encoding.WatchContentType())
 	websocket.Server{Handshake: firstProtocol, Handler: func(socket *websocket.Conn) {
@@ -53,7 +54,7 @@ func firstProtocol(c *websocket.Config, _ *http.Request) error {
 }
 
 // send sends a message for each change.
-func (m *messages) send(ctx context.Context, socket *websocket.Conn, changes iter.Seq2[change, error]) {
+func (m *messages) send(ctx context.Context, socket *websocket.Conn, changes iter.Seq2[operation.Change, error]) {
 	var buf bytes.Buffer
 	m.events.w = bufio.NewWriter(&buf)
 	message := func(write func() error) error {

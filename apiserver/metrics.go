@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 )
 
@@ -192,23 +193,23 @@ func (m *metrics) stream(s *subject) (done func()) {
 
 // verbLabels are the verbs of requests for resources in metrics.
 var verbLabels = map[string]string{
-	verbGet: "GET", verbList: "LIST", verbWatch: "WATCH", verbCreate: "POST", verbUpdate: "PUT", verbPatch: "PATCH",
-	verbDelete: "DELETE", verbDeleteCollection: "DELETECOLLECTION",
+	operation.VerbGet: "GET", operation.VerbList: "LIST", operation.VerbWatch: "WATCH", operation.VerbCreate: "POST", operation.VerbUpdate: "PUT", operation.VerbPatch: "PATCH",
+	operation.VerbDelete: "DELETE", operation.VerbDeleteCollection: "DELETECOLLECTION",
 }
 
 // subjectOf returns what a request for a resource that is served counts as.
-func subjectOf(r *http.Request, t *target, p *path, verb string) subject {
+func subjectOf(r *http.Request, t *operation.Target, p *path, verb string) subject {
 	s := subject{verb: verbLabels[verb], group: p.group, version: p.version, resource: p.resource, subresource: p.subresource, scope: "cluster"}
 	switch {
-	case p.name != "", verb == verbCreate:
+	case p.name != "", verb == operation.VerbCreate:
 		s.scope = "resource"
 	case p.namespace != "":
 		s.scope = "namespace"
 	}
-	if _, stream := t.shape().(catalog.Stream); stream {
+	if _, stream := t.Shape().(catalog.Stream); stream {
 		s.verb = "CONNECT"
 	}
-	if verb == verbPatch && strings.HasPrefix(r.Header.Get("Content-Type"), "application/apply-patch+") {
+	if verb == operation.VerbPatch && strings.HasPrefix(r.Header.Get("Content-Type"), "application/apply-patch+") {
 		s.verb = "APPLY"
 	}
 	if strings.Contains(r.URL.RawQuery, "dryRun") {

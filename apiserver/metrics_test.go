@@ -10,6 +10,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
+	"github.com/sampan-io/sampan/apiserver/operation"
 )
 
 // scrape returns the lines of /metrics.
@@ -39,7 +40,7 @@ func do(s *apiserver.Server, method, path, body string) *httptest.ResponseRecord
 
 func TestRequestMetricsHaveUpstreamsNames(t *testing.T) {
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
-		o.Auth, o.Admission = byHeader{}, []admission.Plugin{admission.NewNamespaceLifecycle(apiserver.NewReader(o.Catalog, o.Store))}
+		o.Auth, o.Admission = byHeader{}, []admission.Plugin{admission.NewNamespaceLifecycle(operation.NewReader(o.Catalog, o.Store))}
 	})
 	do(s, "POST", "/api/v1/namespaces", `{"metadata":{"name":"default"}}`)
 	do(s, "POST", configMaps, `{"metadata":{"name":"a"}}`)

@@ -16,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/audit"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/store"
 )
@@ -23,7 +24,7 @@ import (
 // A Store keeps the objects, and reports why it takes no writes. Package store says what each method promises; its values are made
 // by this package: see [NewLoader] and [Terms].
 type Store interface {
-	objectStore
+	operation.Store
 	Full() error
 	Refused() error
 	OverQuota() *store.QuotaError
@@ -131,7 +132,7 @@ type Options struct {
 	TLS *tls.Config
 
 	Auth       Authenticator // nil means that every user is anonymous
-	Authorizer Authorizer
+	Authorizer operation.Authorizer
 	Admission  []admission.Plugin // in the order in which they are asked
 
 	// Aggregator has the versions of groups that other servers serve. Nil means that there are none.
@@ -149,10 +150,10 @@ type Options struct {
 
 	// Issue has the handlers of subresources, and of creations of kinds, whose body is
 	// answered and not stored.
-	Issue map[catalog.Handler]IssueHandler
+	Issue map[catalog.Handler]operation.IssueHandler
 
 	// Compute has the handlers of kinds whose objects are computed.
-	Compute map[catalog.Handler]ComputeHandler
+	Compute map[catalog.Handler]operation.ComputeHandler
 
 	// Audit records requests. Nil means that none are.
 	Audit *audit.Auditor

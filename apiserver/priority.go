@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/follow"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/flowcontrol"
@@ -65,22 +66,22 @@ func (s *Server) classify(x *exchange, r priority.Request) {
 }
 
 // seatsOf returns how many seats a list takes, or the first state of a watch: more if it reads many objects.
-func (s *Server) seatsOf(x *exchange, t *target, verb string) int {
+func (s *Server) seatsOf(x *exchange, t *operation.Target, verb string) int {
 	objects, ok := s.opts.Store.(counter)
 	if !ok {
 		return 1
 	}
-	n := objects.Count(t.kind.Prefix(""))
+	n := objects.Count(t.Kind.Prefix(""))
 	if priority.Seats(n) == 1 {
 		return 1
 	}
 	q := x.query()
-	if verb == verbWatch {
+	if verb == operation.VerbWatch {
 		if rv := q.Get("resourceVersion"); rv != "" && rv != "0" && !isTrue(q, "sendInitialEvents") {
 			return 1
 		}
 	}
-	if t.name != "" || strings.HasPrefix(q.Get("fieldSelector"), metav1.ObjectNameField+"=") {
+	if t.Name != "" || strings.HasPrefix(q.Get("fieldSelector"), metav1.ObjectNameField+"=") {
 		return 1
 	}
 	if limit, err := number(q, "limit"); err == nil && limit != nil && *limit > 0 && *limit < int64(n) {

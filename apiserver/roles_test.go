@@ -14,6 +14,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/follow"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/catalog"
@@ -37,9 +38,9 @@ func serveRoles(t *testing.T) *fixture {
 			ObjectMeta: metav1.ObjectMeta{Name: "boss"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "cluster-admin"},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "boss"}},
 		})
-		authorizer := rbac.New(rbac.Options{Policy: policy, Objects: apiserver.NewReader(o.Catalog, o.Store)})
+		authorizer := rbac.New(rbac.Options{Policy: policy, Objects: operation.NewReader(o.Catalog, o.Store)})
 		o.Authorizer = authorizer
-		o.Issue[catalog.Access], o.Issue[catalog.LocalAccess] = apiserver.Answer(authorizer.May), apiserver.Answer(authorizer.MayLocally)
+		o.Issue[catalog.Access], o.Issue[catalog.LocalAccess] = operation.Answer(authorizer.May), operation.Answer(authorizer.MayLocally)
 		o.Admission = []admission.Plugin{admission.NewRoleEscalation(policy, authorizer)}
 		keepPolicy = func(ctx context.Context) { follow.Policy(ctx, o.Catalog, o.Store, policy) }
 	})

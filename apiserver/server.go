@@ -17,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/managed"
 	"github.com/sampan-io/sampan/apiserver/openapi"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/internal/h2"
 	"github.com/sampan-io/sampan/internal/run"
@@ -56,7 +57,7 @@ func defaultInFlight() int { return min(inFlightEach*runtime.GOMAXPROCS(0), most
 // A Server serves the Kubernetes API. It is safe for concurrent use.
 type Server struct {
 	opts      Options
-	objects   *operations
+	objects   *operation.Operations
 	ready     chan struct{}
 	metrics   *metrics
 	slis      slis
@@ -81,7 +82,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, err := newOperations(operationOptions{
+	objects, err := operation.New(operation.Options{
 		Store: opts.Store, Catalog: opts.Catalog, Authorizer: opts.Authorizer, Admission: opts.Admission,
 		Managers: managed.New(openapi.NewTypes(opts.Catalog)), Issue: opts.Issue, Compute: opts.Compute, Audited: opts.Audit != nil,
 	})
@@ -113,7 +114,7 @@ func New(opts Options) (*Server, error) {
 }
 
 // Instances returns the objects in the server's store.
-func (s *Server) Instances() Instances { return s.objects.Instances() }
+func (s *Server) Instances() operation.Instances { return s.objects.Instances() }
 
 // Ready is closed when the listeners are served.
 func (s *Server) Ready() <-chan struct{} { return s.ready }

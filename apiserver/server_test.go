@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/catalog"
@@ -68,24 +69,24 @@ func options(t testing.TB, st *store.Store) apiserver.Options {
 	nothing := func(w http.ResponseWriter, r *http.Request, c apiserver.ConnectRequest) {
 		fmt.Fprintf(w, "%s of %s/%s for %s at %q", c.Subresource, c.Namespace, c.Name, c.User.Name, c.Path)
 	}
-	authorizer := rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: apiserver.NewReader(apiservertest.Kinds(t), st)})
+	authorizer := rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: operation.NewReader(apiservertest.Kinds(t), st)})
 	return apiserver.Options{
 		Store: st, Catalog: apiservertest.Kinds(t), Auth: byHeader{}, Authorizer: onlyBoss{},
 		Connect: map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: nothing, catalog.PodExec: nothing, catalog.PodAttach: nothing, catalog.PodPortForward: nothing, catalog.NodeProxy: nothing, catalog.PodProxy: nothing, catalog.ServiceProxy: nothing},
-		Issue: map[catalog.Handler]apiserver.IssueHandler{
+		Issue: map[catalog.Handler]operation.IssueHandler{
 			catalog.ServiceAccountToken: func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
 				u, _ := auth.UserFrom(ctx)
 				body.(metav1.Object).SetName(parent.GetName() + " for " + u.Name)
 				return body, nil
 			},
-			catalog.OwnAccess:     apiserver.Answer(authorizer.MayI),
-			catalog.OwnRules:      apiserver.Answer(authorizer.MyRules),
-			catalog.OwnIdentity:   apiserver.Answer(auth.WhoAmI),
-			catalog.Access:        apiserver.Answer(authorizer.May),
-			catalog.LocalAccess:   apiserver.Answer(authorizer.MayLocally),
-			catalog.TokenIdentity: apiserver.Answer(auth.New(auth.Options{}).ReviewToken),
+			catalog.OwnAccess:     operation.Answer(authorizer.MayI),
+			catalog.OwnRules:      operation.Answer(authorizer.MyRules),
+			catalog.OwnIdentity:   operation.Answer(auth.WhoAmI),
+			catalog.Access:        operation.Answer(authorizer.May),
+			catalog.LocalAccess:   operation.Answer(authorizer.MayLocally),
+			catalog.TokenIdentity: operation.Answer(auth.New(auth.Options{}).ReviewToken),
 		},
-		Compute: map[catalog.Handler]apiserver.ComputeHandler{catalog.PodUsage: unmeasured, catalog.NodeUsage: unmeasured, catalog.ComponentHealth: unmeasured},
+		Compute: map[catalog.Handler]operation.ComputeHandler{catalog.PodUsage: unmeasured, catalog.NodeUsage: unmeasured, catalog.ComponentHealth: unmeasured},
 		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 }

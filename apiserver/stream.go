@@ -17,6 +17,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/table"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/run"
@@ -28,8 +29,8 @@ const leastWatch = 1800 // seconds
 
 // serveWatch streams events until the client goes, the time is over or the server
 // stops.
-func (s *Server) serveWatch(x *exchange, t target) {
-	m, ok := x.media(codec.Offer{Forms: true, Watch: true, Untyped: t.kind.Untyped()})
+func (s *Server) serveWatch(x *exchange, t operation.Target) {
+	m, ok := x.media(codec.Offer{Forms: true, Watch: true, Untyped: t.Kind.Untyped()})
 	if !ok {
 		return
 	}
@@ -39,8 +40,8 @@ func (s *Server) serveWatch(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	if t.name != "" { // a watch of one object by its path
-		if opts.FieldSelector, err = selectName(t.name, opts.FieldSelector); err != nil {
+	if t.Name != "" { // a watch of one object by its path
+		if opts.FieldSelector, err = selectName(t.Name, opts.FieldSelector); err != nil {
 			x.fail(err)
 			return
 		}
@@ -49,7 +50,7 @@ func (s *Server) serveWatch(x *exchange, t target) {
 		seconds := int64(leastWatch + rand.IntN(leastWatch))
 		opts.TimeoutSeconds = &seconds
 	}
-	e := events{kind: t.kind, media: m}
+	e := events{kind: t.Kind, media: m}
 	if m.Form == codec.Table {
 		if e.include, err = x.includeObject(); err != nil {
 			x.fail(err)
@@ -67,12 +68,12 @@ func (s *Server) serveWatch(x *exchange, t target) {
 		return
 	}
 	defer x.finish()
-	if t.kind.Untyped() {
+	if t.Kind.Untyped() {
 		var end context.CancelFunc
-		ctx, end = whileServed(ctx, t.kind)
+		ctx, end = operation.WhileServed(ctx, t.Kind)
 		defer end()
 	}
-	changes, err := s.objects.watch(ctx, t, opts)
+	changes, err := s.objects.Watch(ctx, t, opts)
 	if err != nil {
 		x.fail(err)
 		return
@@ -130,7 +131,7 @@ func (s *Server) serveWatch(x *exchange, t target) {
 }
 
 // panicked logs that an event of a watch was left out.
-func (s *Server) panicked(ctx context.Context, x *exchange, c change, err error) {
+func (s *Server) panicked(ctx context.Context, x *exchange, c operation.Change, err error) {
 	s.opts.Log.ErrorContext(ctx, "panic over an event; the watch leaves it out", "path", x.r.URL.Path, "event", c.String(), "err", err)
 }
 
@@ -163,16 +164,16 @@ type events struct {
 	headed  bool // the columns of the table were sent
 }
 
-func (e *events) write(ctx context.Context, c change) error {
+func (e *events) write(ctx context.Context, c operation.Change) error {
 	if e.media.Form == codec.Whole {
-		if c.item != nil {
-			shown, err := c.item.In(ctx, e.kind)
+		if c.Item != nil {
+			shown, err := c.Item.In(ctx, e.kind)
 			if err != nil {
 				return err
 			}
 			return codec.WriteItemEvent(e.w, e.media.Encoding, c.Type, shown)
 		}
-		return codec.WriteEvent(e.w, codec.Media{Encoding: e.media.Encoding}, c.Type, codec.EmptyObject(e.kind, c.rv, c.annotations))
+		return codec.WriteEvent(e.w, codec.Media{Encoding: e.media.Encoding}, c.Type, codec.EmptyObject(e.kind, c.ResourceVersion, c.Annotations))
 	}
 	obj, err := e.reshape(ctx, c)
 	if err != nil {
@@ -183,19 +184,19 @@ func (e *events) write(ctx context.Context, c change) error {
 
 // reshape makes of a change the table or the metadata that the client wants. Only the
 // first table names its columns.
-func (e *events) reshape(ctx context.Context, c change) (runtime.Object, error) {
+func (e *events) reshape(ctx context.Context, c operation.Change) (runtime.Object, error) {
 	if e.media.Form == codec.MetadataOnly {
-		if c.item != nil {
-			return table.Metadata(c.item.Object()), nil
+		if c.Item != nil {
+			return table.Metadata(c.Item.Object()), nil
 		}
-		return table.Metadata(codec.EmptyObject(e.kind, c.rv, c.annotations)), nil
+		return table.Metadata(codec.EmptyObject(e.kind, c.ResourceVersion, c.Annotations)), nil
 	}
 	var out *metav1.Table
-	if c.item == nil {
+	if c.Item == nil {
 		out = table.New(e.kind)
-		out.ResourceVersion = c.rv
-		if len(c.annotations) > 0 { // a table's own metadata has no annotations
-			row, err := table.Row(e.kind, codec.EmptyObject(e.kind, c.rv, c.annotations), time.Now(), metav1.IncludeMetadata, nil)
+		out.ResourceVersion = c.ResourceVersion
+		if len(c.Annotations) > 0 { // a table's own metadata has no annotations
+			row, err := table.Row(e.kind, codec.EmptyObject(e.kind, c.ResourceVersion, c.Annotations), time.Now(), metav1.IncludeMetadata, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -203,8 +204,8 @@ func (e *events) reshape(ctx context.Context, c change) (runtime.Object, error) 
 		}
 	} else {
 		var err error
-		if out, err = tableOf(ctx, e.kind, []catalog.Object{c.item.Object()}, metav1.ListMeta{ResourceVersion: c.item.ResourceVersion()}, e.include,
-			func(int) ([]byte, error) { return jsonIn(ctx, e.kind, c.item) }); err != nil {
+		if out, err = tableOf(ctx, e.kind, []catalog.Object{c.Item.Object()}, metav1.ListMeta{ResourceVersion: c.Item.ResourceVersion()}, e.include,
+			func(int) ([]byte, error) { return jsonIn(ctx, e.kind, c.Item) }); err != nil {
 			return nil, err
 		}
 	}

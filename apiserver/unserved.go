@@ -26,7 +26,7 @@ func (s *Server) supports(r *http.Request, p *path) bool {
 func (s *Server) refuseMethod(x *exchange) {
 	a := attributesOf(x.r)
 	a.User = x.user
-	if err := s.objects.authorize(x.r.Context(), a); err != nil {
+	if err := s.objects.Authorize(x.r.Context(), a); err != nil {
 		x.fail(err)
 		return
 	}

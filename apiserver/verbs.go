@@ -13,26 +13,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/patch"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 )
 
 // offerOf says in which forms t can be shown: a body of a subresource, and what can only be posted, in none but its own.
-func offerOf(t *target) codec.Offer {
-	return codec.Offer{Forms: t.kind.NewList != nil && t.body() == nil, Untyped: t.kind.Untyped() && t.body() == nil}
+func offerOf(t *operation.Target) codec.Offer {
+	return codec.Offer{Forms: t.Kind.NewList != nil && t.Body() == nil, Untyped: t.Kind.Untyped() && t.Body() == nil}
 }
 
 // conclude answers with what came of an operation: its result, or its error.
-func (x *exchange) conclude(m codec.Media, r result, err error, t *target) {
+func (x *exchange) conclude(m codec.Media, r operation.Result, err error, t *operation.Target) {
 	if err != nil {
-		x.warn(r.warnings)
+		x.warn(r.Warnings)
 		x.fail(err)
 		return
 	}
 	x.answer(m, r, t)
 }
 
-func (s *Server) serveGet(x *exchange, t target) {
+func (s *Server) serveGet(x *exchange, t operation.Target) {
 	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
@@ -45,11 +46,11 @@ func (s *Server) serveGet(x *exchange, t target) {
 		}
 		opts.ResourceVersion = q.Get("resourceVersion")
 	}
-	r, err := s.objects.get(x.r.Context(), t, opts)
+	r, err := s.objects.Get(x.r.Context(), t, opts)
 	x.conclude(m, r, err, &t)
 }
 
-func (s *Server) serveList(x *exchange, t target) {
+func (s *Server) serveList(x *exchange, t operation.Target) {
 	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
@@ -59,7 +60,7 @@ func (s *Server) serveList(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	l, err := s.objects.list(x.r.Context(), t, opts)
+	l, err := s.objects.List(x.r.Context(), t, opts)
 	if err != nil {
 		x.fail(err)
 		return
@@ -69,8 +70,8 @@ func (s *Server) serveList(x *exchange, t target) {
 
 var listBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(io.Discard, onePiece) }} // a pool is state of the process by its nature
 
-func (x *exchange) answerList(m codec.Media, l listing, t *target) {
-	x.warn(l.warnings(t))
+func (x *exchange) answerList(m codec.Media, l operation.Listing, t *operation.Target) {
+	x.warn(l.Warnings(t))
 	if m.Form != codec.Whole {
 		obj, err := x.reshapeList(m.Form, l, t)
 		if err != nil {
@@ -86,7 +87,7 @@ func (x *exchange) answerList(m codec.Media, l listing, t *target) {
 		x.send(http.StatusOK, m.Encoding, body)
 		return
 	}
-	l.record(x.audit, t.kind)
+	l.Record(x.audit, t.Kind)
 	h := x.Header()
 	h["Content-Type"] = contentTypes[m.Encoding]
 	h["Cache-Control"] = noCache
@@ -101,14 +102,14 @@ func (x *exchange) answerList(m codec.Media, l listing, t *target) {
 	x.writeList(x, m, l, t)
 }
 
-func (x *exchange) writeList(to io.Writer, m codec.Media, l listing, t *target) {
+func (x *exchange) writeList(to io.Writer, m codec.Media, l operation.Listing, t *operation.Target) {
 	w := listBuffers.Get().(*bufio.Writer)
 	w.Reset(to)
 	defer func() {
 		w.Reset(io.Discard)
 		listBuffers.Put(w)
 	}()
-	if err := codec.WriteList(w, m, t.kind, l.meta, l.items); err != nil {
+	if err := codec.WriteList(w, m, t.Kind, l.Meta, l.Items); err != nil {
 		panic(http.ErrAbortHandler) // the client has gone, or must see that the list has no end
 	}
 	x.seat.release()
@@ -121,7 +122,7 @@ func (x *exchange) decode(obj runtime.Object, want schema.GroupVersionKind, vali
 }
 
 // decoded is decode for a body that may also name one of the other versions. Of t, if it is not nil, the body is the object.
-func (x *exchange) decoded(t *target, obj runtime.Object, want schema.GroupVersionKind, others []schema.GroupVersion, validation string) error {
+func (x *exchange) decoded(t *operation.Target, obj runtime.Object, want schema.GroupVersionKind, others []schema.GroupVersion, validation string) error {
 	e, err := codec.BodyEncoding(x.r.Header.Get("Content-Type"))
 	if err != nil {
 		return err
@@ -131,7 +132,7 @@ func (x *exchange) decoded(t *target, obj runtime.Object, want schema.GroupVersi
 		if err != nil {
 			return err
 		}
-		unknown, err := t.coerce(obj, codec.ValidationOf(validation))
+		unknown, err := t.Coerce(obj, codec.ValidationOf(validation))
 		if err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ func (x *exchange) decoded(t *target, obj runtime.Object, want schema.GroupVersi
 	})
 }
 
-func (s *Server) serveCreate(x *exchange, t target) {
+func (s *Server) serveCreate(x *exchange, t operation.Target) {
 	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
@@ -150,42 +151,42 @@ func (s *Server) serveCreate(x *exchange, t target) {
 	if q := x.query(); q != nil {
 		opts = metav1.CreateOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
 	}
-	body, want := t.newBody()
+	body, want := t.NewBody()
 	var others []schema.GroupVersion
-	if b := t.body(); b != nil {
+	if b := t.Body(); b != nil {
 		others = b.Versions
 	}
 	if err := x.decoded(&t, body, want, others, opts.FieldValidation); err != nil {
 		x.fail(err)
 		return
 	}
-	r, err := s.objects.create(x.r.Context(), t, body, opts)
+	r, err := s.objects.Create(x.r.Context(), t, body, opts)
 	x.conclude(m, r, err, &t)
 }
 
 // serveBindings serves POST .../namespaces/NS/bindings, the older path of a pod's
 // binding: the body names the pod.
-func (s *Server) serveBindings(x *exchange, t target, p path) {
-	t.kind = s.opts.Catalog.Resource(schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: "pods"})
-	if t.kind != nil {
-		t.sub = t.kind.Subresource("binding")
+func (s *Server) serveBindings(x *exchange, t operation.Target, p path) {
+	t.Kind = s.opts.Catalog.Resource(schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: "pods"})
+	if t.Kind != nil {
+		t.Sub = t.Kind.Subresource("binding")
 	}
-	if t.sub == nil || p.namespace == "" {
+	if t.Sub == nil || p.namespace == "" {
 		s.unknown(x, &p)
 		return
 	}
 	x.subject, x.writes = subject{verb: "POST", version: p.version, resource: "pods", subresource: "binding", scope: "resource"}, true
 	verb := verbOf(x.r, &p)
 	// The right is that to create bindings, not that to create pods/binding, as upstream.
-	if err := s.objects.authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Version: p.version, Resource: p.resource, Namespace: p.namespace}); err != nil {
+	if err := s.objects.Authorize(x.r.Context(), rbac.Attributes{User: x.user, Verb: verb, Version: p.version, Resource: p.resource, Namespace: p.namespace}); err != nil {
 		x.fail(err)
 		return
 	}
-	if verb != verbCreate {
+	if verb != operation.VerbCreate {
 		x.fail(apierrors.NewMethodNotSupported(schema.GroupResource{Resource: p.resource}, verb))
 		return
 	}
-	t.allowed = true
+	t.Allowed = true
 	m, ok := x.media(codec.Offer{})
 	if !ok {
 		return
@@ -195,7 +196,7 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 	}
 	defer x.finish()
 	opts := metav1.CreateOptions{DryRun: x.query()["dryRun"]}
-	body, want := t.newBody()
+	body, want := t.NewBody()
 	err := x.decode(body, want, metav1.FieldValidationWarn)
 	if err == nil {
 		t, err = named(t, body)
@@ -204,11 +205,11 @@ func (s *Server) serveBindings(x *exchange, t target, p path) {
 		x.fail(err)
 		return
 	}
-	r, err := s.objects.create(x.r.Context(), t, body, opts)
+	r, err := s.objects.Create(x.r.Context(), t, body, opts)
 	x.conclude(m, r, err, &t)
 }
 
-func (s *Server) serveUpdate(x *exchange, t target) {
+func (s *Server) serveUpdate(x *exchange, t operation.Target) {
 	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
@@ -217,17 +218,17 @@ func (s *Server) serveUpdate(x *exchange, t target) {
 	if q := x.query(); q != nil {
 		opts = metav1.UpdateOptions{DryRun: q["dryRun"], FieldManager: q.Get("fieldManager"), FieldValidation: q.Get("fieldValidation")}
 	}
-	body, want := t.newBody()
+	body, want := t.NewBody()
 	err := x.decoded(&t, body, want, nil, opts.FieldValidation)
 	if err != nil {
 		x.fail(err)
 		return
 	}
-	r, err := s.objects.update(x.r.Context(), t, body, opts)
+	r, err := s.objects.Update(x.r.Context(), t, body, opts)
 	x.conclude(m, r, err, &t)
 }
 
-func (s *Server) servePatch(x *exchange, t target) {
+func (s *Server) servePatch(x *exchange, t operation.Target) {
 	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
@@ -240,16 +241,16 @@ func (s *Server) servePatch(x *exchange, t target) {
 			opts.Force = &force
 		}
 	}
-	kind, err := patch.TypeOf(x.r.Header.Get("Content-Type"), t.patchTypes())
+	kind, err := patch.TypeOf(x.r.Header.Get("Content-Type"), t.PatchTypes())
 	if err != nil {
 		x.fail(err)
 		return
 	}
-	var r result
+	var r operation.Result
 	err = x.body(func(b []byte) error {
-		recordPatch(x.audit, kind, b)
+		operation.RecordPatch(x.audit, kind, b)
 		var warnings []string
-		r, warnings, err = s.objects.patch(x.r.Context(), t, kind, b, opts)
+		r, warnings, err = s.objects.Patch(x.r.Context(), t, kind, b, opts)
 		if err == nil {
 			x.warn(warnings)
 		}
@@ -282,7 +283,7 @@ func (x *exchange) readDeleteOptions() (opts metav1.DeleteOptions, err error) {
 	return opts, err
 }
 
-func (s *Server) serveDelete(x *exchange, t target) {
+func (s *Server) serveDelete(x *exchange, t operation.Target) {
 	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
@@ -292,11 +293,11 @@ func (s *Server) serveDelete(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	r, err := s.objects.remove(x.r.Context(), t, opts)
+	r, err := s.objects.Delete(x.r.Context(), t, opts)
 	x.conclude(m, r, err, &t)
 }
 
-func (s *Server) serveDeleteCollection(x *exchange, t target) {
+func (s *Server) serveDeleteCollection(x *exchange, t operation.Target) {
 	m, ok := x.media(offerOf(&t))
 	if !ok {
 		return
@@ -311,7 +312,7 @@ func (s *Server) serveDeleteCollection(x *exchange, t target) {
 		x.fail(err)
 		return
 	}
-	l, err := s.objects.removeCollection(x.r.Context(), t, list, opts)
+	l, err := s.objects.DeleteCollection(x.r.Context(), t, list, opts)
 	if err != nil {
 		x.fail(err)
 		return
@@ -320,11 +321,11 @@ func (s *Server) serveDeleteCollection(x *exchange, t target) {
 }
 
 // named returns t with the name that the body of a binding has.
-func named(t target, body runtime.Object) (target, error) {
+func named(t operation.Target, body runtime.Object) (operation.Target, error) {
 	m, ok := body.(metav1.Object)
 	if !ok || m.GetName() == "" {
-		return t, apierrors.NewInvalid(t.body().Kind.GroupKind(), "", field.ErrorList{field.Required(field.NewPath("metadata", "name"), "names the pod")})
+		return t, apierrors.NewInvalid(t.Body().Kind.GroupKind(), "", field.ErrorList{field.Required(field.NewPath("metadata", "name"), "names the pod")})
 	}
-	t.name = m.GetName()
+	t.Name = m.GetName()
 	return t, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/client"
 )
@@ -35,7 +36,7 @@ func realServer(t *testing.T) (client.Interface, *terminal) {
 	t.Helper()
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
 		o.Auth, o.Authorizer = everybodyIsBoss{}, everybodyIsBoss{}
-		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(apiserver.NewReader(o.Catalog, o.Store))}
+		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(operation.NewReader(o.Catalog, o.Store))}
 	})
 	c := s.As(boss)
 	for _, name := range []string{"default", "two"} {

@@ -17,12 +17,11 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
@@ -36,6 +35,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/forward"
 	"github.com/sampan-io/sampan/apiserver/kubelet"
 	"github.com/sampan-io/sampan/apiserver/openapi"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/apiserver/usage"
@@ -160,7 +160,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend, li
 // loadPolicy makes the policy of the stored roles and bindings. The roles of every cluster count from
 // the beginning, so that no component is refused while they are being written.
 func (p *controlPlane) loadPolicy(ctx context.Context) error {
-	stored, err := follow.StoredPolicy(ctx, apiserver.NewReader(p.catalog, p.store))
+	stored, err := follow.StoredPolicy(ctx, operation.NewReader(p.catalog, p.store))
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (p *controlPlane) loadPolicy(ctx context.Context) error {
 // newServer wires the API server: who asks, what they may do, what is changed or
 // refused on the way in, and the streams behind nodes and pods.
 func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []net.Listener) (*apiserver.Server, error) {
-	objects := apiserver.NewReader(p.catalog, p.store)
+	objects := operation.NewReader(p.catalog, p.store)
 	credentials, err := c.newCredentials(objects)
 	if err != nil {
 		return nil, err
@@ -300,18 +300,18 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 				forwarder.Service(w, r, q.Object.(*corev1.Service), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
 			},
 		},
-		Issue: map[catalog.Handler]apiserver.IssueHandler{
+		Issue: map[catalog.Handler]operation.IssueHandler{
 			catalog.ServiceAccountToken: func(ctx context.Context, parent catalog.Object, body kruntime.Object) (kruntime.Object, error) {
 				return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))
 			},
-			catalog.OwnAccess:     apiserver.Answer(authorizer.MayI),
-			catalog.OwnRules:      apiserver.Answer(authorizer.MyRules),
-			catalog.OwnIdentity:   apiserver.Answer(auth.WhoAmI),
-			catalog.Access:        apiserver.Answer(authorizer.May),
-			catalog.LocalAccess:   apiserver.Answer(authorizer.MayLocally),
-			catalog.TokenIdentity: apiserver.Answer(authenticator.ReviewToken),
+			catalog.OwnAccess:     operation.Answer(authorizer.MayI),
+			catalog.OwnRules:      operation.Answer(authorizer.MyRules),
+			catalog.OwnIdentity:   operation.Answer(auth.WhoAmI),
+			catalog.Access:        operation.Answer(authorizer.May),
+			catalog.LocalAccess:   operation.Answer(authorizer.MayLocally),
+			catalog.TokenIdentity: operation.Answer(authenticator.ReviewToken),
 		},
-		Compute: map[catalog.Handler]apiserver.ComputeHandler{
+		Compute: map[catalog.Handler]operation.ComputeHandler{
 			catalog.PodUsage: meter.Pods, catalog.NodeUsage: meter.Nodes, catalog.ComponentHealth: c.components(p.store),
 		},
 		Audit:      c.audit,

@@ -5,8 +5,8 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/definitions"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/webhook"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/client"
@@ -16,14 +16,14 @@ import (
 // loadDefinitions makes the follower of definitions of custom resources, and serves the established ones: their objects
 // are stored, and must be served from the first request on.
 func (c *cluster) loadDefinitions(p *controlPlane) error {
-	objects := apiserver.NewReader(p.catalog, p.store)
+	objects := operation.NewReader(p.catalog, p.store)
 	p.definitions = definitions.New(definitions.Options{
 		Catalog: p.catalog, Log: c.Log,
 		Webhook: func(config *apiextensionsv1.WebhookClientConfig) (definitions.Webhook, error) {
 			return webhook.New(hookConfig(config), webhook.Options{Services: webhook.Services{Objects: objects}, Refuse: c.inventedAddresses(objects)})
 		},
 	})
-	stored, err := apiserver.StoredDefinitions(p.catalog, p.store)
+	stored, err := operation.StoredDefinitions(p.catalog, p.store)
 	if err != nil {
 		return fmt.Errorf("reading the definitions of custom resources: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/controller"
@@ -46,7 +47,7 @@ func openHarbour(t *testing.T) *testCluster {
 	var kinds []*catalog.Kind
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
 		kinds = o.Catalog.Kinds()
-		objects := apiserver.NewReader(o.Catalog, o.Store)
+		objects := operation.NewReader(o.Catalog, o.Store)
 		o.Log = log
 		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(objects), admission.NewServiceAccount(objects)}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/client"
@@ -45,7 +46,7 @@ func durable(t testing.TB) *apiserver.Server {
 		})
 		t.Cleanup(g.Stop)
 		<-st.Ready()
-		o.Store, o.Authorizer = st, rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: apiserver.NewReader(o.Catalog, st)})
+		o.Store, o.Authorizer = st, rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: operation.NewReader(o.Catalog, st)})
 	})
 }
 

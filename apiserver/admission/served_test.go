@@ -26,6 +26,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/store"
 )
@@ -47,7 +48,7 @@ func serve(t *testing.T) *served {
 	}
 	var addresses *admission.ServiceAddresses
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
-		objects := apiserver.NewReader(o.Catalog, o.Store)
+		objects := operation.NewReader(o.Catalog, o.Store)
 		var err error
 		addresses, err = admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
 		must(err)
@@ -346,7 +347,7 @@ func TestAddressAllocationCostIsConstant(t *testing.T) {
 	server := apiservertest.Open(t, func(o *apiserver.Options) {
 		counted = &counting{Store: o.Store}
 		addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{
-			Reader: apiserver.NewReader(o.Catalog, counted), Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")},
+			Reader: operation.NewReader(o.Catalog, counted), Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")},
 		})
 		if err != nil {
 			t.Fatal(err)

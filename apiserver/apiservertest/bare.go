@@ -7,6 +7,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/kinds"
@@ -24,7 +25,7 @@ func OpenBare(t testing.TB, change func(*apiserver.Options)) *apiserver.Server {
 	t.Helper()
 	return open(t, bare(t), never, func(o *apiserver.Options) {
 		o.Authorizer = anybody{}
-		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(apiserver.NewReader(o.Catalog, o.Store))}
+		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(operation.NewReader(o.Catalog, o.Store))}
 		if change != nil {
 			change(o)
 		}

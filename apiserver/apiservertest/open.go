@@ -16,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/discovery"
 	"github.com/sampan-io/sampan/apiserver/openapi"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/catalog"
@@ -73,25 +74,25 @@ func open(t testing.TB, c *catalog.Catalog, progress time.Duration, change func(
 	}
 	nowhere := func(w http.ResponseWriter, r *http.Request, _ apiserver.ConnectRequest) { http.NotFound(w, r) }
 	policy := rbac.NewPolicy(bootstrappolicy.All())
-	authorizer := rbac.New(rbac.Options{Policy: policy, Objects: apiserver.NewReader(c, st)})
+	authorizer := rbac.New(rbac.Options{Policy: policy, Objects: operation.NewReader(c, st)})
 	o := apiserver.Options{
 		Store: st, Catalog: c, Authorizer: authorizer,
 		Connect: map[catalog.Handler]apiserver.ConnectHandler{
 			catalog.PodLog: nowhere, catalog.PodExec: nowhere, catalog.PodAttach: nowhere, catalog.PodPortForward: nowhere,
 			catalog.NodeProxy: nowhere, catalog.PodProxy: nowhere, catalog.ServiceProxy: nowhere,
 		},
-		Issue: map[catalog.Handler]apiserver.IssueHandler{
+		Issue: map[catalog.Handler]operation.IssueHandler{
 			catalog.ServiceAccountToken: func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
 				return body, nil
 			},
-			catalog.OwnAccess:     apiserver.Answer(authorizer.MayI),
-			catalog.OwnRules:      apiserver.Answer(authorizer.MyRules),
-			catalog.OwnIdentity:   apiserver.Answer(auth.WhoAmI),
-			catalog.Access:        apiserver.Answer(authorizer.May),
-			catalog.LocalAccess:   apiserver.Answer(authorizer.MayLocally),
-			catalog.TokenIdentity: apiserver.Answer(auth.New(auth.Options{}).ReviewToken),
+			catalog.OwnAccess:     operation.Answer(authorizer.MayI),
+			catalog.OwnRules:      operation.Answer(authorizer.MyRules),
+			catalog.OwnIdentity:   operation.Answer(auth.WhoAmI),
+			catalog.Access:        operation.Answer(authorizer.May),
+			catalog.LocalAccess:   operation.Answer(authorizer.MayLocally),
+			catalog.TokenIdentity: operation.Answer(auth.New(auth.Options{}).ReviewToken),
 		},
-		Compute: map[catalog.Handler]apiserver.ComputeHandler{catalog.PodUsage: nothing, catalog.NodeUsage: nothing, catalog.ComponentHealth: nothing},
+		Compute: map[catalog.Handler]operation.ComputeHandler{catalog.PodUsage: nothing, catalog.NodeUsage: nothing, catalog.ComponentHealth: nothing},
 		Discovery: lazy(func() http.Handler {
 			return discovery.New(c, version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0"})
 		}),

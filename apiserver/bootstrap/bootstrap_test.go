@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/bootstrap"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -35,7 +36,7 @@ type fixture struct {
 func newFixture(t *testing.T, networks ...string) *fixture {
 	t.Helper()
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
-		objects := apiserver.NewReader(o.Catalog, o.Store)
+		objects := operation.NewReader(o.Catalog, o.Store)
 		addresses, err := admission.NewServiceAddresses(admission.AddressesOptions{Reader: objects, Networks: prefixes(networks...)})
 		if err != nil {
 			t.Fatal(err)

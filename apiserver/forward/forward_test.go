@@ -25,6 +25,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/forward"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 )
 
@@ -73,7 +74,7 @@ func open(t *testing.T) *fixture {
 	server := apiservertest.Open(t, func(o *apiserver.Options) {
 		o.Auth = byHeader{}
 		fwd, err := forward.New(forward.Options{
-			Objects: apiserver.NewReader(o.Catalog, o.Store), Fail: apiserver.WriteError, Dial: f.dial,
+			Objects: operation.NewReader(o.Catalog, o.Store), Fail: apiserver.WriteError, Dial: f.dial,
 			Kubelet: func(n *corev1.Node) (forward.Kubelet, error) {
 				to := &http.Transport{DialContext: f.dial, DialTLSContext: f.dial, DisableKeepAlives: true}
 				return forward.Kubelet{Host: n.Status.Addresses[0].Address, Port: "10250", Transport: to, Verified: n.Name == "own"}, nil

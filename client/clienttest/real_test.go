@@ -14,6 +14,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
@@ -38,7 +39,7 @@ func realServer(t *testing.T) *apiserver.Server {
 	t.Helper()
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
 		o.Auth, o.Authorizer = everybodyIsBoss{}, allowed{}
-		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(apiserver.NewReader(o.Catalog, o.Store))}
+		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(operation.NewReader(o.Catalog, o.Store))}
 	})
 	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/client"
@@ -49,7 +50,7 @@ func openCluster(t *testing.T) *testCluster {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	c := &testCluster{T: t, authority: authority}
 	c.server = apiservertest.Open(t, func(o *apiserver.Options) {
-		may := rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: apiserver.NewReader(o.Catalog, o.Store)}).MayUseSigner
+		may := rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: operation.NewReader(o.Catalog, o.Store)}).MayUseSigner
 		o.Admission = []admission.Plugin{
 			admission.NewCertificateApproval(may), admission.NewCertificateSigning(may),
 			admission.CertificateSubjectRestriction{},

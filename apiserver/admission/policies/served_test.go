@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/openapi"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 )
 
@@ -33,14 +34,14 @@ type served struct {
 	admin *apiserver.Local
 	kinds *catalog.Catalog
 	set   *policies.Set
-	z     apiserver.Authorizer
+	z     operation.Authorizer
 }
 
 func serve(t testing.TB) *served {
 	t.Helper()
 	f := &served{TB: t}
 	f.Server = apiservertest.Open(t, func(o *apiserver.Options) {
-		objects := apiserver.NewReader(o.Catalog, o.Store)
+		objects := operation.NewReader(o.Catalog, o.Store)
 		f.kinds, f.set, f.z = o.Catalog, policies.NewSet(objects), o.Authorizer
 		rules := policies.Options{
 			Set: f.set, Catalog: o.Catalog, Objects: objects, Authorizer: o.Authorizer,

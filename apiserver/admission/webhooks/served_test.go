@@ -30,6 +30,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission/webhooks"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 )
 
@@ -56,7 +57,7 @@ func serve(t *testing.T) *served {
 	t.Helper()
 	f := &served{T: t, metrics: webhooks.NewMetrics(), matches: condition.NewMetrics()}
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
-		f.objects = apiserver.NewReader(o.Catalog, o.Store)
+		f.objects = operation.NewReader(o.Catalog, o.Store)
 		opts := webhooks.Options{Objects: f.objects, Metrics: f.metrics, Conditions: f.matches, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 		var err error
 		if f.mutating, err = webhooks.NewMutating(opts); err != nil {

@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -15,23 +15,23 @@ import (
 
 type reader struct {
 	catalog *catalog.Catalog
-	store   objectStore
+	store   Store
 }
 
 // NewReader returns a reader of stored objects, for plug-ins that are made before the server.
-func NewReader(c *catalog.Catalog, st objectStore) admission.Reader { return reader{c, st} }
+func NewReader(c *catalog.Catalog, st Store) admission.Reader { return reader{c, st} }
 
 // Get implements [admission.Reader].
 func (r reader) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {
-	t := target{kind: r.catalog.Resource(gvr), namespace: namespace, name: name}
-	if t.kind == nil {
+	t := Target{Kind: r.catalog.Resource(gvr), Namespace: namespace, Name: name}
+	if t.Kind == nil {
 		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
 	}
-	rec, err := r.store.Get(t.key())
+	rec, err := r.store.Get(t.Key())
 	if err != nil {
 		return nil, t.readFault(err)
 	}
-	item, err := codec.ItemOf(t.kind, rec.Key, rec.Value).In(ctx, t.kind)
+	item, err := codec.ItemOf(t.Kind, rec.Key, rec.Value).In(ctx, t.Kind)
 	if err != nil {
 		return nil, err
 	}
@@ -51,17 +51,17 @@ func (r reader) List(ctx context.Context, gvr schema.GroupVersionResource, names
 	if len(where) > 0 {
 		selector = where.AsSelector().String()
 	}
-	c, err := choose(kind, namespace, "", selector)
+	c, err := Select(kind, namespace, "", selector)
 	if err != nil {
 		return nil, err
 	}
-	got, err := r.store.List(c.query, store.Page{})
+	got, err := r.store.List(c.Query, store.Page{})
 	if err != nil {
-		return nil, storeFault(err)
+		return nil, StoreFault(err)
 	}
 	var items []*codec.Item
 	for _, rec := range got.Records {
-		if item := codec.ItemOf(kind, rec.Key, rec.Value); item.Fault() == nil && c.matches(item) {
+		if item := codec.ItemOf(kind, rec.Key, rec.Value); item.Fault() == nil && c.Matches(item) {
 			items = append(items, item)
 		}
 	}
@@ -85,7 +85,7 @@ func (r reader) Holders(_ context.Context, gvr schema.GroupVersionResource, what
 	}
 	got, err := r.store.List(store.Query{Prefix: kind.Prefix(""), Term: codec.SoleTerm(what)}, store.Page{})
 	if err != nil {
-		return nil, storeFault(err)
+		return nil, StoreFault(err)
 	}
 	var objs []catalog.Object
 	for _, rec := range got.Records {

@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 
 // A modification is one request to change an object.
 type modification struct {
-	target
+	Target
 	operation admission.Operation
 	dryRun    bool
 	fields    fieldsUpdate
@@ -42,29 +42,29 @@ type modification struct {
 	warnings []string // of the present try
 }
 
-// update replaces an object, or what a subresource shows of it, with a body that
+// Update replaces an object, or what a subresource shows of it, with a body that
 // belongs to the request.
-func (o *operations) update(ctx context.Context, t target, body runtime.Object, opts metav1.UpdateOptions) (result, error) {
-	if err := o.allow(ctx, &t, verbUpdate, nil, t.name); err != nil {
-		return result{}, err
+func (o *Operations) Update(ctx context.Context, t Target, body runtime.Object, opts metav1.UpdateOptions) (Result, error) {
+	if err := o.Allow(ctx, &t, VerbUpdate, nil, t.Name); err != nil {
+		return Result{}, err
 	}
 	if err := checkOptions("UpdateOptions", metavalidation.ValidateUpdateOptions(&opts)); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	t.options = updateOptions(opts)
 	dryRun := len(opts.DryRun) > 0
 	if v, ok := t.view(); ok {
 		return o.modify(ctx, &modification{
-			target: t, operation: admission.Update, dryRun: dryRun, fields: o.updateFields(&t, opts.FieldManager),
+			Target: t, operation: admission.Update, dryRun: dryRun, fields: o.updateFields(&t, opts.FieldManager),
 			propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) { return t.apply(v.Apply, old, body) },
 		})
 	}
 	obj, err := t.accept(body)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
-	if t.kind.CreatedByUpdate && t.sub == nil {
-		if _, err := o.lookup(ctx, &t); apierrors.IsNotFound(err) {
+	if t.Kind.CreatedByUpdate && t.Sub == nil {
+		if _, err := o.Lookup(ctx, &t); apierrors.IsNotFound(err) {
 			absent := t
 			absent.creates(opts.DryRun, opts.FieldManager, opts.FieldValidation)
 			made, err := o.createByUpdate(ctx, absent, obj.DeepCopyObject().(catalog.Object), creation{manager: opts.FieldManager, dryRun: dryRun})
@@ -77,10 +77,10 @@ func (o *operations) update(ctx context.Context, t target, body runtime.Object, 
 	once := obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0"
 	tried := false
 	return o.modify(ctx, &modification{
-		target: t, operation: admission.Update, dryRun: dryRun, fields: o.updateFields(&t, opts.FieldManager),
+		Target: t, operation: admission.Update, dryRun: dryRun, fields: o.updateFields(&t, opts.FieldManager),
 		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
 			if once && tried {
-				return nil, nil, modified(t.kind.GR(), t.name)
+				return nil, nil, modified(t.Kind.GR(), t.Name)
 			}
 			if tried = true; once {
 				return obj, nil, nil
@@ -91,19 +91,19 @@ func (o *operations) update(ctx context.Context, t target, body runtime.Object, 
 }
 
 // createByUpdate makes the object of an update. The user needs the right to create it.
-func (o *operations) createByUpdate(ctx context.Context, t target, obj catalog.Object, how creation) (result, error) {
+func (o *Operations) createByUpdate(ctx context.Context, t Target, obj catalog.Object, how creation) (Result, error) {
 	if uid := obj.GetUID(); uid != "" {
-		return result{}, apierrors.NewConflict(t.kind.GR(), t.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", uid)) //nolint:staticcheck // the words of Kubernetes
+		return Result{}, apierrors.NewConflict(t.Kind.GR(), t.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", uid)) //nolint:staticcheck // the words of Kubernetes
 	}
 	if err := checkNamespace(&t, obj); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	if err := checkName(&t, obj); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
-	t.allowed = false
-	if err := o.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
-		return result{}, err
+	t.Allowed = false
+	if err := o.Allow(ctx, &t, VerbCreate, nil, t.Name); err != nil {
+		return Result{}, err
 	}
 	obj.SetResourceVersion("")
 	return o.createOnce(ctx, t, obj, how)
@@ -111,9 +111,9 @@ func (o *operations) createByUpdate(ctx context.Context, t target, obj catalog.O
 
 // act changes an object by a posted body, such as a binding. It is not recorded in the managed
 // fields.
-func (o *operations) act(ctx context.Context, t *target, action catalog.Action, body runtime.Object, dryRun bool) (result, error) {
+func (o *Operations) act(ctx context.Context, t *Target, action catalog.Action, body runtime.Object, dryRun bool) (Result, error) {
 	r, err := o.modify(ctx, &modification{
-		target: *t, operation: admission.Create, dryRun: dryRun, fields: keepFields,
+		Target: *t, operation: admission.Create, dryRun: dryRun, fields: keepFields,
 		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
 			return nil, body.DeepCopyObject(), nil // another try starts from what the client sent
 		},
@@ -123,13 +123,13 @@ func (o *operations) act(ctx context.Context, t *target, action catalog.Action, 
 		},
 	})
 	if err != nil {
-		return result{warnings: r.warnings}, err
+		return Result{Warnings: r.Warnings}, err
 	}
-	return done(r.warnings), nil
+	return done(r.Warnings), nil
 }
 
 // apply puts the body of a subresource into a copy of its parent, by change.
-func (t *target) apply(change func(catalog.Object, runtime.Object) error, old *codec.Item, body runtime.Object) (catalog.Object, runtime.Object, error) {
+func (t *Target) apply(change func(catalog.Object, runtime.Object) error, old *codec.Item, body runtime.Object) (catalog.Object, runtime.Object, error) {
 	if m, ok := body.(metav1.Object); ok {
 		if err := checkNamespace(t, m); err != nil {
 			return nil, nil, err
@@ -150,18 +150,18 @@ func (t *target) apply(change func(catalog.Object, runtime.Object) error, old *c
 	return obj, body, nil
 }
 
-// patch changes an object, or what a subresource shows of it. Validation looks at
+// Patch changes an object, or what a subresource shows of it. Validation looks at
 // the object that comes out; what it warns of is returned.
-func (o *operations) patch(ctx context.Context, t target, kind types.PatchType, p []byte, opts metav1.PatchOptions) (r result, warnings []string, err error) {
-	if err := o.allow(ctx, &t, verbPatch, nil, t.name); err != nil {
-		return result{}, nil, err
+func (o *Operations) Patch(ctx context.Context, t Target, kind types.PatchType, p []byte, opts metav1.PatchOptions) (r Result, warnings []string, err error) {
+	if err := o.Allow(ctx, &t, VerbPatch, nil, t.Name); err != nil {
+		return Result{}, nil, err
 	}
 	if err := checkOptions("PatchOptions", metavalidation.ValidatePatchOptions(&opts, kind)); err != nil {
-		return result{}, nil, err
+		return Result{}, nil, err
 	}
 	t.patches(&opts)
-	if _, err := patch.TypeOf(string(kind), t.patchTypes()); err != nil {
-		return result{}, nil, err
+	if _, err := patch.TypeOf(string(kind), t.PatchTypes()); err != nil {
+		return Result{}, nil, err
 	}
 	if kind == types.ApplyYAMLPatchType {
 		return o.applyConfiguration(ctx, t, p, opts)
@@ -174,7 +174,7 @@ func (o *operations) patch(ctx context.Context, t target, kind types.PatchType, 
 		warnings, err = codec.Decode(ctx, codec.JSON, after, obj, want, codec.ValidationOf(opts.FieldValidation))
 		if err == nil {
 			var unknown []string
-			unknown, err = t.coerce(obj, codec.ValidationOf(opts.FieldValidation))
+			unknown, err = t.Coerce(obj, codec.ValidationOf(opts.FieldValidation))
 			warnings = append(warnings, unknown...)
 		}
 		if err != nil && codec.ValidationOf(opts.FieldValidation) != codec.Strict {
@@ -183,7 +183,7 @@ func (o *operations) patch(ctx context.Context, t target, kind types.PatchType, 
 		}
 		return err
 	}
-	m := &modification{target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0, patched: true, fields: o.updateFields(&t, opts.FieldManager)}
+	m := &modification{Target: t, operation: admission.Update, dryRun: len(opts.DryRun) > 0, patched: true, fields: o.updateFields(&t, opts.FieldManager)}
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 		if v, ok := t.view(); ok {
 			before, err := codec.Encode(codec.Media{}, show(v, old.Object()))
@@ -196,16 +196,16 @@ func (o *operations) patch(ctx context.Context, t target, kind types.PatchType, 
 			}
 			return t.apply(v.Apply, old, body)
 		}
-		shown, err := old.In(ctx, t.kind)
+		shown, err := old.In(ctx, t.Kind)
 		if err != nil {
-			return nil, nil, asStatusError(err)
+			return nil, nil, StatusError(err)
 		}
 		before, err := shown.JSON()
 		if err != nil {
 			return nil, nil, apierrors.NewInternalError(err)
 		}
-		written := t.kind.New()
-		if err := into(before, written, t.kind.GroupVersionKind); err != nil {
+		written := t.Kind.New()
+		if err := into(before, written, t.Kind.GroupVersionKind); err != nil {
 			return nil, nil, err
 		}
 		obj, err := t.accept(written)
@@ -216,34 +216,34 @@ func (o *operations) patch(ctx context.Context, t target, kind types.PatchType, 
 }
 
 // modify makes a change and answers with what the object, or the view of it, is then.
-func (o *operations) modify(ctx context.Context, m *modification) (result, error) {
-	r, err := o.untilWon(ctx, &m.target, func() (result, error) { return o.modifyOnce(ctx, m) })
+func (o *Operations) modify(ctx context.Context, m *modification) (Result, error) {
+	r, err := o.untilWon(ctx, &m.Target, func() (Result, error) { return o.modifyOnce(ctx, m) })
 	if v, ok := m.view(); ok && err == nil {
-		return result{obj: show(v, r.object().(catalog.Object)), warnings: r.warnings}, nil
+		return Result{Made: show(v, r.Object().(catalog.Object)), Warnings: r.Warnings}, nil
 	}
 	return r, err
 }
 
-func (o *operations) modifyOnce(ctx context.Context, m *modification) (result, error) {
-	old, err := o.lookup(ctx, &m.target)
+func (o *Operations) modifyOnce(ctx context.Context, m *modification) (Result, error) {
+	old, err := o.Lookup(ctx, &m.Target)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	obj, body, err := m.propose(old)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	stored := old.Object()
 	m.warnings = nil
 	if body == nil {
 		if err := m.complete(obj, old); err != nil {
-			return result{}, err
+			return Result{}, err
 		}
 	}
 	if m.act == nil {
 		// What plug-ins and webhooks change belongs to no manager.
 		if err := m.fields(obj, old); err != nil {
-			return result{}, apierrors.NewInternalError(err)
+			return Result{}, apierrors.NewInternalError(err)
 		}
 	}
 	a := m.attributes(ctx, m.operation, m.dryRun)
@@ -254,12 +254,12 @@ func (o *operations) modifyOnce(ctx context.Context, m *modification) (result, e
 	committed := false
 	defer func() { a.Finish(committed) }()
 	if err := o.admission.Admit(ctx, &a); err != nil {
-		return result{warnings: a.Warnings}, err
+		return Result{Warnings: a.Warnings}, err
 	}
 	if body == nil {
 		obj = a.Object
-		if o.admission.Mutates() && m.sub == nil && m.kind.Default != nil {
-			m.kind.Default(obj)
+		if o.admission.Mutates() && m.Sub == nil && m.Kind.Default != nil {
+			m.Kind.Default(obj)
 		}
 	}
 	if body == nil {
@@ -267,84 +267,84 @@ func (o *operations) modifyOnce(ctx context.Context, m *modification) (result, e
 	}
 	if m.act != nil {
 		if obj, err = m.act(old, body); err != nil {
-			return result{}, err
+			return Result{}, err
 		}
 		if err := m.fields(obj, old); err != nil {
-			return result{}, apierrors.NewInternalError(err)
+			return Result{}, apierrors.NewInternalError(err)
 		}
 	} else if a.Changed {
 		if err := m.repeat(obj, stored, body); err != nil {
-			return result{}, err
+			return Result{}, err
 		}
 	}
 	if errs := m.validate(ctx, obj, stored); len(errs) > 0 {
-		return result{}, refused(ctx, &m.target, errs)
+		return Result{}, refused(ctx, &m.Target, errs)
 	}
 	if err := o.admission.Validate(ctx, &a); err != nil {
-		return result{warnings: a.Warnings}, err
+		return Result{Warnings: a.Warnings}, err
 	}
 	var warnings []string
 	if m.countsGeneration() {
 		changed := specChanged(obj, stored)
-		if changed || m.kind.Counted != nil && !maps.Equal(m.kind.Counted(obj), m.kind.Counted(stored)) {
+		if changed || m.Kind.Counted != nil && !maps.Equal(m.Kind.Counted(obj), m.Kind.Counted(stored)) {
 			obj.SetGeneration(stored.GetGeneration() + 1)
 		}
-		if changed && m.sub == nil && m.kind.Warn != nil {
-			warnings = m.kind.Warn(obj, stored)
+		if changed && m.Sub == nil && m.Kind.Warn != nil {
+			warnings = m.Kind.Warn(obj, stored)
 		}
-	} else if !m.kind.Generation && m.sub == nil && m.kind.Warn != nil {
-		warnings = m.kind.Warn(obj, stored)
+	} else if !m.Kind.Generation && m.Sub == nil && m.Kind.Warn != nil {
+		warnings = m.Kind.Warn(obj, stored)
 	}
-	if part, ok := m.shape().(catalog.Part); ok && part.Warn != nil {
+	if part, ok := m.Shape().(catalog.Part); ok && part.Warn != nil {
 		warnings = part.Warn(obj, stored)
 	}
 	warnings = slices.Concat(m.warnings, warnings, a.Warnings)
-	item, err := newItem(m.kind, obj, old)
+	item, err := newItem(m.Kind, obj, old)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	w := store.Write{
-		Key: m.key(), Value: item, Expect: old.Revision(),
-		Delete: gone(m.kind, obj), Frees: obj.GetDeletionTimestamp() != nil, Reserve: reserveOf(&m.target, true), Account: accountOf(&m.target, obj),
+		Key: m.Key(), Value: item, Expect: old.Revision(),
+		Delete: gone(m.Kind, obj), Frees: obj.GetDeletionTimestamp() != nil, Reserve: reserveOf(&m.Target, true), Account: accountOf(&m.Target, obj),
 	}
 	if w.Delete {
-		w.Volatile = m.kind.Loses(nil, stored)
+		w.Volatile = m.Kind.Loses(nil, stored)
 	} else {
-		w.Volatile = m.kind.Loses(obj, stored)
+		w.Volatile = m.Kind.Loses(obj, stored)
 	}
 	switch {
 	case m.dryRun:
 		obj.SetResourceVersion(old.ResourceVersion())
-		return result{obj: obj, warnings: warnings}, nil
+		return Result{Made: obj, Warnings: warnings}, nil
 	case !w.Delete && item.Same(old):
-		return result{item: old, warnings: m.warnings}, nil // S2
+		return Result{Item: old, Warnings: m.warnings}, nil // S2
 	}
 	if w.Delete {
-		if err := o.beforeGone(ctx, &m.target); err != nil {
-			return result{}, err
+		if err := o.beforeGone(ctx, &m.Target); err != nil {
+			return Result{}, err
 		}
 	}
 	if item, err = o.replace(ctx, w); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	committed = true
-	return result{item: item, warnings: warnings}, nil
+	return Result{Item: item, Warnings: warnings}, nil
 }
 
 // complete checks that obj is for the object that old is, fills in the metadata
 // that clients may leave out or must not change, defaults and prepares it.
 func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
-	if err := checkName(&m.target, obj); err != nil {
+	if err := checkName(&m.Target, obj); err != nil {
 		return err
 	}
-	if err := checkNamespace(&m.target, obj); err != nil {
+	if err := checkNamespace(&m.Target, obj); err != nil {
 		return err
 	}
-	if rv := obj.GetResourceVersion(); m.kind.Conditional && (rv == "" || rv == "0") {
-		return apierrors.NewInvalid(schema.GroupKind{Group: m.kind.Group, Kind: m.kind.Resource}, m.name,
+	if rv := obj.GetResourceVersion(); m.Kind.Conditional && (rv == "" || rv == "0") {
+		return apierrors.NewInvalid(schema.GroupKind{Group: m.Kind.Group, Kind: m.Kind.Resource}, m.Name,
 			field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
 	}
-	if err := checkVersion(&m.target, obj, old); err != nil {
+	if err := checkVersion(&m.Target, obj, old); err != nil {
 		return err
 	}
 	stored := old.Object()
@@ -363,16 +363,16 @@ func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
 	if !m.patched {
 		m.warnings = append(m.warnings, dropDuplicateOwners(obj, "")...)
 	}
-	if m.kind.Default != nil {
-		m.kind.Default(obj)
+	if m.Kind.Default != nil {
+		m.Kind.Default(obj)
 	}
-	if part, ok := m.shape().(catalog.Part); ok {
+	if part, ok := m.Shape().(catalog.Part); ok {
 		part.Prepare(obj, stored)
-		if m.kind.Default != nil {
-			m.kind.Default(obj) // what comes from the parts that were carried over, as upstream when it reads the object
+		if m.Kind.Default != nil {
+			m.Kind.Default(obj) // what comes from the parts that were carried over, as upstream when it reads the object
 		}
-	} else if m.sub == nil && m.kind.Prepare != nil {
-		m.kind.Prepare(obj, stored)
+	} else if m.Sub == nil && m.Kind.Prepare != nil {
+		m.Kind.Prepare(obj, stored)
 	}
 	return nil
 }
@@ -383,17 +383,17 @@ func (m *modification) repeat(obj, stored catalog.Object, body runtime.Object) e
 		return v.Apply(obj, body)
 	}
 	obj.SetGeneration(stored.GetGeneration())
-	if part, ok := m.shape().(catalog.Part); ok {
+	if part, ok := m.Shape().(catalog.Part); ok {
 		part.Prepare(obj, stored)
-	} else if m.sub == nil && m.kind.Prepare != nil {
-		m.kind.Prepare(obj, stored)
+	} else if m.Sub == nil && m.Kind.Prepare != nil {
+		m.Kind.Prepare(obj, stored)
 	}
 	return nil
 }
 
 func (m *modification) validate(ctx context.Context, obj, stored catalog.Object) field.ErrorList {
-	check := m.kind.Validate
-	switch shape := m.shape().(type) {
+	check := m.Kind.Validate
+	switch shape := m.Shape().(type) {
 	case catalog.Part:
 		check = shape.Validate
 	case catalog.View:
@@ -401,7 +401,7 @@ func (m *modification) validate(ctx context.Context, obj, stored catalog.Object)
 	case catalog.Action:
 		check = nil
 	}
-	errs := catalog.ValidateMeta(m.kind, obj, stored)
+	errs := catalog.ValidateMeta(m.Kind, obj, stored)
 	if check != nil {
 		errs = append(errs, check(ctx, obj, stored)...)
 	}
@@ -410,8 +410,8 @@ func (m *modification) validate(ctx context.Context, obj, stored catalog.Object)
 
 func (m *modification) countsGeneration() bool {
 	_, isView := m.view()
-	part, _ := m.shape().(catalog.Part)
-	return m.kind.Generation && (m.sub == nil || isView || part.Counts)
+	part, _ := m.Shape().(catalog.Part)
+	return m.Kind.Generation && (m.Sub == nil || isView || part.Counts)
 }
 
 // gone reports whether nothing holds an object any more whose deletion was asked for.

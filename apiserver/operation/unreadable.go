@@ -1,9 +1,8 @@
-package apiserver
+package operation
 
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,16 +22,16 @@ import (
 
 // unreadable returns the error of reading such a record, with the reason that Kubernetes has
 // for it.
-func (t *target) unreadable(fault error) error {
+func (t *Target) unreadable(fault error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
-		Message: fmt.Sprintf("%s %q cannot be read from the store, and can only be deleted: %v", t.kind.GR(), t.name, fault),
-		Details: &metav1.StatusDetails{Name: t.name, Group: t.kind.Group, Kind: t.kind.Resource},
+		Status: metav1.StatusFailure, Code: codeInternalError, Reason: metav1.StatusReasonStoreReadError,
+		Message: fmt.Sprintf("%s %q cannot be read from the store, and can only be deleted: %v", t.Kind.GR(), t.Name, fault),
+		Details: &metav1.StatusDetails{Name: t.Name, Group: t.Kind.Group, Kind: t.Kind.Resource},
 	}}
 }
 
-// warnings returns the warning that names the records which a list leaves out.
-func (l *listing) warnings(t *target) []string {
+// Warnings returns the warning that names the records which a list leaves out.
+func (l *Listing) Warnings(t *Target) []string {
 	const named = 5
 	n := len(l.unreadable)
 	if n == 0 {
@@ -46,14 +45,14 @@ func (l *listing) warnings(t *target) []string {
 	if n > named {
 		names = append(names, "...")
 	}
-	return []string{fmt.Sprintf("%d %s cannot be read from the store and are left out, delete them: %s", n, t.kind.GR(), strings.Join(names, ", "))}
+	return []string{fmt.Sprintf("%d %s cannot be read from the store and are left out, delete them: %s", n, t.Kind.GR(), strings.Join(names, ", "))}
 }
 
 // removeUnreadable deletes a record that cannot be read.
-func (o *operations) removeUnreadable(ctx context.Context, t *target, old *codec.Item, opts metav1.DeleteOptions) (result, error) {
+func (o *Operations) removeUnreadable(ctx context.Context, t *Target, old *codec.Item, opts metav1.DeleteOptions) (Result, error) {
 	standIn := old.Object()
 	if err := checkPreconditions(t, opts.Preconditions, old); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	dryRun := len(opts.DryRun) > 0
 	a := t.attributes(ctx, admission.Delete, dryRun)
@@ -61,17 +60,17 @@ func (o *operations) removeUnreadable(ctx context.Context, t *target, old *codec
 	committed := false
 	defer func() { a.Finish(committed) }()
 	if err := o.admitWhole(ctx, &a); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
-	r := result{obj: deletedStatus(t, standIn)}
+	r := Result{Made: deletedStatus(t, standIn)}
 	if f := standIn.GetFinalizers(); len(f) > 0 {
-		r.warnings = []string{fmt.Sprintf("%s %q could not be read and was deleted without its finalizers: %s", t.kind.GR(), t.name, strings.Join(f, ", "))}
+		r.Warnings = []string{fmt.Sprintf("%s %q could not be read and was deleted without its finalizers: %s", t.Kind.GR(), t.Name, strings.Join(f, ", "))}
 	}
 	if dryRun {
 		return r, nil
 	}
-	if _, err := o.replace(ctx, store.Write{Key: t.key(), Value: old.Restate(), Delete: true, Expect: old.Revision()}); err != nil {
-		return result{}, err
+	if _, err := o.replace(ctx, store.Write{Key: t.Key(), Value: old.Restate(), Delete: true, Expect: old.Revision()}); err != nil {
+		return Result{}, err
 	}
 	committed = true
 	return r, nil
@@ -80,22 +79,22 @@ func (o *operations) removeUnreadable(ctx context.Context, t *target, old *codec
 // beforeGone prepares the removal of an object. With a namespace go the records in it that
 // cannot be read: controllers do not see them, and they would be there again in the next
 // namespace of that name.
-func (o *operations) beforeGone(ctx context.Context, t *target) error {
-	if t.kind.GR() != (schema.GroupResource{Resource: "namespaces"}) {
+func (o *Operations) beforeGone(ctx context.Context, t *Target) error {
+	if t.Kind.GR() != (schema.GroupResource{Resource: "namespaces"}) {
 		return nil
 	}
-	return o.removeUnreadableIn(ctx, t.name)
+	return o.removeUnreadableIn(ctx, t.Name)
 }
 
 // removeUnreadableIn deletes the records of a namespace that cannot be read.
-func (o *operations) removeUnreadableIn(ctx context.Context, namespace string) error {
+func (o *Operations) removeUnreadableIn(ctx context.Context, namespace string) error {
 	for _, kind := range o.catalog.Snapshot().Hubs() {
 		if !kind.Namespaced || kind.Answered() {
 			continue
 		}
 		got, err := o.store.List(store.Query{Prefix: kind.Prefix(namespace)}, store.Page{})
 		if err != nil {
-			return storeFault(err)
+			return StoreFault(err)
 		}
 		for _, rec := range got.Records {
 			item := codec.ItemOf(kind, rec.Key, rec.Value)

@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -19,51 +19,51 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-func (t *target) readFault(err error) error {
+func (t *Target) readFault(err error) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return t.notFound()
 	}
-	return storeFault(err)
+	return StoreFault(err)
 }
 
-// get returns an object, or the view of it that a subresource is.
-func (o *operations) get(ctx context.Context, t target, opts metav1.GetOptions) (result, error) {
-	if err := o.allow(ctx, &t, verbGet, nil, t.name); err != nil {
-		return result{}, err
+// Get returns an object, or the view of it that a subresource is.
+func (o *Operations) Get(ctx context.Context, t Target, opts metav1.GetOptions) (Result, error) {
+	if err := o.Allow(ctx, &t, VerbGet, nil, t.Name); err != nil {
+		return Result{}, err
 	}
 	if opts.ResourceVersion != "" {
-		if err := o.notOlder(ctx, opts.ResourceVersion); err != nil {
-			return result{}, err
+		if err := o.NotOlder(ctx, opts.ResourceVersion); err != nil {
+			return Result{}, err
 		}
 	}
-	if t.kind.Computed != nil {
+	if t.Kind.Computed != nil {
 		return o.computeOne(ctx, &t)
 	}
-	if o.turns.any() && o.turns.contended(t.key()) {
-		if err := o.store.Settled(ctx, t.key()); err != nil {
-			return result{}, storeFault(err)
+	if o.turns.any() && o.turns.contended(t.Key()) {
+		if err := o.store.Settled(ctx, t.Key()); err != nil {
+			return Result{}, StoreFault(err)
 		}
 	}
-	if t.kind.Untyped() && t.sub == nil { // the answer converts it, once
+	if t.Kind.Untyped() && t.Sub == nil { // the answer converts it, once
 		item, err := o.lookupRecord(&t)
 		if err == nil && item.Fault() != nil {
 			err = t.unreadable(item.Fault())
 		}
-		return result{item: item}, err
+		return Result{Item: item}, err
 	}
-	item, err := o.lookup(ctx, &t)
+	item, err := o.Lookup(ctx, &t)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	if v, ok := t.view(); ok {
 		if v.Absent != nil {
 			if err := v.Absent(item.Object()); err != nil {
-				return result{}, err
+				return Result{}, err
 			}
 		}
-		return result{obj: show(v, item.Object())}, nil
+		return Result{Made: show(v, item.Object())}, nil
 	}
-	return result{item: item}, nil
+	return Result{Item: item}, nil
 }
 
 // show returns an object in the kind of a view.
@@ -73,29 +73,29 @@ func show(v catalog.View, parent catalog.Object) runtime.Object {
 	return obj
 }
 
-// A listing is a list, or a page of one.
-type listing struct {
-	items []*codec.Item
-	meta  metav1.ListMeta
+// A Listing is a list, or a page of one.
+type Listing struct {
+	Items []*codec.Item
+	Meta  metav1.ListMeta
 
 	unreadable []*codec.Item // records that would be in the list or the page if they could be read
 }
 
-// list returns the objects that the options choose, in the order of their names.
-func (o *operations) list(ctx context.Context, t target, opts metav1.ListOptions) (listing, error) {
-	c, err := choose(o.source(&t), t.namespace, opts.LabelSelector, opts.FieldSelector)
+// List returns the objects that the options choose, in the order of their names.
+func (o *Operations) List(ctx context.Context, t Target, opts metav1.ListOptions) (Listing, error) {
+	c, err := Select(o.source(&t), t.Namespace, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
-		return listing{}, err
+		return Listing{}, err
 	}
-	if err := o.allow(ctx, &t, verbList, c.where, c.name); err != nil {
-		return listing{}, err
+	if err := o.Allow(ctx, &t, VerbList, c.Where, c.Name); err != nil {
+		return Listing{}, err
 	}
 	l, err := o.listChosen(ctx, &c, opts)
-	if err == nil && t.kind.Computed != nil {
+	if err == nil && t.Kind.Computed != nil {
 		return o.computeList(ctx, &t, &c, l)
 	}
-	if err == nil && t.kind.Untyped() {
-		l.items, err = codec.Shown(ctx, t.kind, l.items)
+	if err == nil && t.Kind.Untyped() {
+		l.Items, err = codec.Shown(ctx, t.Kind, l.Items)
 	}
 	return l, err
 }
@@ -103,55 +103,55 @@ func (o *operations) list(ctx context.Context, t target, opts metav1.ListOptions
 // itemsBetweenLooks is after how many objects a request looks whether its client is still there: some tens of microseconds.
 const itemsBetweenLooks = 64
 
-func (o *operations) listChosen(ctx context.Context, c *chosen, opts metav1.ListOptions) (listing, error) {
+func (o *Operations) listChosen(ctx context.Context, c *Selection, opts metav1.ListOptions) (Listing, error) {
 	if err := checkListOptions(opts, false); err != nil {
-		return listing{}, err
+		return Listing{}, err
 	}
 	page, err := o.startOf(ctx, opts)
 	if err != nil {
-		return listing{}, err
+		return Listing{}, err
 	}
-	var out listing
+	var out Listing
 	limit := int(max(opts.Limit, 0))
 	page.Limit = limit
 	for {
-		got, err := o.store.List(c.query, page)
+		got, err := o.store.List(c.Query, page)
 		switch {
 		case errors.Is(err, store.ErrExpired) && opts.Continue != "":
-			return listing{}, expiredContinue(page.After)
+			return Listing{}, expiredContinue(page.After)
 		case err != nil:
-			return listing{}, storeFault(err)
+			return Listing{}, StoreFault(err)
 		}
 		// The pages, and the parts of a page, come from one revision (I4).
 		page.At = got.Revision
-		out.meta.ResourceVersion = strconv.FormatUint(uint64(got.Revision), 10)
-		if out.items == nil {
-			out.items = make([]*codec.Item, 0, len(got.Records))
+		out.Meta.ResourceVersion = strconv.FormatUint(uint64(got.Revision), 10)
+		if out.Items == nil {
+			out.Items = make([]*codec.Item, 0, len(got.Records))
 		}
 		items := make([]*codec.Item, len(got.Records))
 		for n, rec := range got.Records {
 			items[n] = codec.ItemOf(c.kind, rec.Key, rec.Value)
 		}
 		if items, err = c.readied(ctx, items); err != nil {
-			return listing{}, err
+			return Listing{}, err
 		}
 		for n, rec := range got.Records {
 			if n%itemsBetweenLooks == 0 && ctx.Err() != nil {
-				return listing{}, context.Cause(ctx)
+				return Listing{}, context.Cause(ctx)
 			}
 			page.After = rec.Key
 			item := items[n]
 			switch {
 			case item.Fault() != nil:
 				out.unreadable = append(out.unreadable, item)
-			case c.everything() || c.matches(item):
-				out.items = append(out.items, item)
+			case c.Everything() || c.Matches(item):
+				out.Items = append(out.Items, item)
 			}
-			if more := got.More || n+1 < len(got.Records); more && limit > 0 && len(out.items) == limit {
-				out.meta.Continue = continueToken(got.Revision, rec.Key)
-				if c.everything() {
+			if more := got.More || n+1 < len(got.Records); more && limit > 0 && len(out.Items) == limit {
+				out.Meta.Continue = continueToken(got.Revision, rec.Key)
+				if c.Everything() {
 					left := int64(got.Left)
-					out.meta.RemainingItemCount = &left
+					out.Meta.RemainingItemCount = &left
 				}
 				return out, nil
 			}
@@ -185,7 +185,7 @@ func checkListOptions(opts metav1.ListOptions, watch bool) error {
 //	N, Exact           N
 //	N, NotOlderThan    the newest, which must not be older than N
 //	N                  with a limit N, otherwise as NotOlderThan
-func (o *operations) startOf(ctx context.Context, opts metav1.ListOptions) (store.Page, error) {
+func (o *Operations) startOf(ctx context.Context, opts metav1.ListOptions) (store.Page, error) {
 	if opts.Continue != "" {
 		if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
 			return store.Page{}, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
@@ -199,7 +199,7 @@ func (o *operations) startOf(ctx context.Context, opts metav1.ListOptions) (stor
 	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || opts.ResourceVersionMatch == "" && opts.Limit > 0 {
 		return store.Page{At: rev}, nil
 	}
-	return store.Page{}, o.notOlder(ctx, opts.ResourceVersion)
+	return store.Page{}, o.NotOlder(ctx, opts.ResourceVersion)
 }
 
 // A continuation is what a continue token holds. Clients must not look into it; it

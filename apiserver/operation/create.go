@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -27,33 +27,33 @@ const (
 	generateTries    = 8
 )
 
-// create stores a new object, which belongs to the request, or posts a body to a subresource.
-func (o *operations) create(ctx context.Context, t target, body runtime.Object, opts metav1.CreateOptions) (result, error) {
-	if err := o.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
-		return result{}, err
+// Create stores a new object, which belongs to the request, or posts a body to a subresource.
+func (o *Operations) Create(ctx context.Context, t Target, body runtime.Object, opts metav1.CreateOptions) (Result, error) {
+	if err := o.Allow(ctx, &t, VerbCreate, nil, t.Name); err != nil {
+		return Result{}, err
 	}
 	if err := checkOptions("CreateOptions", metavalidation.ValidateCreateOptions(&opts)); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	t.options = createOptions(opts)
 	dryRun := len(opts.DryRun) > 0
 	switch {
-	case t.kind.Answered():
+	case t.Kind.Answered():
 		return o.review(ctx, &t, body)
-	case t.sub != nil:
+	case t.Sub != nil:
 		return o.createSub(ctx, &t, body, opts)
 	}
 	obj, err := t.accept(body)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	if err := checkNamespace(&t, obj); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	if obj.GetName() == "" && obj.GetGenerateName() != "" {
 		t.generated = true
 		obj.SetName(generateName(obj.GetGenerateName(), func(name string) bool {
-			_, err := o.store.Get(t.kind.Key(t.namespace, name))
+			_, err := o.store.Get(t.Kind.Key(t.Namespace, name))
 			return err == nil
 		}))
 	}
@@ -61,9 +61,9 @@ func (o *operations) create(ctx context.Context, t target, body runtime.Object, 
 }
 
 // createSub posts a body to a subresource.
-func (o *operations) createSub(ctx context.Context, t *target, body runtime.Object, opts metav1.CreateOptions) (result, error) {
+func (o *Operations) createSub(ctx context.Context, t *Target, body runtime.Object, opts metav1.CreateOptions) (Result, error) {
 	dryRun := len(opts.DryRun) > 0
-	switch shape := t.sub.Shape.(type) {
+	switch shape := t.Sub.Shape.(type) {
 	case catalog.Evict:
 		return o.evict(ctx, t, body, opts)
 	case catalog.Issue:
@@ -71,7 +71,7 @@ func (o *operations) createSub(ctx context.Context, t *target, body runtime.Obje
 	case catalog.Action:
 		return o.act(ctx, t, shape, body, dryRun)
 	}
-	return result{}, apierrors.NewMethodNotSupported(t.kind.GR(), verbCreate)
+	return Result{}, apierrors.NewMethodNotSupported(t.Kind.GR(), VerbCreate)
 }
 
 // generateName returns a name that is not taken, unless so many are that some tries find none.
@@ -94,23 +94,23 @@ type creation struct {
 }
 
 // createOnce stores obj under the name that it has.
-func (o *operations) createOnce(ctx context.Context, t target, obj catalog.Object, how creation) (result, error) {
+func (o *Operations) createOnce(ctx context.Context, t Target, obj catalog.Object, how creation) (Result, error) {
 	dryRun := how.dryRun
-	named := t.name != "" // by the URL
-	t.name = obj.GetName()
+	named := t.Name != "" // by the URL
+	t.Name = obj.GetName()
 	if err := o.stillServed(&t); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	if !how.applied {
 		obj.SetManagedFields(nil)
 	}
-	if t.kind.Default != nil {
-		t.kind.Default(obj)
+	if t.Kind.Default != nil {
+		t.Kind.Default(obj)
 	}
-	fillNew(t.kind, obj)
+	fillNew(t.Kind, obj)
 	duplicates := dropDuplicateOwners(obj, "")
-	if t.kind.Prepare != nil {
-		t.kind.Prepare(obj, nil)
+	if t.Kind.Prepare != nil {
+		t.Kind.Prepare(obj, nil)
 	}
 	if how.manager != "" && !how.applied {
 		// What plug-ins and webhooks add belongs to no manager.
@@ -121,69 +121,69 @@ func (o *operations) createOnce(ctx context.Context, t target, obj catalog.Objec
 	committed := false
 	defer func() { a.Finish(committed) }()
 	if err := o.admission.Admit(ctx, &a); err != nil {
-		return result{warnings: a.Warnings}, err
+		return Result{Warnings: a.Warnings}, err
 	}
 	obj = a.Object
 	if a.Changed {
 		duplicates = append(duplicates, dropDuplicateOwners(obj, afterAdmission)...)
 	}
-	if o.admission.Mutates() && t.kind.Default != nil {
-		t.kind.Default(obj)
+	if o.admission.Mutates() && t.Kind.Default != nil {
+		t.Kind.Default(obj)
 	}
 	if a.Changed {
 		if err := t.recheck(obj, named); err != nil {
-			return result{}, err
+			return Result{}, err
 		}
 	}
-	errs := catalog.ValidateMeta(t.kind, obj, nil)
-	if t.kind.Validate != nil {
-		errs = append(errs, t.kind.Validate(ctx, obj, nil)...)
+	errs := catalog.ValidateMeta(t.Kind, obj, nil)
+	if t.Kind.Validate != nil {
+		errs = append(errs, t.Kind.Validate(ctx, obj, nil)...)
 	}
 	if len(errs) > 0 {
-		return result{}, refused(ctx, &t, errs)
+		return Result{}, refused(ctx, &t, errs)
 	}
 	if err := o.admission.Validate(ctx, &a); err != nil {
-		return result{warnings: a.Warnings}, err
+		return Result{Warnings: a.Warnings}, err
 	}
 	var warnings []string
-	if t.kind.Warn != nil {
-		warnings = t.kind.Warn(obj, nil)
+	if t.Kind.Warn != nil {
+		warnings = t.Kind.Warn(obj, nil)
 	}
 	warnings = slices.Concat(duplicates, warnings, a.Warnings)
 	if obj.GetResourceVersion() != "" && !dryRun { // as upstream: after the checks, and only if the object is stored
-		return result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+		return Result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
-	item, err := boundedItem(t.kind, obj, 0)
+	item, err := boundedItem(t.Kind, obj, 0)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	if dryRun {
-		if _, err := o.store.Get(t.key()); err == nil {
-			return result{}, apierrors.NewAlreadyExists(t.kind.GR(), t.name)
+		if _, err := o.store.Get(t.Key()); err == nil {
+			return Result{}, apierrors.NewAlreadyExists(t.Kind.GR(), t.Name)
 		}
-		return result{obj: obj, created: true, warnings: warnings}, nil
+		return Result{Made: obj, Created: true, Warnings: warnings}, nil
 	}
-	if t.kind.Untyped() {
+	if t.Kind.Untyped() {
 		o.creations.RLock()
 		defer o.creations.RUnlock()
 	}
 	if err := o.stillServed(&t); err != nil {
-		return result{}, err // admission can last
+		return Result{}, err // admission can last
 	}
-	item, err = o.commit(ctx, store.Write{Key: t.key(), Value: item, Volatile: t.kind.Loses(obj, nil), Reserve: reserveOf(&t, false), Account: accountOf(&t, obj)})
+	item, err = o.commit(ctx, store.Write{Key: t.Key(), Value: item, Volatile: t.Kind.Loses(obj, nil), Reserve: reserveOf(&t, false), Account: accountOf(&t, obj)})
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		return result{}, apierrors.NewAlreadyExists(t.kind.GR(), t.name)
+		return Result{}, apierrors.NewAlreadyExists(t.Kind.GR(), t.Name)
 	case err != nil:
-		return result{}, storeFault(err)
+		return Result{}, StoreFault(err)
 	}
 	committed = true
-	return result{item: item, created: true, warnings: warnings}, nil
+	return Result{Item: item, Created: true, Warnings: warnings}, nil
 }
 
 // recheck repeats what is checked and completed before admission, of a new object that a webhook or policy changed. Only where the
 // request names no object can they change the name.
-func (t *target) recheck(obj catalog.Object, named bool) error {
+func (t *Target) recheck(obj catalog.Object, named bool) error {
 	if err := checkNamespace(t, obj); err != nil {
 		return err
 	}
@@ -192,28 +192,28 @@ func (t *target) recheck(obj catalog.Object, named bool) error {
 			return err
 		}
 	}
-	t.name = obj.GetName()
+	t.Name = obj.GetName()
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
-	if t.kind.Prepare != nil {
-		t.kind.Prepare(obj, nil)
+	if t.Kind.Prepare != nil {
+		t.Kind.Prepare(obj, nil)
 	}
 	return nil
 }
 
 // stillServed returns an error if no objects of the kind can be created, because its definition is gone or is being deleted.
-func (o *operations) stillServed(t *target) error {
-	if !t.kind.Untyped() {
+func (o *Operations) stillServed(t *Target) error {
+	if !t.Kind.Untyped() {
 		return nil
 	}
 	kinds := o.catalog.Snapshot()
-	now := kinds.Resource(t.kind.GVR())
+	now := kinds.Resource(t.Kind.GVR())
 	switch {
 	case now == nil:
-		return apierrors.NewNotFound(t.kind.GR(), t.name)
+		return apierrors.NewNotFound(t.Kind.GR(), t.Name)
 	case kinds.Ending(now):
-		return apierrors.NewForbidden(t.kind.GR(), t.name, errors.New("create not allowed while custom resource definition is terminating"))
+		return apierrors.NewForbidden(t.Kind.GR(), t.Name, errors.New("create not allowed while custom resource definition is terminating"))
 	}
 	return nil
 }
@@ -231,44 +231,44 @@ func fillNew(kind *catalog.Kind, obj catalog.Object) {
 }
 
 // issue answers a subresource whose body is not stored.
-func (o *operations) issue(ctx context.Context, t *target, handler IssueHandler, body runtime.Object, dryRun bool) (result, error) {
-	item, err := o.lookup(ctx, t)
+func (o *Operations) issue(ctx context.Context, t *Target, handler IssueHandler, body runtime.Object, dryRun bool) (Result, error) {
+	item, err := o.Lookup(ctx, t)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	a := t.attributes(ctx, admission.Create, dryRun)
 	a.Object, _ = body.(catalog.Object)
 	defer func() { a.Finish(false) }()
 	if err := o.admitWhole(ctx, &a); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
-	answer, err := handler(auth.WithUser(ctx, t.user), item.Object(), body)
+	answer, err := handler(auth.WithUser(ctx, t.User), item.Object(), body)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
-	answer.GetObjectKind().SetGroupVersionKind(t.body().Kind)
-	return result{obj: answer, created: true, warnings: a.Warnings}, nil
+	answer.GetObjectKind().SetGroupVersionKind(t.Body().Kind)
+	return Result{Made: answer, Created: true, Warnings: a.Warnings}, nil
 }
 
 // review answers the creation of an object that is not stored. There is nothing to
 // admit, and a dry run is as good as any.
-func (o *operations) review(ctx context.Context, t *target, body runtime.Object) (result, error) {
+func (o *Operations) review(ctx context.Context, t *Target, body runtime.Object) (Result, error) {
 	obj, ok := body.(catalog.Object)
 	if !ok {
-		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.kind.Kind))
+		return Result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.Kind.Kind))
 	}
 	if err := checkNamespace(t, obj); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
-	if t.kind.Validate != nil {
-		if errs := t.kind.Validate(ctx, obj, nil); len(errs) > 0 {
-			return result{}, refused(ctx, t, errs)
+	if t.Kind.Validate != nil {
+		if errs := t.Kind.Validate(ctx, obj, nil); len(errs) > 0 {
+			return Result{}, refused(ctx, t, errs)
 		}
 	}
-	answer, err := o.issuers[t.kind.Answer](auth.WithUser(ctx, t.user), nil, obj)
+	answer, err := o.issuers[t.Kind.Answer](auth.WithUser(ctx, t.User), nil, obj)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
-	answer.GetObjectKind().SetGroupVersionKind(t.kind.GroupVersionKind)
-	return result{obj: answer, created: true}, nil
+	answer.GetObjectKind().SetGroupVersionKind(t.Kind.GroupVersionKind)
+	return Result{Made: answer, Created: true}, nil
 }

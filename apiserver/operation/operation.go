@@ -1,10 +1,9 @@
-package apiserver
+package operation
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 	"sync"
@@ -29,9 +28,9 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// operations performs requests about objects, on behalf of users. It is safe for concurrent use.
-type operations struct {
-	store      objectStore
+// Operations performs requests about the objects of a store, on behalf of users. It is safe for concurrent use.
+type Operations struct {
+	store      Store
 	catalog    *catalog.Catalog
 	authorizer Authorizer
 	admission  *admission.Chain
@@ -49,13 +48,13 @@ type operations struct {
 	creations sync.RWMutex
 }
 
-// newOperations returns operations on a store.
-func newOperations(opts operationOptions) (*operations, error) {
+// New returns operations on a store.
+func New(opts Options) (*Operations, error) {
 	chain, err := admission.NewChain(opts.Admission)
 	if err != nil {
 		return nil, err
 	}
-	o := &operations{
+	o := &Operations{
 		store: opts.Store, catalog: opts.Catalog, authorizer: opts.Authorizer, admission: chain, managers: opts.Managers,
 		issuers: opts.Issue, computers: opts.Compute, audited: opts.Audited, authorizations: newAuthorizations(),
 	}
@@ -64,116 +63,119 @@ func newOperations(opts operationOptions) (*operations, error) {
 }
 
 // Describe implements [prometheus.Collector]: the metrics are those of authorization and admission.
-func (o *operations) Describe(to chan<- *prometheus.Desc) {
+func (o *Operations) Describe(to chan<- *prometheus.Desc) {
 	o.authorizations.Describe(to)
 	o.admissions.Describe(to)
 }
 
 // Collect implements [prometheus.Collector].
-func (o *operations) Collect(to chan<- prometheus.Metric) {
+func (o *Operations) Collect(to chan<- prometheus.Metric) {
 	o.authorizations.Collect(to)
 	o.admissions.Collect(to)
 }
 
 // Verbs as authorization and discovery name them.
 const (
-	verbGet              = "get"
-	verbList             = "list"
-	verbWatch            = "watch"
-	verbCreate           = "create"
-	verbUpdate           = "update"
-	verbPatch            = "patch"
-	verbDelete           = "delete"
-	verbDeleteCollection = "deletecollection"
+	VerbGet              = "get"
+	VerbList             = "list"
+	VerbWatch            = "watch"
+	VerbCreate           = "create"
+	VerbUpdate           = "update"
+	VerbPatch            = "patch"
+	VerbDelete           = "delete"
+	VerbDeleteCollection = "deletecollection"
 
-	verbOptions = "" // of OPTIONS and other methods, as upstream: only users with all verbs may use it
+	VerbOptions = "" // of OPTIONS and other methods, as upstream: only users with all verbs may use it
 )
 
-// A target is what an operation is about, and for whom.
-type target struct {
-	user      *auth.User
-	kind      *catalog.Kind
-	sub       *catalog.Subresource // nil: the object itself
-	namespace string               // empty for cluster-scoped kinds and all namespaces
-	name      string               // empty for creations and collections
-	allowed   bool                 // the handler has asked the authorizer already
-	local     bool                 // the caller is a part of this process
-	agent     string               // the User-Agent of the client: the manager of a write unless the request names one
-	options   runtime.Object       // of the request, as admission shows them; nil means none
-	generated bool                 // the server made the name
-	inner     bool                 // it is a part of another request, which webhooks have seen
+// A Target names the object, the objects or the subresource that a request is about, and its user.
+type Target struct {
+	User      *auth.User
+	Kind      *catalog.Kind
+	Sub       *catalog.Subresource // nil: the object itself
+	Namespace string               // empty for cluster-scoped kinds and all namespaces
+	Name      string               // empty for creations and collections
+	Allowed   bool                 // the authorizer was asked already
+	Local     bool                 // the caller is a part of this process
+	Agent     string               // the User-Agent of the client: the manager of a write unless the request names one
+	Inner     bool                 // it is a part of another request, which webhooks have seen
+
+	options   runtime.Object // of the request, as admission shows them; nil means none
+	generated bool           // the server made the name
 }
 
-func (t *target) subName() string {
-	if t.sub == nil {
+// SubName returns the name of the subresource; empty for the object itself.
+func (t *Target) SubName() string {
+	if t.Sub == nil {
 		return ""
 	}
-	return t.sub.Name
+	return t.Sub.Name
 }
 
-// shape returns the shape of the subresource, or nil for the object itself.
-func (t *target) shape() catalog.Shape {
-	if t.sub == nil {
+// Shape returns the shape of the subresource, or nil for the object itself.
+func (t *Target) Shape() catalog.Shape {
+	if t.Sub == nil {
 		return nil
 	}
-	return t.sub.Shape
+	return t.Sub.Shape
 }
 
-// body returns the kind of the bodies of the subresource, or nil if it is that of the object.
-func (t *target) body() *catalog.Body {
-	if t.sub == nil {
+// Body returns the kind of the bodies of the subresource, or nil if it is that of the object.
+func (t *Target) Body() *catalog.Body {
+	if t.Sub == nil {
 		return nil
 	}
-	return t.sub.Body()
+	return t.Sub.Body()
 }
 
 // view returns the view that the subresource is, and whether it is one.
-func (t *target) view() (v catalog.View, ok bool) {
-	v, ok = t.shape().(catalog.View)
+func (t *Target) view() (v catalog.View, ok bool) {
+	v, ok = t.Shape().(catalog.View)
 	return v, ok
 }
 
-func (t *target) key() string { return t.kind.Key(t.namespace, t.name) }
+// Key returns the key under which the object is stored.
+func (t *Target) Key() string { return t.Kind.Key(t.Namespace, t.Name) }
 
-func (t *target) notFound() error { return apierrors.NewNotFound(t.kind.GR(), t.name) }
+func (t *Target) notFound() error { return apierrors.NewNotFound(t.Kind.GR(), t.Name) }
 
-// A result is what an operation answers with: a stored object, or an object made
+// A Result is what an operation answers with: a stored object, or an object made
 // for the answer.
-type result struct {
-	item    *codec.Item
-	obj     runtime.Object
-	created bool
+type Result struct {
+	Item    *codec.Item
+	Made    runtime.Object
+	Created bool
 
-	warnings []string // for the client
+	Warnings []string // for the client
 }
 
-// object returns the decoded object, which is shared.
-func (r result) object() runtime.Object {
-	if r.item != nil {
-		return r.item.Object()
+// Object returns the decoded object, which is shared.
+func (r Result) Object() runtime.Object {
+	if r.Item != nil {
+		return r.Item.Object()
 	}
-	return r.obj
+	return r.Made
 }
 
-// in returns the result in the version of the kind that the client uses.
-func (r result) in(ctx context.Context, kind *catalog.Kind) (result, error) {
+// In returns the result in the version of the kind that the client uses.
+func (r Result) In(ctx context.Context, kind *catalog.Kind) (Result, error) {
 	if kind.Hub() == kind && !kind.Untyped() {
 		return r, nil
 	}
 	var err error
-	if r.item != nil {
-		r.item, err = r.item.In(ctx, kind)
-	} else if obj, ok := r.obj.(catalog.Object); ok && obj.GetObjectKind().GroupVersionKind() == kind.Hub().GroupVersionKind {
-		r.obj, err = kind.FromHub(obj) // and not the view that a subresource is
+	if r.Item != nil {
+		r.Item, err = r.Item.In(ctx, kind)
+	} else if obj, ok := r.Made.(catalog.Object); ok && obj.GetObjectKind().GroupVersionKind() == kind.Hub().GroupVersionKind {
+		r.Made, err = kind.FromHub(obj) // and not the view that a subresource is
 	}
 	if err != nil {
-		return r, asStatusError(err)
+		return r, StatusError(err)
 	}
 	return r, nil
 }
 
-// asStatusError returns err if it is an API status error, and otherwise that of a fault of the server.
-func asStatusError(err error) error {
+// StatusError returns err if it is an API status error, and otherwise that of a fault of the server.
+func StatusError(err error) error {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		return err
 	}
@@ -181,14 +183,14 @@ func asStatusError(err error) error {
 }
 
 // accept returns what a client has written, which belongs to the request, as an object of the hub.
-func (t *target) accept(body runtime.Object) (catalog.Object, error) {
+func (t *Target) accept(body runtime.Object) (catalog.Object, error) {
 	obj, ok := body.(catalog.Object)
 	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.kind.Kind))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T is not a %s", body, t.Kind.Kind))
 	}
-	hub, err := t.kind.Accept(obj)
+	hub, err := t.Kind.Accept(obj)
 	switch {
-	case err != nil && t.kind.Untyped():
+	case err != nil && t.Kind.Untyped():
 		return nil, err // the conversion webhook has failed, which is not a fault of the client
 	case err != nil:
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -196,8 +198,8 @@ func (t *target) accept(body runtime.Object) (catalog.Object, error) {
 	return hub, nil
 }
 
-// success is the answer to a request that shows no object.
-func success(details *metav1.StatusDetails) *metav1.Status {
+// Success is the answer to a request that shows no object.
+func Success(details *metav1.StatusDetails) *metav1.Status {
 	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusSuccess,
@@ -206,25 +208,27 @@ func success(details *metav1.StatusDetails) *metav1.Status {
 }
 
 // done is the answer to a posted body of which nothing is stored, such as a binding. It has the code of a creation, as upstream's.
-func done(warnings []string) result {
-	status := success(nil)
-	status.Code = http.StatusCreated
-	return result{obj: status, created: true, warnings: warnings}
+func done(warnings []string) Result {
+	status := Success(nil)
+	status.Code = codeCreated
+	return Result{Made: status, Created: true, Warnings: warnings}
 }
 
-// allow asks the authorizer, once for each request.
-func (o *operations) allow(ctx context.Context, t *target, verb string, where fields.Selector, name string) error {
-	if t.allowed {
+// Allow asks the authorizer, once for each request.
+func (o *Operations) Allow(ctx context.Context, t *Target, verb string, where fields.Selector, name string) error {
+	if t.Allowed {
 		return nil
 	}
-	return o.authorize(ctx, rbac.Attributes{
-		User: t.user, Verb: verb,
-		Group: t.kind.Group, Version: t.kind.Version, Resource: t.kind.Resource, Subresource: t.subName(),
-		Namespace: t.namespace, Name: name, Fields: where,
+	return o.Authorize(ctx, rbac.Attributes{
+		User: t.User, Verb: verb,
+		Group: t.Kind.Group, Version: t.Kind.Version, Resource: t.Kind.Resource, Subresource: t.SubName(),
+		Namespace: t.Namespace, Name: name, Fields: where,
 	})
 }
 
-func (o *operations) authorize(ctx context.Context, a rbac.Attributes) error {
+// Authorize asks the authorizer, counts its decision and adds that to the audit record of the request. Its error is that of a
+// request that is not allowed.
+func (o *Operations) Authorize(ctx context.Context, a rbac.Attributes) error {
 	start := time.Now()
 	d := o.authorizer.Authorize(ctx, a)
 	if o.audited {
@@ -238,11 +242,11 @@ func (o *operations) authorize(ctx context.Context, a rbac.Attributes) error {
 	return nil
 }
 
-// lookup returns the stored object that t names. A record that cannot be read is an error.
-func (o *operations) lookup(ctx context.Context, t *target) (*codec.Item, error) {
+// Lookup returns the stored object that t names. A record that cannot be read is an error.
+func (o *Operations) Lookup(ctx context.Context, t *Target) (*codec.Item, error) {
 	item, err := o.lookupRecord(t)
-	if err == nil && item.Fault() == nil && t.kind.Untyped() {
-		item, err = item.In(ctx, t.kind.Hub())
+	if err == nil && item.Fault() == nil && t.Kind.Untyped() {
+		item, err = item.In(ctx, t.Kind.Hub())
 	}
 	if err == nil && item.Fault() != nil {
 		return nil, t.unreadable(item.Fault())
@@ -251,17 +255,17 @@ func (o *operations) lookup(ctx context.Context, t *target) (*codec.Item, error)
 }
 
 // lookupRecord returns what is stored where t points to, whether it can be read or not.
-func (o *operations) lookupRecord(t *target) (*codec.Item, error) {
-	rec, err := o.store.Get(t.key())
+func (o *Operations) lookupRecord(t *Target) (*codec.Item, error) {
+	rec, err := o.store.Get(t.Key())
 	if err != nil {
 		return nil, t.readFault(err)
 	}
-	return codec.ItemOf(t.kind, rec.Key, rec.Value), nil
+	return codec.ItemOf(t.Kind, rec.Key, rec.Value), nil
 }
 
 // commit makes a write whose fate must become known, even if the client goes away in
 // between.
-func (o *operations) commit(ctx context.Context, w store.Write) (*codec.Item, error) {
+func (o *Operations) commit(ctx context.Context, w store.Write) (*codec.Item, error) {
 	rec, err := o.store.Commit(context.WithoutCancel(ctx), w)
 	if err != nil {
 		return nil, err
@@ -271,20 +275,20 @@ func (o *operations) commit(ctx context.Context, w store.Write) (*codec.Item, er
 
 // replace writes over a state that was read at the revision that w expects. Its error is for the
 // client, or a [racedError] if another write came first.
-func (o *operations) replace(ctx context.Context, w store.Write) (*codec.Item, error) {
+func (o *Operations) replace(ctx context.Context, w store.Write) (*codec.Item, error) {
 	o.turns.next(w.Key)
 	item, err := o.commit(ctx, w)
 	switch {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		return nil, &racedError{seen: w.Expect}
 	case err != nil:
-		return nil, storeFault(err)
+		return nil, StoreFault(err)
 	}
 	return item, nil
 }
 
 // admitWhole asks all plug-ins about a write in which no object is validated in between.
-func (o *operations) admitWhole(ctx context.Context, a *admission.Attributes) error {
+func (o *Operations) admitWhole(ctx context.Context, a *admission.Attributes) error {
 	if err := o.admission.Admit(ctx, a); err != nil {
 		return err
 	}
@@ -296,15 +300,15 @@ func (o *operations) admitWhole(ctx context.Context, a *admission.Attributes) er
 func now() metav1.Time { return metav1.NewTime(time.Now().UTC().Truncate(time.Second)) }
 
 // checkNamespace makes the namespace of an incoming object that of the request.
-func checkNamespace(t *target, obj metav1.Object) error {
+func checkNamespace(t *Target, obj metav1.Object) error {
 	switch obj.GetNamespace() {
-	case t.namespace:
+	case t.Namespace:
 		return nil
 	case "":
-		obj.SetNamespace(t.namespace)
+		obj.SetNamespace(t.Namespace)
 		return nil
 	}
-	if t.namespace == "" { // a cluster-scoped object
+	if t.Namespace == "" { // a cluster-scoped object
 		obj.SetNamespace("")
 		return nil
 	}
@@ -312,21 +316,21 @@ func checkNamespace(t *target, obj metav1.Object) error {
 }
 
 // checkName compares the name of an incoming object with that of the request.
-func checkName(t *target, obj metav1.Object) error {
+func checkName(t *Target, obj metav1.Object) error {
 	switch obj.GetName() {
-	case t.name:
+	case t.Name:
 		return nil
 	case "":
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", t.name))
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", t.Name))
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), t.name))
+	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), t.Name))
 }
 
 // checkVersion compares what an incoming object says of the version that it was made
 // from with what is stored.
-func checkVersion(t *target, obj metav1.Object, old *codec.Item) error {
+func checkVersion(t *Target, obj metav1.Object, old *codec.Item) error {
 	if uid, have := obj.GetUID(), old.Object().GetUID(); uid != "" && uid != have {
-		return apierrors.NewConflict(t.kind.GR(), t.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, have)) //nolint:staticcheck // the words of Kubernetes
+		return apierrors.NewConflict(t.Kind.GR(), t.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, have)) //nolint:staticcheck // the words of Kubernetes
 	}
 	rv := obj.GetResourceVersion()
 	if rv == "" || rv == "0" || rv == old.ResourceVersion() {
@@ -335,20 +339,20 @@ func checkVersion(t *target, obj metav1.Object, old *codec.Item) error {
 	if _, err := parseRevision(rv); err != nil {
 		return invalid(t, field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, "must be a resource version from this server")})
 	}
-	return modified(t.kind.GR(), t.name)
+	return modified(t.Kind.GR(), t.Name)
 }
 
 // refused is the answer to a request with a body in which errs were found. If the request ended meanwhile, rules of
 // users may not have been evaluated to the end, and errs say nothing.
-func refused(ctx context.Context, t *target, errs field.ErrorList) error {
+func refused(ctx context.Context, t *Target, errs field.ErrorList) error {
 	if err := ctx.Err(); err != nil {
 		return endedEarly(err)
 	}
 	return invalid(t, errs)
 }
 
-func invalid(t *target, errs field.ErrorList) error {
-	return catalog.Invalid(t.kind.GroupKind(), t.name, errs)
+func invalid(t *Target, errs field.ErrorList) error {
+	return catalog.Invalid(t.Kind.GroupKind(), t.Name, errs)
 }
 
 // checkOptions turns what is wrong with a request's options into an answer.
@@ -396,8 +400,8 @@ func contentChanged(a, b *unstructured.Unstructured) bool {
 	return false
 }
 
-// admitConnect asks admission about a stream with these options.
-func (o *operations) admitConnect(ctx context.Context, t *target, item *codec.Item, options runtime.Object) error {
+// AdmitConnect asks admission about a stream with these options.
+func (o *Operations) AdmitConnect(ctx context.Context, t *Target, item *codec.Item, options runtime.Object) error {
 	a := t.attributes(ctx, admission.Connect, false)
 	a.Old, a.Connection = item.Object(), options
 	defer a.Finish(false)
@@ -405,19 +409,19 @@ func (o *operations) admitConnect(ctx context.Context, t *target, item *codec.It
 }
 
 // String names what a target is about, for messages.
-func (t *target) String() string {
-	if t.name == "" {
-		return t.kind.GR().String()
+func (t *Target) String() string {
+	if t.Name == "" {
+		return t.Kind.GR().String()
 	}
-	return fmt.Sprintf("%s %q", t.kind.GR(), t.name)
+	return fmt.Sprintf("%s %q", t.Kind.GR(), t.Name)
 }
 
-// serves reports whether the kind or subresource has that verb on such a path.
-func (t *target) serves(verb string) bool {
-	if t.sub != nil {
-		return slices.Contains(t.sub.Verbs, verb)
+// Serves reports whether the kind or subresource has that verb on such a path.
+func (t *Target) Serves(verb string) bool {
+	if t.Sub != nil {
+		return slices.Contains(t.Sub.Verbs, verb)
 	}
-	verbs := t.kind.Verbs
+	verbs := t.Kind.Verbs
 	if verbs == nil {
 		verbs = catalog.StandardVerbs
 	}
@@ -425,20 +429,20 @@ func (t *target) serves(verb string) bool {
 		return false
 	}
 	switch verb {
-	case verbCreate:
-		return t.name == "" && (t.namespace != "" || !t.kind.Namespaced)
-	case verbList:
-		return t.name == ""
-	case verbDeleteCollection:
-		return t.name == "" && (t.namespace != "" || !t.kind.Namespaced)
-	case verbUpdate, verbPatch, verbDelete, verbGet:
-		return t.name != ""
+	case VerbCreate:
+		return t.Name == "" && (t.Namespace != "" || !t.Kind.Namespaced)
+	case VerbList:
+		return t.Name == ""
+	case VerbDeleteCollection:
+		return t.Name == "" && (t.Namespace != "" || !t.Kind.Namespaced)
+	case VerbUpdate, VerbPatch, VerbDelete, VerbGet:
+		return t.Name != ""
 	}
 	return true
 }
 
-// whileServed returns a context that is over when ctx is, or when the kind is not served any more.
-func whileServed(ctx context.Context, kind *catalog.Kind) (context.Context, context.CancelFunc) {
+// WhileServed returns a context that is over when ctx is, or when the kind is not served any more.
+func WhileServed(ctx context.Context, kind *catalog.Kind) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(kind.Life(), cancel)
 	return ctx, func() {

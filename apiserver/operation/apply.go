@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -17,12 +17,12 @@ import (
 )
 
 // write returns the write of a request, for its managed fields.
-func (o *operations) write(t *target, manager string) managed.Write {
-	return managed.Write{Kind: t.kind, Sub: t.sub, Manager: managed.Name(manager, t.agent), Now: time.Now()}
+func (o *Operations) write(t *Target, manager string) managed.Write {
+	return managed.Write{Kind: t.Kind, Sub: t.Sub, Manager: managed.Name(manager, t.Agent), Now: time.Now()}
 }
 
 // A fieldsUpdate sets the managed fields of obj, which is to replace the object in old (decision
-// 0015): it is [keepFields], [fieldsAreSet] or made by [operations.updateFields].
+// 0015): it is [keepFields], [fieldsAreSet] or made by [Operations.updateFields].
 type fieldsUpdate func(obj catalog.Object, old *codec.Item) error
 
 // keepFields is for writes that are not recorded.
@@ -36,7 +36,7 @@ func fieldsAreSet(catalog.Object, *codec.Item) error { return nil }
 
 // updateFields is for a write by a manager. Objects have managed fields from their first apply on,
 // or from their creation if that named a manager; those of others stay empty.
-func (o *operations) updateFields(t *target, manager string) fieldsUpdate {
+func (o *Operations) updateFields(t *Target, manager string) fieldsUpdate {
 	return func(obj catalog.Object, old *codec.Item) error {
 		stored := old.Object()
 		v, isView := t.view()
@@ -91,20 +91,20 @@ func boundedItem(kind *catalog.Kind, obj catalog.Object, before int) (*codec.Ite
 // applyConfiguration makes the fields that a configuration has those of the manager who
 // applies it, and the object what it then is: server-side apply. An object that is not
 // there is made.
-func (o *operations) applyConfiguration(ctx context.Context, t target, body []byte, opts metav1.PatchOptions) (result, []string, error) {
+func (o *Operations) applyConfiguration(ctx context.Context, t Target, body []byte, opts metav1.PatchOptions) (Result, []string, error) {
 	fields, warnings, err := codec.DecodeConfiguration(ctx, body, codec.ValidationOf(opts.FieldValidation))
 	if err != nil {
-		return result{}, nil, err
+		return Result{}, nil, err
 	}
-	if !t.kind.Untyped() {
-		if err := codec.CheckQuantities(fields, t.kind.New()); err != nil {
-			return result{}, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	if !t.Kind.Untyped() {
+		if err := codec.CheckQuantities(fields, t.Kind.New()); err != nil {
+			return Result{}, nil, apierrors.NewBadRequest("error decoding patch: " + err.Error())
 		}
 	}
 	config := &unstructured.Unstructured{Object: fields}
 	force := opts.Force != nil && *opts.Force
 	dryRun := len(opts.DryRun) > 0
-	m := &modification{target: t, operation: admission.Update, dryRun: dryRun, patched: true, fields: fieldsAreSet}
+	m := &modification{Target: t, operation: admission.Update, dryRun: dryRun, patched: true, fields: fieldsAreSet}
 	m.propose = func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 		w := o.write(&t, opts.FieldManager)
 		v, isView := t.view()
@@ -133,16 +133,16 @@ func (o *operations) applyConfiguration(ctx context.Context, t target, body []by
 		return obj, body, err
 	}
 	for {
-		_, err := o.lookup(ctx, &t)
-		missing := apierrors.IsNotFound(err) && t.sub == nil
-		var r result
+		_, err := o.Lookup(ctx, &t)
+		missing := apierrors.IsNotFound(err) && t.Sub == nil
+		var r Result
 		if missing {
 			r, err = o.createApplied(ctx, t, config, opts)
 		} else {
 			r, err = o.modify(ctx, m)
 		}
 		// Another request may have created or deleted the object in between.
-		if ctx.Err() == nil && (missing && apierrors.IsAlreadyExists(err) || !missing && t.sub == nil && apierrors.IsNotFound(err) && o.gone(ctx, &t)) {
+		if ctx.Err() == nil && (missing && apierrors.IsAlreadyExists(err) || !missing && t.Sub == nil && apierrors.IsNotFound(err) && o.gone(ctx, &t)) {
 			continue
 		}
 		return r, warnings, err
@@ -150,14 +150,14 @@ func (o *operations) applyConfiguration(ctx context.Context, t target, body []by
 }
 
 // gone reports whether there is no such object.
-func (o *operations) gone(ctx context.Context, t *target) bool {
-	_, err := o.lookup(ctx, t)
+func (o *Operations) gone(ctx context.Context, t *Target) bool {
+	_, err := o.Lookup(ctx, t)
 	return apierrors.IsNotFound(err)
 }
 
 // createApplied makes the object that a configuration describes. Who may patch must be
 // allowed to create as well.
-func (o *operations) createApplied(ctx context.Context, t target, config *unstructured.Unstructured, opts metav1.PatchOptions) (result, error) {
+func (o *Operations) createApplied(ctx context.Context, t Target, config *unstructured.Unstructured, opts metav1.PatchOptions) (Result, error) {
 	obj, err := o.managers.Apply(o.write(&t, opts.FieldManager), nil, config, false)
 	if err == nil {
 		err = t.coerceApplied(obj, config)
@@ -166,25 +166,25 @@ func (o *operations) createApplied(ctx context.Context, t target, config *unstru
 		obj, err = t.accept(obj)
 	}
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	if uid := obj.GetUID(); uid != "" {
-		return result{}, apierrors.NewConflict(t.kind.GR(), t.name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+		return Result{}, apierrors.NewConflict(t.Kind.GR(), t.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
 	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
-		return result{}, modified(t.kind.GR(), t.name)
+		return Result{}, modified(t.Kind.GR(), t.Name)
 	}
 	obj.SetResourceVersion("")
 	if err := checkNamespace(&t, obj); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	if err := checkName(&t, obj); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
-	t.allowed = false
+	t.Allowed = false
 	t.creates(opts.DryRun, opts.FieldManager, opts.FieldValidation)
-	if err := o.allow(ctx, &t, verbCreate, nil, t.name); err != nil {
-		return result{}, err
+	if err := o.Allow(ctx, &t, VerbCreate, nil, t.Name); err != nil {
+		return Result{}, err
 	}
 	return o.createOnce(ctx, t, obj, creation{applied: true, dryRun: len(opts.DryRun) > 0})
 }

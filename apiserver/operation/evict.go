@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -35,16 +35,16 @@ const (
 )
 
 // evict deletes a pod if its disruption budget has room for that.
-func (o *operations) evict(ctx context.Context, t *target, body runtime.Object, create metav1.CreateOptions) (result, error) {
+func (o *Operations) evict(ctx context.Context, t *Target, body runtime.Object, create metav1.CreateOptions) (Result, error) {
 	eviction, ok := body.(*policyv1.Eviction)
 	if !ok {
-		return result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not an Eviction", body))
+		return Result{}, apierrors.NewBadRequest(fmt.Sprintf("a %T is not an Eviction", body))
 	}
-	if eviction.Name != t.name {
-		return result{}, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+	if eviction.Name != t.Name {
+		return Result{}, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
 	if err := checkNamespace(t, eviction); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	var opts metav1.DeleteOptions
 	if eviction.DeleteOptions != nil {
@@ -54,57 +54,57 @@ func (o *operations) evict(ctx context.Context, t *target, body runtime.Object, 
 	case len(opts.DryRun) == 0:
 		opts.DryRun = create.DryRun
 	case len(create.DryRun) > 0 && !reflect.DeepEqual(opts.DryRun, create.DryRun):
-		return result{}, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", create.DryRun, opts.DryRun))
+		return Result{}, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", create.DryRun, opts.DryRun))
 	}
 	if err := checkOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(&opts)); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
-	r, err := o.untilWon(ctx, t, func() (result, error) { return o.evictOnce(ctx, t, eviction, opts) })
-	r.created = err == nil
+	r, err := o.untilWon(ctx, t, func() (Result, error) { return o.evictOnce(ctx, t, eviction, opts) })
+	r.Created = err == nil
 	return r, err
 }
 
-func (o *operations) evictOnce(ctx context.Context, t *target, eviction *policyv1.Eviction, opts metav1.DeleteOptions) (result, error) {
-	item, err := o.lookup(ctx, t)
+func (o *Operations) evictOnce(ctx context.Context, t *Target, eviction *policyv1.Eviction, opts metav1.DeleteOptions) (Result, error) {
+	item, err := o.Lookup(ctx, t)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	if err := checkPreconditions(t, opts.Preconditions, item); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	pod, ok := item.Object().(*corev1.Pod)
 	if !ok {
-		return result{}, apierrors.NewInternalError(fmt.Errorf("a %s cannot be evicted", t.kind.Kind))
+		return Result{}, apierrors.NewInternalError(fmt.Errorf("a %s cannot be evicted", t.Kind.Kind))
 	}
 	a := t.attributes(ctx, admission.Create, len(opts.DryRun) > 0)
 	a.Object, a.Old = eviction, pod
 	defer func() { a.Finish(false) }()
 	if err := o.admitWhole(ctx, &a); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	if err := o.spendBudget(ctx, t, pod, a.DryRun); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
-	plain := target{user: t.user, kind: t.kind, namespace: t.namespace, name: t.name, allowed: true, inner: true}
+	plain := Target{User: t.User, Kind: t.Kind, Namespace: t.Namespace, Name: t.Name, Allowed: true, Inner: true}
 	if pod.DeletionTimestamp == nil && !a.DryRun {
 		if err := o.markEvicted(ctx, plain, item); err != nil {
-			return result{}, err
+			return Result{}, err
 		}
 	}
 	// What was decided is about this pod; its revision has gone on by the mark.
 	opts.Preconditions = metav1.NewUIDPreconditions(string(pod.UID))
 	if _, err := o.removeAllowed(ctx, &plain, opts); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	return done(nil), nil
 }
 
 // markEvicted writes into the status of a pod why it ends. The pod must still be what
 // was looked at; otherwise everything is looked at again.
-func (o *operations) markEvicted(ctx context.Context, t target, seen *codec.Item) error {
-	t.sub = t.kind.Subresource("status")
+func (o *Operations) markEvicted(ctx context.Context, t Target, seen *codec.Item) error {
+	t.Sub = t.Kind.Subresource("status")
 	_, err := o.modifyOnce(ctx, &modification{
-		target: t, operation: admission.Update, fields: keepFields,
+		Target: t, operation: admission.Update, fields: keepFields,
 		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 			if old.Revision() != seen.Revision() {
 				return nil, nil, &racedError{seen: seen.Revision()}
@@ -125,7 +125,7 @@ func (o *operations) markEvicted(ctx context.Context, t target, seen *codec.Item
 
 // spendBudget takes the eviction of a pod from its budget, or says why that has no room.
 // A pod that does not serve, and cannot be missed, costs nothing.
-func (o *operations) spendBudget(ctx context.Context, t *target, pod *corev1.Pod, dryRun bool) error {
+func (o *Operations) spendBudget(ctx context.Context, t *Target, pod *corev1.Pod, dryRun bool) error {
 	if pod.Status.Phase == corev1.PodPending || !podstate.Active(pod) {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (o *operations) spendBudget(ctx context.Context, t *target, pod *corev1.Pod
 	}
 	kind := o.catalog.Resource(podDisruptionBudgets)
 	_, err = o.modify(ctx, &modification{
-		target:    target{user: t.user, kind: kind, sub: kind.Subresource("status"), namespace: t.namespace, name: budgets[0].Name, allowed: true},
+		Target:    Target{User: t.User, Kind: kind, Sub: kind.Subresource("status"), Namespace: t.Namespace, Name: budgets[0].Name, Allowed: true},
 		operation: admission.Update, dryRun: dryRun, fields: keepFields,
 		propose: func(old *codec.Item) (catalog.Object, runtime.Object, error) {
 			b, err := withEviction(old.Object().(*policyv1.PodDisruptionBudget), pod.Name) // as its kind says
@@ -207,12 +207,12 @@ func tooManyEvictions(after int, format string, args ...any) error {
 }
 
 // budgetsOf returns the budgets that select a pod.
-func (o *operations) budgetsOf(ctx context.Context, pod *corev1.Pod) (found []*policyv1.PodDisruptionBudget, err error) {
+func (o *Operations) budgetsOf(ctx context.Context, pod *corev1.Pod) (found []*policyv1.PodDisruptionBudget, err error) {
 	kind := o.catalog.Resource(podDisruptionBudgets)
 	if kind == nil {
 		return nil, nil
 	}
-	c, err := choose(kind, pod.Namespace, "", "")
+	c, err := Select(kind, pod.Namespace, "", "")
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (o *operations) budgetsOf(ctx context.Context, pod *corev1.Pod) (found []*p
 	if err != nil {
 		return nil, err
 	}
-	for _, item := range all.items {
+	for _, item := range all.Items {
 		b, ok := item.Object().(*policyv1.PodDisruptionBudget)
 		if !ok {
 			continue

@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -23,21 +23,21 @@ const (
 	fieldNamespace = "metadata.namespace"
 )
 
-// A chosen is which objects of a kind a request is about: what the store is asked
+// A Selection is which objects of a kind a request is about: what the store is asked
 // for, and what is left to be checked on each object.
-type chosen struct {
+type Selection struct {
 	kind   *catalog.Kind
-	query  store.Query
+	Query  store.Query
 	labels labels.Requirements
 	fields fields.Requirements
-	where  fields.Selector // what fields came from, for authorization; nil if none
-	name   string          // of the only object that can match, or empty
+	Where  fields.Selector // what fields came from, for authorization; nil if none
+	Name   string          // of the only object that can match, or empty
 }
 
-// choose reads selectors. A term of the store's index narrows the query where there is
+// Select reads selectors. A term of the store's index narrows the query where there is
 // one: of an indexed field that must have a value, otherwise of a label that must have one value.
-func choose(kind *catalog.Kind, namespace, labelSelector, fieldSelector string) (chosen, error) {
-	c := chosen{kind: kind}
+func Select(kind *catalog.Kind, namespace, labelSelector, fieldSelector string) (Selection, error) {
+	c := Selection{kind: kind}
 	if labelSelector != "" {
 		sel, err := labels.Parse(labelSelector)
 		if err != nil {
@@ -53,7 +53,7 @@ func choose(kind *catalog.Kind, namespace, labelSelector, fieldSelector string) 
 		if err != nil {
 			return c, apierrors.NewBadRequest(err.Error())
 		}
-		c.where, c.fields = sel, sel.Requirements()
+		c.Where, c.fields = sel, sel.Requirements()
 		if err := c.checkFields(); err != nil {
 			return c, err
 		}
@@ -61,17 +61,17 @@ func choose(kind *catalog.Kind, namespace, labelSelector, fieldSelector string) 
 	if namespace == "" && kind.Namespaced {
 		namespace, _ = c.equals(fieldNamespace)
 	}
-	c.query.Prefix = kind.Prefix(namespace)
-	c.name, _ = c.equals(fieldName)
-	if c.name != "" && (namespace != "" || !kind.Namespaced) && !strings.Contains(c.name, "/") {
-		c.query.Prefix = kind.Key(namespace, c.name)
+	c.Query.Prefix = kind.Prefix(namespace)
+	c.Name, _ = c.equals(fieldName)
+	if c.Name != "" && (namespace != "" || !kind.Namespaced) && !strings.Contains(c.Name, "/") {
+		c.Query.Prefix = kind.Key(namespace, c.Name)
 		return c, nil
 	}
-	c.query.Term = c.term()
+	c.Query.Term = c.term()
 	return c, nil
 }
 
-func (c *chosen) checkFields() error {
+func (c *Selection) checkFields() error {
 	common := []string{fieldName, fieldNamespace}
 	if !c.kind.Namespaced && (c.kind.Untyped() || len(c.kind.Fields) > 0) { // as upstream; it takes the namespace where there are no other fields
 		common = common[:1]
@@ -91,7 +91,7 @@ func (c *chosen) checkFields() error {
 }
 
 // equals returns the value that a field must have, if it must have one.
-func (c *chosen) equals(name string) (value string, ok bool) {
+func (c *Selection) equals(name string) (value string, ok bool) {
 	for _, f := range c.fields {
 		if f.Field == name && f.Operator != selection.NotEquals {
 			return f.Value, true
@@ -100,7 +100,7 @@ func (c *chosen) equals(name string) (value string, ok bool) {
 	return "", false
 }
 
-func (c *chosen) term() string {
+func (c *Selection) term() string {
 	for _, name := range c.kind.Indexed {
 		if value, ok := c.equals(name); ok && value != "" {
 			return codec.FieldTerm(name, value)
@@ -119,27 +119,29 @@ func (c *chosen) term() string {
 }
 
 // readsContent reports whether fields of objects without a Go type are to be checked, beside their metadata.
-func (c *chosen) readsContent() bool {
+func (c *Selection) readsContent() bool {
 	return c.kind.Untyped() && slices.ContainsFunc(c.fields, func(f fields.Requirement) bool { return f.Field != fieldName && f.Field != fieldNamespace })
 }
 
 // readied returns the items in the form that matches takes: the functions of the kind get objects of the hub.
-func (c *chosen) readied(ctx context.Context, items []*codec.Item) ([]*codec.Item, error) {
+func (c *Selection) readied(ctx context.Context, items []*codec.Item) ([]*codec.Item, error) {
 	if !c.readsContent() {
 		return items, nil
 	}
 	return codec.Shown(ctx, c.kind.Hub(), items)
 }
 
-// everything reports whether there is nothing to check on each object.
-func (c *chosen) everything() bool { return len(c.labels)+len(c.fields) == 0 }
+// Everything reports whether there is nothing to check on each object.
+func (c *Selection) Everything() bool { return len(c.labels)+len(c.fields) == 0 }
 
 // has reports whether a record that the store found for the query is one of the chosen objects. A
 // record that cannot be read is not.
-func (c *chosen) has(i *codec.Item) bool { return i.Fault() == nil && (c.everything() || c.matches(i)) }
+func (c *Selection) has(i *codec.Item) bool {
+	return i.Fault() == nil && (c.Everything() || c.Matches(i))
+}
 
-// matches checks an object that the store found for the query.
-func (c *chosen) matches(i *codec.Item) bool {
+// Matches checks an object that the store found for the query.
+func (c *Selection) Matches(i *codec.Item) bool {
 	if len(c.labels) > 0 {
 		set := labels.Set(i.Labels())
 		for n := range c.labels {
@@ -156,7 +158,7 @@ func (c *chosen) matches(i *codec.Item) bool {
 	return true
 }
 
-func (c *chosen) value(name string, i *codec.Item) string {
+func (c *Selection) value(name string, i *codec.Item) string {
 	switch name {
 	case fieldName:
 		return i.Object().GetName()

@@ -1,10 +1,9 @@
-package apiserver
+package operation
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -15,6 +14,13 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
+// Codes of statuses. Clients see them as those of HTTP (RFC 9110, 15; RFC 4918, 11.5).
+const (
+	codeCreated             = 201
+	codeInternalError       = 500
+	codeInsufficientStorage = 507
+)
+
 // optimisticLock is what Kubernetes says to a writer whose object is not the newest.
 const optimisticLock = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -22,9 +28,9 @@ func modified(gr schema.GroupResource, name string) error {
 	return apierrors.NewConflict(gr, name, errors.New(optimisticLock))
 }
 
-// storeFault turns an error of the store into an API status error. Not found and
+// StoreFault turns an error of the store into an API status error. Not found and
 // conflict mean different things to different callers, who handle them before.
-func storeFault(err error) error {
+func StoreFault(err error) error {
 	switch {
 	case errors.Is(err, store.ErrExpired):
 		return apierrors.NewResourceExpired("too old resource version: " + err.Error())
@@ -32,12 +38,12 @@ func storeFault(err error) error {
 		return tooLarge(err.Error())
 	case isQuota(err):
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage",
-			Message: "nothing was changed: " + err.Error() + "; " + moreQuota,
+			Status: metav1.StatusFailure, Code: codeInsufficientStorage, Reason: "InsufficientStorage",
+			Message: "nothing was changed: " + err.Error() + "; " + QuotaAdvice,
 		}}
 	case errors.Is(err, store.ErrFull):
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: "InsufficientStorage",
+			Status: metav1.StatusFailure, Code: codeInsufficientStorage, Reason: "InsufficientStorage",
 			Message: "nothing was changed: " + err.Error() + "; delete objects, or make space on the file system of the data directory",
 		}}
 	case errors.Is(err, store.ErrStopped):
@@ -53,8 +59,8 @@ func endedEarly(err error) *apierrors.StatusError {
 	return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 0)
 }
 
-// moreQuota is what to do when writes are refused for the quota of the store.
-const moreQuota = "delete objects, or have the administrator start the cluster with a larger --store-quota"
+// QuotaAdvice is what to do when writes are refused for the quota of the store.
+const QuotaAdvice = "delete objects, or have the administrator start the cluster with a larger --store-quota"
 
 func isQuota(err error) bool {
 	_, ok := errors.AsType[*store.QuotaError](err)
@@ -75,8 +81,8 @@ func tooLarge(message string) error {
 // upstream's watch cache does: with several servers another one may have written it a moment ago.
 const futureWait = 3 * time.Second
 
-// notOlder waits until the store has a resource version that a read must not be older than.
-func (o *operations) notOlder(ctx context.Context, rv string) error {
+// NotOlder waits until the store has a resource version that a read must not be older than.
+func (o *Operations) NotOlder(ctx context.Context, rv string) error {
 	want, err := parseRevision(rv)
 	if err != nil {
 		return err
@@ -84,7 +90,7 @@ func (o *operations) notOlder(ctx context.Context, rv string) error {
 	return o.reach(ctx, want)
 }
 
-func (o *operations) reach(ctx context.Context, want store.Revision) error {
+func (o *Operations) reach(ctx context.Context, want store.Revision) error {
 	if want <= o.store.Revision() {
 		return nil
 	}
@@ -108,8 +114,8 @@ func parseRevision(rv string) (store.Revision, error) {
 	return store.Revision(n), nil
 }
 
-// statusOf returns the status that an error carries. Errors without one are a fault of ours.
-func statusOf(err error) *metav1.Status {
+// StatusOf returns the status that an error carries. Errors without one are a fault of ours.
+func StatusOf(err error) *metav1.Status {
 	var carrier apierrors.APIStatus
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		carrier = endedEarly(err)
@@ -119,7 +125,7 @@ func statusOf(err error) *metav1.Status {
 	s := carrier.Status()
 	s.Kind, s.APIVersion = "Status", "v1"
 	if s.Code == 0 {
-		s.Code = 500
+		s.Code = codeInternalError
 	}
 	return &s
 }

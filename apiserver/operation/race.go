@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -19,12 +19,12 @@ func (*racedError) Error() string { return "the object changed in the meantime" 
 // untilWon repeats a read-modify-write until no other write comes in between. One write succeeds
 // each time, and a request with a resource version ends in a conflict by itself. Losers go on, or are
 // answered, in turn.
-func (o *operations) untilWon(ctx context.Context, t *target, try func() (result, error)) (result, error) {
-	key := t.key()
+func (o *Operations) untilWon(ctx context.Context, t *Target, try func() (Result, error)) (Result, error) {
+	key := t.Key()
 	for waited := false; ; {
 		// What is being written is what this write would lose against.
 		if err := o.store.Settled(ctx, key); err != nil {
-			return result{}, modified(t.kind.GR(), t.name)
+			return Result{}, modified(t.Kind.GR(), t.Name)
 		}
 		r, err := try()
 		var raced *racedError
@@ -37,7 +37,7 @@ func (o *operations) untilWon(ctx context.Context, t *target, try func() (result
 		case !again:
 			return r, err
 		case ctx.Err() != nil:
-			return result{}, modified(t.kind.GR(), t.name)
+			return Result{}, modified(t.Kind.GR(), t.Name)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -23,34 +23,34 @@ const bookmarkPause = 30 * time.Second
 // as in Kubernetes.
 const lastBookmark = 2 * time.Second
 
-// A change is one event of a watch.
-type change struct {
+// A Change is one event of a watch.
+type Change struct {
 	// Type is that of the event. An empty type is not an event: all events so far were sent, and
 	// the next may take long, so buffered data should be sent.
 	Type watch.EventType
-	item *codec.Item
+	Item *codec.Item
 
 	// Of a bookmark.
-	rv          string
-	annotations map[string]string
+	ResourceVersion string
+	Annotations     map[string]string
 }
 
-// watch checks the options and returns the changes after the asked revision. They end
+// Watch checks the options and returns the changes after the asked revision. They end
 // with an error, or without one when ctx is over or the asked time is.
 //
 //	sendInitialEvents=true        the state, a bookmark that says so, what comes then
 //	resourceVersion "" or "0"     the state, then what comes
 //	  with sendInitialEvents=false  what comes from now on
 //	resourceVersion N             what came after N
-func (o *operations) watch(ctx context.Context, t target, opts metav1.ListOptions) (iter.Seq2[change, error], error) {
-	c, err := choose(t.kind, t.namespace, opts.LabelSelector, opts.FieldSelector)
+func (o *Operations) Watch(ctx context.Context, t Target, opts metav1.ListOptions) (iter.Seq2[Change, error], error) {
+	c, err := Select(t.Kind, t.Namespace, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return nil, err
 	}
-	if t.name != "" && c.name == "" {
-		c.name = t.name
+	if t.Name != "" && c.Name == "" {
+		c.Name = t.Name
 	}
-	if err := o.allow(ctx, &t, verbWatch, c.where, c.name); err != nil {
+	if err := o.Allow(ctx, &t, VerbWatch, c.Where, c.Name); err != nil {
 		return nil, err
 	}
 	if err := checkListOptions(opts, true); err != nil {
@@ -61,7 +61,7 @@ func (o *operations) watch(ctx context.Context, t target, opts metav1.ListOption
 		w.timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
 	// Without a timeout a watch in this process lasts, and nothing goes on from its revision.
-	w.chosen.query.Progress = w.bookmarks && (!t.local || w.timeout > 0)
+	w.chosen.Query.Progress = w.bookmarks && (!t.Local || w.timeout > 0)
 	if w.after, err = parseRevision(opts.ResourceVersion); err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (o *operations) watch(ctx context.Context, t target, opts metav1.ListOption
 
 // A watching is one watch under way.
 type watching struct {
-	operations *operations
-	chosen     chosen
+	operations *Operations
+	chosen     Selection
 
 	initial   bool // send the state first
 	markEnd   bool // and that this was it
@@ -94,8 +94,8 @@ type watching struct {
 	marked time.Time      // when the client last received a revision; zero asks for a bookmark
 }
 
-func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
-	return func(yield func(change, error) bool) {
+func (w *watching) changes(ctx context.Context) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
 		if w.timeout > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, w.timeout)
@@ -118,13 +118,13 @@ func (w *watching) changes(ctx context.Context) iter.Seq2[change, error] {
 }
 
 // follow yields what is written until ctx is over. It reports whether to go on then.
-func (w *watching) follow(ctx context.Context, yield func(change, error) bool) bool {
-	for ev, err := range w.operations.store.Watch(ctx, w.chosen.query, w.after) {
+func (w *watching) follow(ctx context.Context, yield func(Change, error) bool) bool {
+	for ev, err := range w.operations.store.Watch(ctx, w.chosen.Query, w.after) {
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return true // the end that was asked for
 		case err != nil:
-			yield(change{}, storeFault(err))
+			yield(Change{}, StoreFault(err))
 			return false
 		case ev.Key == "":
 			w.after = max(w.after, ev.Revision)
@@ -134,14 +134,14 @@ func (w *watching) follow(ctx context.Context, yield func(change, error) bool) b
 					return false
 				}
 			}
-			if !yield(change{}, nil) {
+			if !yield(Change{}, nil) {
 				return false
 			}
 		default:
 			w.after = ev.Revision
 			c, concerns, err := w.change(ctx, &ev)
 			if err != nil {
-				yield(change{}, err)
+				yield(Change{}, err)
 				return false
 			}
 			if concerns {
@@ -157,10 +157,10 @@ func (w *watching) follow(ctx context.Context, yield func(change, error) bool) b
 
 // tellState yields the objects that there are and goes on from their revision. It
 // reports whether to go on.
-func (w *watching) tellState(ctx context.Context, yield func(change, error) bool) bool {
-	state, err := w.operations.store.List(w.chosen.query, store.Page{})
+func (w *watching) tellState(ctx context.Context, yield func(Change, error) bool) bool {
+	state, err := w.operations.store.List(w.chosen.Query, store.Page{})
 	if err != nil {
-		yield(change{}, storeFault(err))
+		yield(Change{}, StoreFault(err))
 		return false
 	}
 	all := make([]*codec.Item, len(state.Records))
@@ -168,18 +168,18 @@ func (w *watching) tellState(ctx context.Context, yield func(change, error) bool
 		all[i] = codec.ItemOf(w.chosen.kind, rec.Key, rec.Value)
 	}
 	if all, err = w.chosen.readied(ctx, all); err != nil {
-		yield(change{}, err)
+		yield(Change{}, err)
 		return false
 	}
 	all = slices.DeleteFunc(all, func(i *codec.Item) bool { return !w.chosen.has(i) })
 	if w.chosen.kind.Untyped() {
 		if all, err = codec.Shown(ctx, w.chosen.kind, all); err != nil {
-			yield(change{}, err)
+			yield(Change{}, err)
 			return false
 		}
 	}
 	for _, item := range all {
-		if item.Fault() == nil && !yield(change{Type: watch.Added, item: item}, nil) {
+		if item.Fault() == nil && !yield(Change{Type: watch.Added, Item: item}, nil) {
 			return false
 		}
 	}
@@ -190,13 +190,13 @@ func (w *watching) tellState(ctx context.Context, yield func(change, error) bool
 	return true
 }
 
-func bookmark(rev store.Revision, annotations map[string]string) change {
-	return change{Type: watch.Bookmark, rv: strconv.FormatUint(uint64(rev), 10), annotations: annotations}
+func bookmark(rev store.Revision, annotations map[string]string) Change {
+	return Change{Type: watch.Bookmark, ResourceVersion: strconv.FormatUint(uint64(rev), 10), Annotations: annotations}
 }
 
 // change says what a write means to the watcher. The object is as it is stored, or, if it has no Go type, in the version of
 // the watch.
-func (w *watching) change(ctx context.Context, ev *store.Event) (ch change, concerns bool, err error) {
+func (w *watching) change(ctx context.Context, ev *store.Event) (ch Change, concerns bool, err error) {
 	c := &w.chosen
 	item := codec.ItemOf(c.kind, ev.Key, ev.Value)
 	var before *codec.Item
@@ -209,7 +209,7 @@ func (w *watching) change(ctx context.Context, ev *store.Event) (ch change, conc
 			states = append(states, before)
 		}
 		if states, err = c.readied(ctx, states); err != nil {
-			return change{}, false, err
+			return Change{}, false, err
 		}
 		if item = states[0]; before != nil {
 			before = states[1]
@@ -217,8 +217,8 @@ func (w *watching) change(ctx context.Context, ev *store.Event) (ch change, conc
 	}
 	ch, concerns = c.change(ev, item, before)
 	if concerns && c.kind.Untyped() {
-		if ch.item, err = ch.item.In(ctx, c.kind); err != nil || ch.item.Fault() != nil {
-			return change{}, false, err
+		if ch.Item, err = ch.Item.In(ctx, c.kind); err != nil || ch.Item.Fault() != nil {
+			return Change{}, false, err
 		}
 	}
 	return ch, concerns, nil
@@ -226,29 +226,29 @@ func (w *watching) change(ctx context.Context, ev *store.Event) (ch change, conc
 
 // change says what a write that made item of before means to a watcher of the chosen objects: one that comes into
 // a selector is added, one that leaves it is deleted.
-func (c *chosen) change(ev *store.Event, item, before *codec.Item) (ch change, concerns bool) {
+func (c *Selection) change(ev *store.Event, item, before *codec.Item) (ch Change, concerns bool) {
 	was := before != nil && c.has(before)
 	is := !ev.Deleted && c.has(item)
 	switch {
 	case is && was:
-		return change{Type: watch.Modified, item: item}, true
+		return Change{Type: watch.Modified, Item: item}, true
 	case is:
-		return change{Type: watch.Added, item: item}, true
+		return Change{Type: watch.Added, Item: item}, true
 	case was && ev.Deleted:
-		return change{Type: watch.Deleted, item: item}, true
+		return Change{Type: watch.Deleted, Item: item}, true
 	case was:
-		return change{Type: watch.Deleted, item: before.RestateAt(ev.Revision)}, true
+		return Change{Type: watch.Deleted, Item: before.RestateAt(ev.Revision)}, true
 	}
-	return change{}, false
+	return Change{}, false
 }
 
 // String shows a change in a test or a log.
-func (c change) String() string {
+func (c Change) String() string {
 	switch {
-	case c.item != nil:
-		return fmt.Sprintf("%s %s@%s", c.Type, c.item.Object().GetName(), c.item.ResourceVersion())
+	case c.Item != nil:
+		return fmt.Sprintf("%s %s@%s", c.Type, c.Item.Object().GetName(), c.Item.ResourceVersion())
 	case c.Type == "":
 		return "idle"
 	}
-	return fmt.Sprintf("%s @%s", c.Type, c.rv)
+	return fmt.Sprintf("%s @%s", c.Type, c.ResourceVersion)
 }

@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"iter"
@@ -12,14 +12,14 @@ import (
 
 // StoredDefinitions returns the stored definitions of custom resources, for a server that starts. Each is decoded when it is
 // its turn, so that a caller that keeps none needs the memory of one. Records that cannot be read are left out.
-func StoredDefinitions(c *catalog.Catalog, st objectStore) (iter.Seq[*apiextensionsv1.CustomResourceDefinition], error) {
+func StoredDefinitions(c *catalog.Catalog, st Store) (iter.Seq[*apiextensionsv1.CustomResourceDefinition], error) {
 	kind := c.Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
 	if kind == nil {
 		return func(func(*apiextensionsv1.CustomResourceDefinition) bool) {}, nil
 	}
 	got, err := st.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
 	if err != nil {
-		return nil, storeFault(err)
+		return nil, StoreFault(err)
 	}
 	return func(yield func(*apiextensionsv1.CustomResourceDefinition) bool) {
 		for _, rec := range got.Records {

@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"strings"
@@ -19,16 +19,16 @@ func TestReserveOfWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := func(path string, u *auth.User) *target {
+	request := func(path string, u *auth.User) *Target {
 		resource, sub, _ := strings.Cut(path, "/")
 		gvr := schema.GroupVersionResource{Version: "v1", Resource: resource}
 		if resource == "leases" {
 			gvr.Group = "coordination.k8s.io"
 		}
-		out := &target{user: u, kind: c.Snapshot().Resource(gvr)}
-		for i := range out.kind.Subresources {
-			if out.kind.Subresources[i].Name == sub {
-				out.sub = &out.kind.Subresources[i]
+		out := &Target{User: u, Kind: c.Snapshot().Resource(gvr)}
+		for i := range out.Kind.Subresources {
+			if out.Kind.Subresources[i].Name == sub {
+				out.Sub = &out.Kind.Subresources[i]
 			}
 		}
 		return out
@@ -84,18 +84,18 @@ func TestAccountsOfWrites(t *testing.T) {
 	volume := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "eve"}}}
 	for _, tt := range []struct {
 		what, user string
-		t          target
+		t          Target
 		obj        catalog.Object
 		want       string
 	}{
-		{"object of a namespace", "eve", target{kind: made("pods", ""), namespace: "eve", name: "p"}, &corev1.Pod{}, "namespace eve"},
-		{"address of a Service", "system:apiserver", target{kind: made("ipaddresses", "networking.k8s.io"), name: "10.0.0.1"}, address, "namespace eve"},
-		{"volume of a claim", "system:kube-controller-manager", target{kind: made("persistentvolumes", ""), name: "v"}, volume, "namespace eve"},
-		{"slice of a node", "system:node:n", target{kind: made("resourceslices", "resource.k8s.io"), name: "s"}, nil, "user system:node:n"},
-		{"object of the cluster", "ann", target{kind: made("persistentvolumes", ""), name: "v"}, &corev1.PersistentVolume{}, "user ann"},
-		{"node, by a controller", "system:kube-controller-manager", target{kind: made("nodes", ""), name: "n"}, &corev1.Node{}, "nodes/n"},
+		{"object of a namespace", "eve", Target{Kind: made("pods", ""), Namespace: "eve", Name: "p"}, &corev1.Pod{}, "namespace eve"},
+		{"address of a Service", "system:apiserver", Target{Kind: made("ipaddresses", "networking.k8s.io"), Name: "10.0.0.1"}, address, "namespace eve"},
+		{"volume of a claim", "system:kube-controller-manager", Target{Kind: made("persistentvolumes", ""), Name: "v"}, volume, "namespace eve"},
+		{"slice of a node", "system:node:n", Target{Kind: made("resourceslices", "resource.k8s.io"), Name: "s"}, nil, "user system:node:n"},
+		{"object of the cluster", "ann", Target{Kind: made("persistentvolumes", ""), Name: "v"}, &corev1.PersistentVolume{}, "user ann"},
+		{"node, by a controller", "system:kube-controller-manager", Target{Kind: made("nodes", ""), Name: "n"}, &corev1.Node{}, "nodes/n"},
 	} {
-		tt.t.user = &auth.User{Name: tt.user}
+		tt.t.User = &auth.User{Name: tt.user}
 		if got := accountOf(&tt.t, tt.obj); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
 		}

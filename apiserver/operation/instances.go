@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -17,10 +17,10 @@ import (
 
 // Instances are the stored objects of kinds that are to be served no longer. It has the methods that package definitions
 // needs, and does not check permissions.
-type Instances struct{ operations *operations }
+type Instances struct{ operations *Operations }
 
 // Instances returns the stored objects.
-func (o *operations) Instances() Instances { return Instances{o} }
+func (o *Operations) Instances() Instances { return Instances{o} }
 
 // deletions is how many objects are deleted at the same time: they share the writes to the disk.
 const deletions = 32
@@ -33,7 +33,7 @@ func (i Instances) Delete(ctx context.Context, kind *catalog.Kind) error {
 	i.operations.creations.Unlock()
 	got, err := i.operations.store.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
 	if err != nil {
-		return storeFault(err)
+		return StoreFault(err)
 	}
 	var mu sync.Mutex
 	var errs []error
@@ -43,7 +43,7 @@ func (i Instances) Delete(ctx context.Context, kind *catalog.Kind) error {
 		if obj.GetDeletionTimestamp() != nil {
 			continue // asked for before
 		}
-		t := target{user: user, kind: kind.Hub(), namespace: obj.GetNamespace(), name: obj.GetName(), allowed: true, local: true}
+		t := Target{User: user, Kind: kind.Hub(), Namespace: obj.GetNamespace(), Name: obj.GetName(), Allowed: true, Local: true}
 		g.Go(func(ctx context.Context) {
 			err := run.Catch(func() error {
 				_, err := i.operations.removeAllowed(ctx, &t, metav1.DeleteOptions{})
@@ -71,7 +71,7 @@ func (i Instances) Gone(ctx context.Context, kind *catalog.Kind) error {
 	for {
 		state, err := i.operations.store.List(q, store.Page{})
 		if err != nil {
-			return storeFault(err)
+			return StoreFault(err)
 		}
 		left := len(state.Records)
 		if left == 0 {
@@ -107,12 +107,12 @@ func (i Instances) Gone(ctx context.Context, kind *catalog.Kind) error {
 func (i Instances) Discard(ctx context.Context, kind *catalog.Kind) error {
 	got, err := i.operations.store.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
 	if err != nil {
-		return storeFault(err)
+		return StoreFault(err)
 	}
 	for _, rec := range got.Records {
 		w := store.Write{Key: rec.Key, Value: codec.ItemOf(kind, rec.Key, rec.Value).Restate(), Delete: true, Frees: true}
 		if _, err := i.operations.commit(ctx, w); err != nil && !errors.Is(err, store.ErrNotFound) {
-			return storeFault(err)
+			return StoreFault(err)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"strings"
@@ -21,8 +21,8 @@ import (
 // may update its Node and the status of its pods. The administrator needs a few writes, too, to scale a workload down or to
 // set a ResourceQuota, but only the lesser reserve: what kubectl creates beyond the quota must not take what the cluster
 // needs. Leases have no bound, because there is one for each node and a few more, and a renewal needs a few bytes at most.
-func reserveOf(t *target, update bool) store.Reserve {
-	u := t.user
+func reserveOf(t *Target, update bool) store.Reserve {
+	u := t.User
 	if u == nil {
 		return store.NoReserve
 	}
@@ -33,14 +33,14 @@ func reserveOf(t *target, update bool) store.Reserve {
 	case !own:
 		return store.NoReserve
 	}
-	switch t.kind.GR() {
+	switch t.Kind.GR() {
 	case schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}:
 		return store.ForMark
 	case schema.GroupResource{Resource: "nodes"}:
 		return store.ForRecovery
 	case schema.GroupResource{Resource: "pods"}:
 		// A status has bounds of its own: there are so many containers, each with a message of a few KiB.
-		if node && t.subName() == "status" {
+		if node && t.SubName() == "status" {
 			return store.ForRecovery
 		}
 	case schema.GroupResource{Resource: "namespaces"}:
@@ -56,8 +56,8 @@ func reserveOf(t *target, update bool) store.Reserve {
 
 // accountOf returns what shares the memory that is left when the quota is nearly used up: a namespace, with the objects that are
 // made for those in it; a user who writes other objects; or one object that a controller writes.
-func accountOf(t *target, obj catalog.Object) string {
-	namespace := t.namespace
+func accountOf(t *Target, obj catalog.Object) string {
+	namespace := t.Namespace
 	switch obj := obj.(type) {
 	case *networkingv1.IPAddress:
 		if obj.Spec.ParentRef != nil {
@@ -71,10 +71,10 @@ func accountOf(t *target, obj catalog.Object) string {
 	switch {
 	case namespace != "":
 		return "namespace " + namespace
-	case t.user != nil && !controlsCluster(t.user):
-		return "user " + t.user.Name
+	case t.User != nil && !controlsCluster(t.User):
+		return "user " + t.User.Name
 	}
-	return t.key()
+	return t.Key()
 }
 
 // isServer reports whether the user is the API server itself. It has all rights, and writes for others.

@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -18,75 +18,75 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// remove asks for the deletion of an object. The answer is a Status if the object is
+// Delete asks for the deletion of an object. The answer is a Status if the object is
 // gone (see deleted), and otherwise the object, which goes on existing until its grace is over and
 // its finalizers are gone.
-func (o *operations) remove(ctx context.Context, t target, opts metav1.DeleteOptions) (result, error) {
-	if err := o.allow(ctx, &t, verbDelete, nil, t.name); err != nil {
-		return result{}, err
+func (o *Operations) Delete(ctx context.Context, t Target, opts metav1.DeleteOptions) (Result, error) {
+	if err := o.Allow(ctx, &t, VerbDelete, nil, t.Name); err != nil {
+		return Result{}, err
 	}
 	if err := checkOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(&opts)); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	return o.removeAllowed(ctx, &t, opts)
 }
 
-func (o *operations) removeAllowed(ctx context.Context, t *target, opts metav1.DeleteOptions) (result, error) {
+func (o *Operations) removeAllowed(ctx context.Context, t *Target, opts metav1.DeleteOptions) (Result, error) {
 	t.options = removeOptions(&opts)
-	return o.untilWon(ctx, t, func() (result, error) { return o.removeOnce(ctx, t, opts) })
+	return o.untilWon(ctx, t, func() (Result, error) { return o.removeOnce(ctx, t, opts) })
 }
 
-// removeCollection deletes the objects that the options choose and answers with what
+// DeleteCollection deletes the objects that the options choose and answers with what
 // they were. An object that goes by itself in the meantime is no fault.
-func (o *operations) removeCollection(ctx context.Context, t target, list metav1.ListOptions, opts metav1.DeleteOptions) (listing, error) {
-	c, err := choose(t.kind, t.namespace, list.LabelSelector, list.FieldSelector)
+func (o *Operations) DeleteCollection(ctx context.Context, t Target, list metav1.ListOptions, opts metav1.DeleteOptions) (Listing, error) {
+	c, err := Select(t.Kind, t.Namespace, list.LabelSelector, list.FieldSelector)
 	if err != nil {
-		return listing{}, err
+		return Listing{}, err
 	}
-	if err := o.allow(ctx, &t, verbDeleteCollection, c.where, c.name); err != nil {
-		return listing{}, err
+	if err := o.Allow(ctx, &t, VerbDeleteCollection, c.Where, c.Name); err != nil {
+		return Listing{}, err
 	}
 	if err := checkOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(&opts)); err != nil {
-		return listing{}, err
+		return Listing{}, err
 	}
 	out, err := o.listChosen(ctx, &c, list)
 	if err != nil {
-		return listing{}, err
+		return Listing{}, err
 	}
-	victims := out.items
-	if c.everything() { // what cannot be read matches no selector
-		victims = slices.Concat(out.items, out.unreadable)
+	victims := out.Items
+	if c.Everything() { // what cannot be read matches no selector
+		victims = slices.Concat(out.Items, out.unreadable)
 	}
 	for _, item := range victims {
 		one := t
-		one.namespace, one.name = item.Object().GetNamespace(), item.Object().GetName()
+		one.Namespace, one.Name = item.Object().GetNamespace(), item.Object().GetName()
 		if _, err := o.removeAllowed(ctx, &one, opts); err != nil && !apierrors.IsNotFound(err) {
-			return listing{}, err
+			return Listing{}, err
 		}
 	}
 	return out, nil
 }
 
-func (o *operations) removeOnce(ctx context.Context, t *target, opts metav1.DeleteOptions) (result, error) {
+func (o *Operations) removeOnce(ctx context.Context, t *Target, opts metav1.DeleteOptions) (Result, error) {
 	old, err := o.lookupRecord(t)
 	if err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	if old.Fault() != nil {
 		return o.removeUnreadable(ctx, t, old, opts)
 	}
-	if t.kind.Untyped() {
-		shown, err := old.In(ctx, t.kind.Hub())
+	if t.Kind.Untyped() {
+		shown, err := old.In(ctx, t.Kind.Hub())
 		switch {
 		case err == nil && shown.Fault() == nil:
 			old = shown
 		case err != nil && len(old.Object().GetFinalizers()) > 0:
-			return result{}, err // without finalizers it can go as it is, whatever became of its webhook
+			return Result{}, err // without finalizers it can go as it is, whatever became of its webhook
 		}
 	}
 	stored := old.Object()
 	if err := checkPreconditions(t, opts.Preconditions, old); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	dryRun := len(opts.DryRun) > 0
 	a := t.attributes(ctx, admission.Delete, dryRun)
@@ -94,18 +94,18 @@ func (o *operations) removeOnce(ctx context.Context, t *target, opts metav1.Dele
 	committed := false
 	defer func() { a.Finish(committed) }()
 	if err := o.admitWhole(ctx, &a); err != nil {
-		return result{warnings: a.Warnings}, err
+		return Result{Warnings: a.Warnings}, err
 	}
 
-	obj := deleting(t.kind, stored, &opts, now())
-	w := store.Write{Key: t.key(), Expect: old.Revision(), Volatile: t.kind.Loses(obj, stored), Frees: true, Reserve: reserveOf(t, true), Account: accountOf(t, stored)}
+	obj := deleting(t.Kind, stored, &opts, now())
+	w := store.Write{Key: t.Key(), Expect: old.Revision(), Volatile: t.Kind.Loses(obj, stored), Frees: true, Reserve: reserveOf(t, true), Account: accountOf(t, stored)}
 	var item *codec.Item
 	switch obj {
 	case nil: // it goes now, as it is
 		w.Delete, w.Value = true, old.Restate()
 	default:
-		if item, err = codec.NewItem(t.kind, obj); err != nil {
-			return result{}, err
+		if item, err = codec.NewItem(t.Kind, obj); err != nil {
+			return Result{}, err
 		}
 		w.Value = item
 		if stored.GetDeletionTimestamp() == nil {
@@ -114,44 +114,44 @@ func (o *operations) removeOnce(ctx context.Context, t *target, opts metav1.Dele
 	}
 	switch {
 	case dryRun && w.Delete:
-		return result{obj: deleted(t, old, &opts, old.ResourceVersion()), warnings: a.Warnings}, nil
+		return Result{Made: deleted(t, old, &opts, old.ResourceVersion()), Warnings: a.Warnings}, nil
 	case dryRun:
 		obj.SetResourceVersion(old.ResourceVersion())
-		return result{obj: obj}, nil
+		return Result{Made: obj}, nil
 	case !w.Delete && item.Same(old):
-		return result{item: old}, nil
+		return Result{Item: old}, nil
 	}
 	if w.Delete {
 		if err := o.beforeGone(ctx, t); err != nil {
-			return result{}, err
+			return Result{}, err
 		}
 	}
 	if item, err = o.replace(ctx, w); err != nil {
-		return result{}, err
+		return Result{}, err
 	}
 	committed = true
 	if w.Delete {
-		return result{obj: deleted(t, old, &opts, item.ResourceVersion()), warnings: a.Warnings}, nil
+		return Result{Made: deleted(t, old, &opts, item.ResourceVersion()), Warnings: a.Warnings}, nil
 	}
-	return result{item: item, warnings: a.Warnings}, nil
+	return Result{Item: item, Warnings: a.Warnings}, nil
 }
 
 // deleted is the answer when an object is gone: a Status, or the last state for those resources for which upstream has that.
-func deleted(t *target, old *codec.Item, opts *metav1.DeleteOptions, version string) runtime.Object {
+func deleted(t *Target, old *codec.Item, opts *metav1.DeleteOptions, version string) runtime.Object {
 	stored := old.Object()
-	if !answersDeleted[t.kind.GR()] || t.kind.GR() == deviceTaintRules && t.kind.Version == "v1" {
+	if !answersDeleted[t.Kind.GR()] || t.Kind.GR() == deviceTaintRules && t.Kind.Version == "v1" {
 		return deletedStatus(t, stored)
 	}
 	obj := stored.DeepCopyObject().(catalog.Object)
-	if t.kind.Grace != nil && obj.GetDeletionTimestamp() == nil {
-		mark(obj, now(), t.kind.Grace(obj, opts.GracePeriodSeconds)) // upstream stores that before it deletes the object
+	if t.Kind.Grace != nil && obj.GetDeletionTimestamp() == nil {
+		mark(obj, now(), t.Kind.Grace(obj, opts.GracePeriodSeconds)) // upstream stores that before it deletes the object
 	}
 	obj.SetResourceVersion(version)
 	return obj
 }
 
-func deletedStatus(t *target, obj catalog.Object) *metav1.Status {
-	return success(&metav1.StatusDetails{Name: t.name, Group: t.kind.Group, Kind: t.kind.Resource, UID: obj.GetUID()})
+func deletedStatus(t *Target, obj catalog.Object) *metav1.Status {
+	return Success(&metav1.StatusDetails{Name: t.Name, Group: t.Kind.Group, Kind: t.Kind.Resource, UID: obj.GetUID()})
 }
 
 var deviceTaintRules = schema.GroupResource{Group: "resource.k8s.io", Resource: "devicetaintrules"}
@@ -169,15 +169,15 @@ var answersDeleted = map[schema.GroupResource]bool{
 	deviceTaintRules: true,
 }
 
-func checkPreconditions(t *target, p *metav1.Preconditions, old *codec.Item) error {
+func checkPreconditions(t *Target, p *metav1.Preconditions, old *codec.Item) error {
 	if p == nil {
 		return nil
 	}
 	if have := old.Object().GetUID(); p.UID != nil && *p.UID != have {
-		return apierrors.NewConflict(t.kind.GR(), t.name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, have))
+		return apierrors.NewConflict(t.Kind.GR(), t.Name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, have))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != old.ResourceVersion() {
-		return apierrors.NewConflict(t.kind.GR(), t.name, fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, old.ResourceVersion()))
+		return apierrors.NewConflict(t.Kind.GR(), t.Name, fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, old.ResourceVersion()))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"bufio"
@@ -37,31 +37,31 @@ func annotateDecision(ctx context.Context, d rbac.Decision) {
 	r.Annotate(auditReason, d.Reason)
 }
 
-// record adds the answer to the record of a request.
-func (answer result) record(r *audit.Record) {
-	if s, ok := answer.obj.(*metav1.Status); ok && answer.item == nil {
+// Record adds the answer to the record of a request.
+func (answer Result) Record(r *audit.Record) {
+	if s, ok := answer.Made.(*metav1.Status); ok && answer.Item == nil {
 		r.Status(s)
 	}
 	if !r.WantsAnswer() {
 		return
 	}
-	if answer.item != nil && !r.OmitsManagedFields() {
-		if body, err := answer.item.JSON(); err == nil {
+	if answer.Item != nil && !r.OmitsManagedFields() {
+		if body, err := answer.Item.JSON(); err == nil {
 			r.AnsweredJSON(body)
 			return
 		}
 	}
-	r.Answered(answer.object())
+	r.Answered(answer.Object())
 }
 
-// record adds a list of objects of a kind to the record of a request.
-func (l *listing) record(r *audit.Record, kind *catalog.Kind) {
+// Record adds a list of objects of a kind to the record of a request.
+func (l *Listing) Record(r *audit.Record, kind *catalog.Kind) {
 	if !r.WantsAnswer() {
 		return
 	}
 	var body bytes.Buffer
 	w := bufio.NewWriter(&body)
-	if err := errors.Join(codec.WriteList(w, codec.Media{Encoding: codec.JSON}, kind, l.meta, l.items), w.Flush()); err != nil {
+	if err := errors.Join(codec.WriteList(w, codec.Media{Encoding: codec.JSON}, kind, l.Meta, l.Items), w.Flush()); err != nil {
 		return // an item that cannot be encoded is not sent either
 	}
 	if !r.OmitsManagedFields() {
@@ -85,8 +85,8 @@ func (l *listing) record(r *audit.Record, kind *catalog.Kind) {
 	}
 }
 
-// recordPatch adds a patch to the record of a request.
-func recordPatch(r *audit.Record, kind types.PatchType, body []byte) {
+// RecordPatch adds a patch to the record of a request.
+func RecordPatch(r *audit.Record, kind types.PatchType, body []byte) {
 	if r == nil {
 		return
 	}

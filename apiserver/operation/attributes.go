@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 )
 
 // attributes returns those of a write for admission, which the caller completes with the objects.
-func (t *target) attributes(ctx context.Context, operation admission.Operation, dryRun bool) admission.Attributes {
+func (t *Target) attributes(ctx context.Context, operation admission.Operation, dryRun bool) admission.Attributes {
 	return admission.Attributes{
-		Operation: operation, Kind: t.kind.Hub(), Served: t.kind, Subresource: t.subName(), Namespace: t.namespace, Name: t.name,
-		Generated: t.generated, Inner: t.inner, User: t.user, Options: t.options, DryRun: dryRun, Audit: audit.From(ctx),
+		Operation: operation, Kind: t.Kind.Hub(), Served: t.Kind, Subresource: t.SubName(), Namespace: t.Namespace, Name: t.Name,
+		Generated: t.generated, Inner: t.Inner, User: t.User, Options: t.options, DryRun: dryRun, Audit: audit.From(ctx),
 	}
 }
 
@@ -29,12 +29,12 @@ func createOptions(o metav1.CreateOptions) runtime.Object { return optionsOf(&o,
 func updateOptions(o metav1.UpdateOptions) runtime.Object { return optionsOf(&o, "UpdateOptions") }
 
 // patches makes the options those of an update, which a patch is for admission.
-func (t *target) patches(o *metav1.PatchOptions) {
+func (t *Target) patches(o *metav1.PatchOptions) {
 	t.options = updateOptions(metav1.UpdateOptions{DryRun: o.DryRun, FieldManager: o.FieldManager, FieldValidation: o.FieldValidation})
 }
 
 // creates makes the options those of a creation: an update and an apply of an object that does not exist are creations.
-func (t *target) creates(dryRun []string, manager, validation string) {
+func (t *Target) creates(dryRun []string, manager, validation string) {
 	t.options = createOptions(metav1.CreateOptions{DryRun: dryRun, FieldManager: manager, FieldValidation: validation})
 }
 

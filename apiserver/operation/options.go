@@ -1,4 +1,4 @@
-package apiserver
+package operation
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// An objectStore keeps the objects. Package store says what each method promises; its values are those of package codec.
-type objectStore interface {
+// A Store keeps the objects. Package store says what each method promises; its values are those of package codec.
+type Store interface {
 	Revision() store.Revision
 	Get(key string) (store.Record, error)
 	List(q store.Query, p store.Page) (store.Listing, error)
@@ -53,9 +53,9 @@ type Authorizer interface {
 	Authorize(ctx context.Context, a rbac.Attributes) rbac.Decision
 }
 
-// operationOptions configures operations. All are required but the handlers of what no kind of the catalog has.
-type operationOptions struct {
-	Store      objectStore
+// Options configures operations. All are required but the handlers of what no kind of the catalog has.
+type Options struct {
+	Store      Store
 	Catalog    *catalog.Catalog
 	Authorizer Authorizer
 	Admission  []admission.Plugin // in the order in which they are asked
