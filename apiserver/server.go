@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/blocking"
 	"github.com/sampan-io/sampan/apiserver/fairness"
+	"github.com/sampan-io/sampan/apiserver/follow"
 	"github.com/sampan-io/sampan/apiserver/managed"
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/operation"
@@ -115,6 +116,18 @@ func New(opts Options) (*Server, error) {
 
 // Instances returns the objects in the server's store.
 func (s *Server) Instances() operation.Instances { return s.objects.Instances() }
+
+// itself returns the client of the server's own writes.
+func (s *Server) itself() *Local {
+	return s.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}})
+}
+
+// CheckAdmissionPolicies checks the expressions of ValidatingAdmissionPolicies against the types of the kinds that they match,
+// and writes the result to status.typeChecking, until ctx is over.
+func (s *Server) CheckAdmissionPolicies(ctx context.Context) error {
+	follow.AdmissionPolicyTypes(ctx, s.opts.Catalog, s.opts.Store, s.itself(), s.opts.OpenAPI, s.opts.Log)
+	return nil
+}
 
 // Ready is closed when the listeners are served.
 func (s *Server) Ready() <-chan struct{} { return s.ready }

@@ -9,6 +9,11 @@ import (
 	"errors"
 	"iter"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -16,6 +21,12 @@ import (
 type Store interface {
 	List(q store.Query, p store.Page) (store.Listing, error)
 	Watch(ctx context.Context, q store.Query, after store.Revision) iter.Seq2[store.Event, error]
+}
+
+// A Writer writes objects as the API server itself. It has methods of the local client of package apiserver.
+type Writer interface {
+	Update(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.UpdateOptions, subresource string) (runtime.Object, error)
+	Patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, kind types.PatchType, patch []byte, opts metav1.PatchOptions, subresource string) (runtime.Object, error)
 }
 
 // A Follower is called with the records of a query, by one goroutine at a time. The records are shared.

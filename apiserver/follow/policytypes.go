@@ -1,9 +1,10 @@
-package apiserver
+package follow
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -14,43 +15,52 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/sampan-io/sampan/apiserver/admission/policies"
-	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
-	"github.com/sampan-io/sampan/apiserver/follow"
+	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/store"
 )
 
 // policyStatusManager is upstream's name of the controller.
 const policyStatusManager = "validatingadmissionpolicy-status"
 
-// CheckAdmissionPolicies checks the expressions of ValidatingAdmissionPolicies against the types of the kinds that they match,
-// and writes the result to status.typeChecking, until ctx is over. Each generation of a policy is checked once.
-func (s *Server) CheckAdmissionPolicies(ctx context.Context) error {
-	kind := s.opts.Catalog.Resource(validatingPolicies)
+// AdmissionPolicyTypes checks the expressions of ValidatingAdmissionPolicies against the types of the kinds that they match, and
+// writes the result to status.typeChecking by api, until ctx is over. Each generation of a policy is checked once. The types are
+// those of the OpenAPI documents; documents may be nil.
+func AdmissionPolicyTypes(ctx context.Context, c *catalog.Catalog, st Store, api Writer, documents http.Handler, log *slog.Logger) {
+	kind := c.Resource(validatingPolicies)
 	if kind == nil {
 		<-ctx.Done()
-		return nil
+		return
 	}
-	follow.Records(ctx, s.opts.Store, store.Query{Prefix: kind.Prefix("")}, follow.Follower{
+	t := typeChecker{catalog: c, api: api, documents: documents, log: log}
+	Records(ctx, st, store.Query{Prefix: kind.Prefix("")}, Follower{
 		All: func(ctx context.Context, records []store.Record) error {
 			for _, rec := range records {
-				s.checkPolicy(ctx, rec)
+				t.check(ctx, rec)
 			}
 			return nil
 		},
 		Changed: func(ctx context.Context, ev store.Event) {
 			if !ev.Deleted {
-				s.checkPolicy(ctx, ev.Record)
+				t.check(ctx, ev.Record)
 			}
 		},
 	})
 	<-ctx.Done()
-	return nil
+}
+
+// A typeChecker checks admission policies.
+type typeChecker struct {
+	catalog   *catalog.Catalog
+	api       Writer
+	documents http.Handler // of OpenAPI; may be nil
+	log       *slog.Logger
 }
 
 var validatingPolicies = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
 
-func (s *Server) checkPolicy(ctx context.Context, rec store.Record) {
+// check checks the policy in a record, unless that was done, and writes the result.
+func (t *typeChecker) check(ctx context.Context, rec store.Record) {
 	item := rec.Value.(*codec.Item)
 	if item.Fault() != nil {
 		return
@@ -61,30 +71,29 @@ func (s *Server) checkPolicy(ctx context.Context, rec store.Record) {
 	}
 	status := map[string]any{
 		"observedGeneration": p.Generation,
-		"typeChecking":       admissionregistrationv1.TypeChecking{ExpressionWarnings: policies.Warnings(p, s.opts.Catalog, s.schemas(ctx))},
+		"typeChecking":       admissionregistrationv1.TypeChecking{ExpressionWarnings: policies.Warnings(p, t.catalog, t.schemas(ctx))},
 	}
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": admissionregistrationv1.SchemeGroupVersion.String(), "kind": "ValidatingAdmissionPolicy",
 		"metadata": map[string]any{"name": p.Name, "uid": p.UID}, "status": status,
 	})
 	if err == nil {
-		api := s.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}})
-		_, err = api.Patch(ctx, validatingPolicies, "", p.Name, types.ApplyYAMLPatchType, body, metav1.PatchOptions{FieldManager: policyStatusManager, Force: new(true)}, "status")
+		_, err = t.api.Patch(ctx, validatingPolicies, "", p.Name, types.ApplyYAMLPatchType, body, metav1.PatchOptions{FieldManager: policyStatusManager, Force: new(true)}, "status")
 	}
 	// A policy that was changed or deleted meanwhile comes again because of that.
 	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		s.opts.Log.WarnContext(ctx, "cannot write the status of an admission policy", "policy", p.Name, "err", err)
+		t.log.WarnContext(ctx, "cannot write the status of an admission policy", "policy", p.Name, "err", err)
 	}
 }
 
 // schemas returns the schemas that the server publishes. Documents are read once for all kinds of a policy.
-func (s *Server) schemas(ctx context.Context) policies.Schemas {
+func (t *typeChecker) schemas(ctx context.Context) policies.Schemas {
 	documents := map[schema.GroupVersion]map[string]*spec.Schema{}
 	return func(kind schema.GroupVersionKind) *spec.Schema {
 		gv := kind.GroupVersion()
 		doc, read := documents[gv]
 		if !read {
-			doc = s.published(ctx, gv)
+			doc = t.published(ctx, gv)
 			documents[gv] = doc
 		}
 		return policies.Expand(doc, kind)
@@ -92,8 +101,8 @@ func (s *Server) schemas(ctx context.Context) policies.Schemas {
 }
 
 // published returns the schemas of the OpenAPI document about a group version; none if there is no document.
-func (s *Server) published(ctx context.Context, gv schema.GroupVersion) map[string]*spec.Schema {
-	if s.opts.OpenAPI == nil {
+func (t *typeChecker) published(ctx context.Context, gv schema.GroupVersion) map[string]*spec.Schema {
+	if t.documents == nil {
 		return nil
 	}
 	path := "/openapi/v3/apis/" + gv.String()
@@ -106,7 +115,7 @@ func (s *Server) published(ctx context.Context, gv schema.GroupVersion) map[stri
 	}
 	r.Header.Set("Accept", "application/json")
 	answer := kept{header: http.Header{}, code: http.StatusOK}
-	s.opts.OpenAPI.ServeHTTP(&answer, r)
+	t.documents.ServeHTTP(&answer, r)
 	var doc struct {
 		Components struct {
 			Schemas map[string]*spec.Schema `json:"schemas"`
