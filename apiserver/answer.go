@@ -19,9 +19,6 @@ import (
 	"github.com/sampan-io/sampan/apiserver/priority"
 )
 
-// errPanic stands for a fault of ours whose details are in the log.
-var errPanic = errors.New("this request caused a fault in the server; see its log")
-
 // onePiece is the size in which lists, and events that come at once, are sent: what fits, with the header of its HTTP/2 frame (RFC 9113, 4.1), into one TLS
 // record (RFC 8446, 5.1), which Go sends by a system call of its own. A frame of the size
 // that HTTP/2 allows, 16 KiB, would need a second record for its last nine bytes.

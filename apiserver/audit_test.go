@@ -109,8 +109,7 @@ rules:
 		f.refused(f.do(method, configMaps+"?mallory="+method, nil, "X-User: mallory"), 403, metav1.StatusReasonForbidden, "")
 		f.refused(f.do(method, "/version?method="+method, nil), 405, metav1.StatusReasonMethodNotAllowed, method)
 	}
-	f.http.Close()
-	apiserver.AwaitRequests(t.Context(), f.server)
+	f.close()
 	all := events()
 	for _, e := range all {
 		if strings.Contains(e.RequestURI, "livez") || bytes.Contains(e.RequestObject, []byte("hush")) {
@@ -221,8 +220,7 @@ func TestAuditOfWatchesFaultsAndBadCredentials(t *testing.T) {
 	cancel()
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
-	f.http.Close()
-	apiserver.AwaitRequests(t.Context(), f.server)
+	f.close()
 	all := events()
 	if e := find(t, all, audit.Panic, "get", "/version"); e.ResponseStatus.Code != 500 || !strings.Contains(e.ResponseStatus.Message, "APIServer panic'd: out of rope") {
 		t.Errorf("a fault: %+v", e.ResponseStatus)
@@ -275,8 +273,7 @@ func TestAuditHasViolationsOfPodSecurity(t *testing.T) {
 	f.create("/api/v1/namespaces", ns)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	f.create("/api/v1/namespaces/default/pods", pod)
-	f.http.Close()
-	apiserver.AwaitRequests(t.Context(), f.server)
+	f.close()
 	e := find(t, events(), audit.ResponseComplete, "create", "/api/v1/namespaces/default/pods")
 	if v := e.Annotations["pod-security.kubernetes.io/audit-violations"]; !strings.HasPrefix(v, `would violate PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`) {
 		t.Errorf("violations %q", v)

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"context"
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,6 +14,3 @@ func SeatsOf(s *Server, r *http.Request) int {
 	t := operation.Target{Namespace: p.namespace, Name: p.name, Kind: s.opts.Catalog.Resource(schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: p.resource})}
 	return s.seatsOf(&exchange{r: r}, &t, verbOf(r, &p))
 }
-
-// AwaitRequests waits until the handlers of all requests have returned. A client has its answer before that.
-func AwaitRequests(ctx context.Context, s *Server) { s.flying.wait(ctx) }

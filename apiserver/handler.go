@@ -81,7 +81,7 @@ func (s *Server) serveAs(w http.ResponseWriter, r *http.Request, user *auth.User
 			if x.code != 0 {
 				panic(http.ErrAbortHandler) // the answer is half written: cut it off
 			}
-			x.fail(apierrors.NewInternalError(errPanic))
+			x.fail(apierrors.NewInternalError(operation.ErrPanic))
 		}
 		if x.conn != nil && !x.out.long && r.Context().Err() != nil {
 			x.conn.givenUp()

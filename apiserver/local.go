@@ -65,7 +65,7 @@ func agentOf(user string) string {
 func (l *Local) failed(recovered any, verb string, gvr schema.GroupVersionResource, namespace, name string, err *error) {
 	if fault := run.Panicked(recovered); fault != nil {
 		l.server.opts.Log.Error("panic while serving a request in process", "user", l.user.Name, "verb", verb, "resource", gvr.GroupResource(), "namespace", namespace, "name", name, "err", fault)
-		*err = apierrors.NewInternalError(errPanic)
+		*err = apierrors.NewInternalError(operation.ErrPanic)
 	}
 }
 

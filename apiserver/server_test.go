@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +61,14 @@ type fixture struct {
 	store  *store.Store
 	http   *httptest.Server
 	local  *apiserver.Local
+
+	handlers *sync.WaitGroup // that run
+}
+
+// close ends the connections and waits until the handlers of all requests have returned. A client has its answer before that.
+func (f *fixture) close() {
+	f.http.Close()
+	f.handlers.Wait()
 }
 
 // unmeasured computes no objects.
@@ -112,11 +121,16 @@ func serve(t *testing.T, change ...func(*apiserver.Options)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := httptest.NewUnstartedServer(s.Handler())
+	handlers, handler := new(sync.WaitGroup), s.Handler()
+	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handlers.Add(1)
+		defer handlers.Done()
+		handler.ServeHTTP(w, r)
+	}))
 	h.EnableHTTP2 = true
 	h.StartTLS()
 	t.Cleanup(h.Close)
-	return &fixture{t, s, st, h, s.As(boss)}
+	return &fixture{t, s, st, h, s.As(boss), handlers}
 }
 
 // An answer is what came back.

@@ -261,7 +261,7 @@ func TestRecordsThatCannotBeReadSpoilNothing(t *testing.T) {
 	}
 	h := httptest.NewTLSServer(s.Handler())
 	t.Cleanup(h.Close)
-	f := &fixture{t, s, st, h, s.As(boss)}
+	f := &fixture{T: t, server: s, store: st, http: h, local: s.As(boss)}
 	const pods = "/api/v1/namespaces/default/pods"
 
 	for _, accept := range []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"} {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -260,7 +261,10 @@ func (r *Record) Status(s *metav1.Status) {
 	r.event.ResponseStatus = &metav1.Status{Status: s.Status, Message: s.Message, Reason: s.Reason, Details: s.Details, Code: s.Code}
 }
 
-// Received records that the request has come. It reports false if the request must be refused.
+// ErrNotStored is the fault of a request whose event a sink in the mode blocking-strict could not store.
+var ErrNotStored = errors.New("failed to store audit event")
+
+// Received records that the request has come. It reports false if the request must be refused, with [ErrNotStored].
 func (r *Record) Received() bool { return r == nil || r.stage(RequestReceived) }
 
 // Started notes the code of the answer, and records that of a watch or a stream.

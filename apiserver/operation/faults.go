@@ -14,6 +14,9 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
+// ErrPanic stands for a panic of an operation, whose details are in the log.
+var ErrPanic = errors.New("this request caused a fault in the server; see its log")
+
 // Codes of statuses. Clients see them as those of HTTP (RFC 9110, 15; RFC 4918, 11.5).
 const (
 	codeCreated             = 201
