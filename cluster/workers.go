@@ -33,13 +33,13 @@ import (
 	"github.com/sampan-io/sampan/node"
 	imagecredentials "github.com/sampan-io/sampan/node/credentials"
 	"github.com/sampan-io/sampan/node/localdisk"
-	"github.com/sampan-io/sampan/node/simulated"
 	"github.com/sampan-io/sampan/proxy/trace"
 	"github.com/sampan-io/sampan/scheduler"
 	"github.com/sampan-io/sampan/scheduler/builtin"
 	"github.com/sampan-io/sampan/scheduler/config"
 	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/simulation/nodes"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // kubeletPort is where clients of Kubernetes expect the node agent.

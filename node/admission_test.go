@@ -14,7 +14,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/internal/reserved"
-	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 func withHostPort(p *corev1.Pod) {

@@ -14,7 +14,7 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node"
-	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // BenchmarkPodsAtOnce starts pods on a simulated runtime, 100 at once and then 400

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // wantMetrics checks the sums of the samples of metrics with the given labels, as in NAME{LABEL="VALUE"}. That of a histogram is its

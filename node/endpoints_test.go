@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
-	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // TestReadOnlyEndpoints reads what upstream's kubelet serves under the same paths.

@@ -29,7 +29,7 @@ import (
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/blockdevice/blockdevicetest"
-	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // issuer is an API server that also issues tokens.

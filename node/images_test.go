@@ -19,7 +19,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/node"
-	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // pullingRuntime is a simulated runtime whose images have to be pulled. Images with "private" in their name need the

@@ -24,7 +24,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/node"
-	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // authority signs certificates for tests.

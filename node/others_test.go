@@ -21,7 +21,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/node"
-	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // unset writes that a condition of a pod is false, as a controller may.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/cpumanager"
-	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // A pinning runtime is a simulated one that records the processors of containers, by name.

@@ -27,7 +27,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/inprocess"
 	"github.com/sampan-io/sampan/node"
-	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // streamed is a runtime whose streams are upstream's.

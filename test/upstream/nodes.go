@@ -17,7 +17,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/node"
-	"github.com/sampan-io/sampan/node/simulated"
+	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // startNodes starts the node agents, each with the rights of its node alone, and
