@@ -31,13 +31,21 @@ type callMetrics struct {
 	name     string
 }
 
+func callCounter(name, help, label string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "kubelet", Name: name, Help: help}, []string{label})
+}
+
+func callHistogram(name, help string, buckets []float64, label string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Subsystem: "kubelet", Name: name, Help: help, Buckets: buckets}, []string{label})
+}
+
 func newCalls() *calls {
 	return &calls{
-		total:         counterVec("runtime_operations_total", "Calls of the container runtime.", "operation_type"),
-		errors:        counterVec("runtime_operations_errors_total", "Calls of the container runtime that failed.", "operation_type"),
-		duration:      histogramVec("runtime_operations_duration_seconds", "How long calls of the container runtime took.", prometheus.ExponentialBuckets(.005, 2.5, 14), "operation_type"),
-		sandboxes:     histogramVec("run_podsandbox_duration_seconds", "How long it took to run the sandbox of a pod.", prometheus.DefBuckets, "runtime_handler"),
-		sandboxErrors: counterVec("run_podsandbox_errors_total", "Sandboxes of pods that could not be run.", "runtime_handler"),
+		total:         callCounter("runtime_operations_total", "Calls of the container runtime.", "operation_type"),
+		errors:        callCounter("runtime_operations_errors_total", "Calls of the container runtime that failed.", "operation_type"),
+		duration:      callHistogram("runtime_operations_duration_seconds", "How long calls of the container runtime took.", prometheus.ExponentialBuckets(.005, 2.5, 14), "operation_type"),
+		sandboxes:     callHistogram("run_podsandbox_duration_seconds", "How long it took to run the sandbox of a pod.", prometheus.DefBuckets, "runtime_handler"),
+		sandboxErrors: callCounter("run_podsandbox_errors_total", "Sandboxes of pods that could not be run.", "runtime_handler"),
 	}
 }
 

@@ -25,12 +25,6 @@ type checkpointer interface {
 	CheckpointContainer(ctx context.Context, req *cri.CheckpointContainerRequest) error
 }
 
-// CheckpointContainer has the runtime write the state of a container to a file.
-func (c *CRI) CheckpointContainer(ctx context.Context, req *cri.CheckpointContainerRequest) error {
-	_, err := c.runtime.CheckpointContainer(ctx, req)
-	return err
-}
-
 // checkpoint has the runtime write the state of a container to a file below RootDir, and answers with its path. Answers are those of
 // upstream's kubelet, also for a runtime that can't do that: Sampan's can't.
 func (n *Node) checkpoint(w http.ResponseWriter, r *http.Request) {

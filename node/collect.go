@@ -57,26 +57,6 @@ type imageStore interface {
 	ImageDir(ctx context.Context) (string, error)
 }
 
-// RemoveImage removes an image with all its names.
-func (c *CRI) RemoveImage(ctx context.Context, image string) error {
-	_, err := c.images.RemoveImage(ctx, &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: image}})
-	return err
-}
-
-// ImageDir returns the directory of the images.
-func (c *CRI) ImageDir(ctx context.Context) (string, error) {
-	r, err := c.images.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
-	if err != nil {
-		return "", err
-	}
-	for _, f := range r.GetImageFilesystems() {
-		if dir := f.GetFsId().GetMountpoint(); dir != "" {
-			return dir, nil
-		}
-	}
-	return "", errors.New("the runtime does not say where its images are")
-}
-
 // diskSpace is the size of a file system and what is free of it, in bytes.
 type diskSpace struct{ capacity, available int64 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/unixsocket"
@@ -67,6 +70,9 @@ func Dial(endpoint string) (*CRI, error) {
 
 // Endpoint returns the address of the runtime's socket, with unix://.
 func (c *CRI) Endpoint() string { return c.conn.Target() }
+
+// Collectors returns the metrics of the calls.
+func (c *CRI) Collectors() []prometheus.Collector { return c.calls.collectors() }
 
 // Close ends the connection.
 func (c *CRI) Close() error { return c.conn.Close() }
@@ -258,4 +264,57 @@ func (c *CRI) PullImage(ctx context.Context, image string, auth *cri.AuthConfig,
 func (c *CRI) ListImages(ctx context.Context) ([]*cri.Image, error) {
 	r, err := c.images.ListImages(ctx, &cri.ListImagesRequest{})
 	return r.GetImages(), err
+}
+
+// RuntimeConfig returns the settings of the runtime that its clients follow. The error of a runtime before CRI 1.28 has
+// the code Unimplemented.
+func (c *CRI) RuntimeConfig(ctx context.Context) (*cri.LinuxRuntimeConfiguration, error) {
+	r, err := c.runtime.RuntimeConfig(ctx, &cri.RuntimeConfigRequest{})
+	return r.GetLinux(), err
+}
+
+// SetPodCIDR passes on the networks of pods on this node, with commas between. A runtime whose CNI configuration
+// is a template fills it in.
+func (c *CRI) SetPodCIDR(ctx context.Context, cidr string) error {
+	_, err := c.runtime.UpdateRuntimeConfig(ctx, &cri.UpdateRuntimeConfigRequest{
+		RuntimeConfig: &cri.RuntimeConfig{NetworkConfig: &cri.NetworkConfig{PodCidr: cidr}},
+	})
+	return err
+}
+
+// ImageFsInfo returns the use of the file systems of images and of writable layers.
+func (c *CRI) ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error) {
+	return c.images.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
+}
+
+// ReopenContainerLog makes the runtime open the path of a container's log again.
+func (c *CRI) ReopenContainerLog(ctx context.Context, id string) error {
+	_, err := c.runtime.ReopenContainerLog(ctx, &cri.ReopenContainerLogRequest{ContainerId: id})
+	return err
+}
+
+// CheckpointContainer has the runtime write the state of a container to a file.
+func (c *CRI) CheckpointContainer(ctx context.Context, req *cri.CheckpointContainerRequest) error {
+	_, err := c.runtime.CheckpointContainer(ctx, req)
+	return err
+}
+
+// RemoveImage removes an image with all its names.
+func (c *CRI) RemoveImage(ctx context.Context, image string) error {
+	_, err := c.images.RemoveImage(ctx, &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: image}})
+	return err
+}
+
+// ImageDir returns the directory of the images.
+func (c *CRI) ImageDir(ctx context.Context) (string, error) {
+	r, err := c.images.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
+	if err != nil {
+		return "", err
+	}
+	for _, f := range r.GetImageFilesystems() {
+		if dir := f.GetFsId().GetMountpoint(); dir != "" {
+			return dir, nil
+		}
+	}
+	return "", errors.New("the runtime does not say where its images are")
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -430,12 +429,4 @@ func volumeImages(pod *corev1.Pod) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(set))
-}
-
-// sentence returns the message of a runtime's error, without the prefix that gRPC adds.
-func sentence(err error) string {
-	if s, ok := status.FromError(err); ok {
-		return s.Message()
-	}
-	return err.Error()
 }

@@ -17,6 +17,11 @@ import (
 	"github.com/sampan-io/sampan/node/stats"
 )
 
+// imageFiles measures the file systems of images and of containers.
+type imageFiles interface {
+	ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error)
+}
+
 // A Meter is a [Runtime] that knows what its node uses. Without one, a node uses what this machine does.
 type Meter interface {
 	OfMachine(now time.Time) (statsapi.NodeStats, error)

@@ -112,7 +112,7 @@ func newMetrics() *metrics {
 func (m *metrics) register(n *Node) {
 	add(m, nodeState{n})
 	if c, ok := n.opts.Runtime.(*CRI); ok {
-		for _, one := range c.calls.collectors() {
+		for _, one := range c.Collectors() {
 			add(m, one)
 		}
 	}

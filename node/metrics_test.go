@@ -90,7 +90,12 @@ func TestMetricsAreUpstreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := slices.Concat(m.all, newCalls().collectors(), plugins.Metrics(), []prometheus.Collector{
+	rt, err := Dial("unix:///run/cri.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rt.Close()
+	all := slices.Concat(m.all, rt.Collectors(), plugins.Metrics(), []prometheus.Collector{
 		nodeState{},
 		m.probed, m.probing, m.checks.is, m.checks.total,
 		csi.New(csi.Options{}).Metrics(), dra.New(dra.Options{}).Metrics(), pluginregistry.New(pluginregistry.Options{}).Metrics(),

@@ -175,6 +175,9 @@ const (
 	defaultDomain     = "cluster.local"
 )
 
+// A container runtime that does not answer is asked again after pauses between these.
+const firstAnswer, lastAnswer = 20 * time.Millisecond, 2 * time.Second
+
 func (o Options) check() (Options, error) {
 	var errs []error
 	if o.Client == nil {
@@ -438,7 +441,7 @@ func (n *Node) awaitRuntime(ctx context.Context) (version versionResponse, err e
 		if failures == 1 && ctx.Err() == nil {
 			n.log.Warn("container runtime does not answer, waiting for it", "err", err)
 		}
-		if !run.Pause(ctx, run.Backoff{First: firstRedial, Max: lastRedial}.Pause(failures)) {
+		if !run.Pause(ctx, run.Backoff{First: firstAnswer, Max: lastAnswer}.Pause(failures)) {
 			return nil, nil
 		}
 	}

@@ -70,7 +70,16 @@ func containersOf(ctx context.Context, rt Runtime, sandbox string) ([]*cri.Conta
 	return statuses, nil
 }
 
+// notFound reports whether a runtime has no such thing.
 func notFound(err error) bool { return status.Code(err) == codes.NotFound }
+
+// sentence returns the message of a runtime's error, without the prefix that gRPC adds.
+func sentence(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
+}
 
 func sandboxOf(s *cri.PodSandboxStatus) lifecycle.Sandbox {
 	sb := lifecycle.Sandbox{

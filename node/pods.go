@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/names"
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/crispec"
@@ -110,6 +111,14 @@ func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
 	n.adoptProcessors(containers)
 	n.log.Info("found running pods", "pods", len(all))
 	return all, nil
+}
+
+// ownSandboxes returns the filter for the sandboxes of this agent, or nil for all.
+func (n *Node) ownSandboxes() *cri.PodSandboxFilter {
+	if n.opts.Owner == "" {
+		return nil
+	}
+	return &cri.PodSandboxFilter{LabelSelector: map[string]string{names.Cluster: n.opts.Owner}}
 }
 
 // adoptOrphans stops running pods that the API server does not have, and removes their
@@ -298,7 +307,7 @@ func (n *Node) listen(ctx context.Context) error {
 			}
 		}
 		failures++
-		run.Pause(ctx, run.Backoff{First: firstRedial, Max: retryPause}.Pause(failures))
+		run.Pause(ctx, run.Backoff{First: firstAnswer, Max: retryPause}.Pause(failures))
 	}
 	return nil
 }

@@ -11,6 +11,11 @@ import (
 	"github.com/sampan-io/sampan/node/logs"
 )
 
+// logReopener opens the log of a container again after it was renamed.
+type logReopener interface {
+	ReopenContainerLog(ctx context.Context, id string) error
+}
+
 // rotateLogs rotates the logs of containers whose runtime does not do it itself, as upstream's kubelet: the size of each is
 // checked every containerLogMonitorInterval. (Sampan's own runtime rotates before a write; see docs/decisions/0024.)
 func (n *Node) rotateLogs(ctx context.Context) error {

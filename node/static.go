@@ -95,7 +95,7 @@ func (n *Node) followStatic(ctx context.Context, read func()) {
 			n.log.Warn("static pods can't be read, will try again", "directory", dir, "err", err)
 		}
 		read()
-		run.Pause(ctx, run.Backoff{First: firstRedial, Max: retryPause}.Pause(failures))
+		run.Pause(ctx, run.Backoff{First: firstAnswer, Max: retryPause}.Pause(failures))
 	}
 }
 
