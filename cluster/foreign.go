@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/cluster/local"
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/criclient"
 )
 
 // foreign reports whether the container runtime is another program than Sampan's, which others run and configure.
@@ -81,7 +81,7 @@ const stopLimit = 30 * time.Second
 
 // cleanForeign removes what the node made in another program's runtime, and the node's link.
 func cleanForeign(ctx context.Context, p local.Profile, endpoint string) error {
-	err := node.CleanForeign(ctx, node.Cleanup{Endpoint: endpoint, Owner: p.Name, Cgroup: p.Cgroup()}, stopLimit)
+	err := criclient.CleanForeign(ctx, criclient.Cleanup{Endpoint: endpoint, Owner: p.Name, Cgroup: p.Cgroup()}, stopLimit)
 	link, linkErr := netlink.LinkByName(p.Bridge())
 	if linkErr == nil {
 		linkErr = netlink.LinkDel(link)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/proxy/trace/probe"
 )
@@ -19,7 +19,7 @@ import (
 type podNetworks struct{ runtime cri.RuntimeServiceClient }
 
 func (c *cluster) podNetworks() (podNetworks, error) {
-	conn, err := node.Dial(c.runtimeEndpoint()) // it connects when it is used
+	conn, err := criclient.Dial(c.runtimeEndpoint()) // it connects when it is used
 	if err != nil {
 		return podNetworks{}, err
 	}

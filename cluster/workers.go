@@ -31,6 +31,7 @@ import (
 	"github.com/sampan-io/sampan/internal/names"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/criclient"
 	imagecredentials "github.com/sampan-io/sampan/node/credentials"
 	"github.com/sampan-io/sampan/node/localdisk"
 	"github.com/sampan-io/sampan/proxy/trace"
@@ -292,7 +293,7 @@ const kubeletPlugins = "/var/lib/kubelet/device-plugins"
 
 // realNode returns the agent of this host's node, which serves the metrics of other parts of the process beside its own.
 func (c *cluster) realNode(api access, metrics ...prometheus.Collector) (*node.Node, error) {
-	cri, err := node.Dial(c.runtimeEndpoint())
+	cri, err := criclient.Dial(c.runtimeEndpoint())
 	if err != nil {
 		return nil, err
 	}

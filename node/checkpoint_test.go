@@ -13,11 +13,12 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/criclient"
 )
 
 // A checkpointing is a runtime that remembers the last request for a checkpoint.
 type checkpointing struct {
-	node.Runtime
+	criclient.Runtime
 	asked *cri.CheckpointContainerRequest
 	err   error
 }

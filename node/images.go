@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/internal/names"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/credentials"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/imagename"
 	"github.com/sampan-io/sampan/node/pullrecord"
 )
@@ -163,7 +164,7 @@ func repositoryOf(ref name.Reference) string {
 func (w *worker) presentImage(ctx context.Context, want wantedImage, known *ensured, secrets func() ([]credentials.Credential, error)) (*cri.Image, *startError) {
 	image, err := w.n.opts.Runtime.ImageStatus(ctx, want.name)
 	if err != nil {
-		message := fmt.Sprintf("Failed to inspect image %q: %s", want.name, sentence(err))
+		message := fmt.Sprintf("Failed to inspect image %q: %s", want.name, criclient.Message(err))
 		return nil, &startError{reason: "ImageInspectError", message: message, events: []warning{{"InspectFailed", message}}}
 	}
 	known.found(image != nil)
@@ -296,7 +297,7 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 	waited := time.Since(asked)
 	w.n.pulls.ended()
 	if err != nil {
-		message := sentence(err)
+		message := criclient.Message(err)
 		reason, detail := pullReason(want.name, message)
 		return nil, pullFailure(want.name, reason, detail, failed("Failed to pull image %q: %s", want.name, message))
 	}
@@ -391,7 +392,7 @@ func (w *worker) pullWith(ctx context.Context, image string, sandbox *cri.PodSan
 			return id, &found[i], nil
 		}
 		last = err
-		if m := sentence(err); !slices.Contains(messages, m) {
+		if m := criclient.Message(err); !slices.Contains(messages, m) {
 			messages = append(messages, m)
 		}
 	}

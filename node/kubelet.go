@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/internal/records"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/sorting"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/logs"
@@ -341,7 +342,7 @@ func (n *Node) runCommand(w http.ResponseWriter, r *http.Request) {
 	}
 	resp, err := n.opts.Runtime.ExecSync(r.Context(), state.containers[i].ID, cmd, execLimit)
 	if err != nil {
-		answer(w, errors.New(sentence(err)))
+		answer(w, errors.New(criclient.Message(err)))
 		return
 	}
 	w.Header().Set(ExitCodeHeader, strconv.Itoa(int(resp.GetExitCode())))

@@ -24,6 +24,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
@@ -229,7 +230,7 @@ func codeAnd(code int, body string) string {
 }
 
 // talkative is a runtime in which some commands write to both streams.
-type talkative struct{ node.Runtime }
+type talkative struct{ criclient.Runtime }
 
 func (r talkative) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*cri.ExecSyncResponse, error) {
 	switch cmd[0] {

@@ -21,13 +21,13 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/criclient"
 )
 
 // A scripted runtime is a simulated one whose commands a test answers, and that records what it is asked for. It answers no
 // probes itself, so the agent runs them.
 type scripted struct {
-	node.Runtime
+	criclient.Runtime
 	exec func(cmd []string) int32 // the exit code
 
 	mu    sync.Mutex
@@ -531,7 +531,7 @@ func TestStaticPodPutBackRunsAgain(t *testing.T) {
 
 // A slowStop is a runtime that stops containers when it is allowed to.
 type slowStop struct {
-	node.Runtime
+	criclient.Runtime
 	asked, stop chan struct{}
 }
 
@@ -620,7 +620,7 @@ func TestEphemeralContainerReadsAnotherSecret(t *testing.T) {
 
 // An envRuntime reports the environment of each container.
 type envRuntime struct {
-	node.Runtime
+	criclient.Runtime
 	envs chan []*cri.KeyValue
 }
 

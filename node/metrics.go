@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 )
 
@@ -111,7 +112,7 @@ func newMetrics() *metrics {
 // register adds the metrics that are read from the node when they are asked for.
 func (m *metrics) register(n *Node) {
 	add(m, nodeState{n})
-	if c, ok := n.opts.Runtime.(*CRI); ok {
+	if c, ok := n.opts.Runtime.(*criclient.CRI); ok {
 		for _, one := range c.Collectors() {
 			add(m, one)
 		}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/node/credentials"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/dra"
 	"github.com/sampan-io/sampan/node/pluginregistry"
@@ -90,7 +91,7 @@ func TestMetricsAreUpstreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt, err := Dial("unix:///run/cri.sock")
+	rt, err := criclient.Dial("unix:///run/cri.sock")
 	if err != nil {
 		t.Fatal(err)
 	}

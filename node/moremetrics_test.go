@@ -11,12 +11,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/stats"
 )
 
 // failingMetrics is a runtime whose metrics cannot be read.
 type failingMetrics struct {
-	Runtime
+	criclient.Runtime
 	err error
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/cpumanager"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/deviceplugin"
@@ -49,7 +50,7 @@ import (
 type Options struct {
 	Client  client.Interface // as the node: system:node:NAME
 	Name    string           // of the Node object
-	Runtime Runtime
+	Runtime criclient.Runtime
 
 	// Listeners and TLS serve the kubelet API (logs, pods); the Node object has the port of the
 	// first listener. Without listeners it is not served. TLS needs a certificate; client

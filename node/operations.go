@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/sorting"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/logs"
@@ -188,7 +189,7 @@ func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action)
 		return w.refuse(refused.Rejection)
 	}
 	if err != nil {
-		return w.setUpFailed(ctx, "FailedCreatePodSandBox", fmt.Errorf("Failed to create pod sandbox: %s", sentence(err))) //nolint:staticcheck // an event's text
+		return w.setUpFailed(ctx, "FailedCreatePodSandBox", fmt.Errorf("Failed to create pod sandbox: %s", criclient.Message(err))) //nolint:staticcheck // an event's text
 	}
 	return func() {
 		w.setups, w.view.Memory.Setup = 0, lifecycle.Failure{}
@@ -530,14 +531,14 @@ func (w *worker) create(ctx context.Context, o order, image *cri.Image, volumes 
 	}
 	id, err := w.n.opts.Runtime.CreateContainer(ctx, o.sandbox.ID, config, sandboxConfig)
 	if err != nil {
-		return "", &startError{reason: "CreateContainerError", message: sentence(err), events: failed("Error: %s", sentence(err))}
+		return "", &startError{reason: "CreateContainerError", message: criclient.Message(err), events: failed("Error: %s", criclient.Message(err))}
 	}
 	if cpus := config.GetLinux().GetResources().GetCpusetCpus(); cpus != "" {
 		w.post(func() { w.pinned[id] = cpus })
 	}
 	w.containerEvent(name, corev1.EventTypeNormal, "Created", "Container created")
 	if err := w.n.opts.Runtime.StartContainer(ctx, id); err != nil {
-		return "", &startError{reason: runError, message: sentence(err), id: id, events: failed("Error: %s", sentence(err))}
+		return "", &startError{reason: runError, message: criclient.Message(err), id: id, events: failed("Error: %s", criclient.Message(err))}
 	}
 	w.containerEvent(name, corev1.EventTypeNormal, "Started", "Container started")
 	return id, nil
@@ -561,7 +562,7 @@ func (o order) share(config *cri.ContainerConfig) error {
 
 // stopped handles the result of stopping a container or sandbox.
 func (w *worker) stopped(ctx context.Context, what string, err error) {
-	if err != nil && ctx.Err() == nil && !notFound(err) {
+	if err != nil && ctx.Err() == nil && !criclient.IsNotFound(err) {
 		w.log.Warn("container or sandbox not stopped, will try again", "what", what, "err", err)
 		w.later()
 	}
@@ -629,7 +630,7 @@ func (w *worker) remove(ctx context.Context, gone bool, sandboxes []string) erro
 		}
 	}
 	for _, id := range sandboxes {
-		if err := w.n.opts.Runtime.RemovePodSandbox(ctx, id); err != nil && !notFound(err) {
+		if err := w.n.opts.Runtime.RemovePodSandbox(ctx, id); err != nil && !criclient.IsNotFound(err) {
 			return fmt.Errorf("sandbox %s: %w", id, err)
 		}
 	}

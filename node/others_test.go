@@ -20,7 +20,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
@@ -141,7 +141,7 @@ func TestNodeStaysReadyDuringShortRuntimeOutage(t *testing.T) {
 }
 
 // poor is a runtime on a machine that lacks something.
-type poor struct{ node.Runtime }
+type poor struct{ criclient.Runtime }
 
 func (p poor) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	s, err := p.Runtime.Status(ctx)

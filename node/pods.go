@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/internal/names"
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
@@ -287,7 +288,7 @@ func (n *Node) listen(ctx context.Context) error {
 				return nil
 			case err != nil:
 				n.metrics.eventStreamErrors.Inc()
-				n.health.runtimeDown(sentence(err))
+				n.health.runtimeDown(criclient.Message(err))
 				n.log.Warn("event stream of the container runtime broke, will try again", "err", err)
 			case e == nil:
 				n.metrics.eventStreams.Inc()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/cpumanager"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
@@ -159,7 +160,7 @@ func (w *worker) pin(now time.Time) {
 		w.begin(a, now, func(ctx context.Context) func() {
 			err := w.n.opts.Runtime.UpdateContainerResources(ctx, a.ID, &cri.LinuxContainerResources{CpusetCpus: cpus})
 			return func() {
-				if err == nil || notFound(err) {
+				if err == nil || criclient.IsNotFound(err) {
 					w.pinned[a.ID] = cpus
 				} else if ctx.Err() == nil {
 					w.log.Warn("processors of a container not changed, will try again", "container", a.Container, "processors", cpus, "err", err)

@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/volumefit"
+	"github.com/sampan-io/sampan/node/criclient"
 )
 
 // heartbeat is how often a status that has not changed is written all the same.
@@ -97,10 +98,10 @@ func (h *health) notify(changed bool) {
 }
 
 // set reads the status of the runtime.
-func (h *health) set(ctx context.Context, rt Runtime) {
+func (h *health) set(ctx context.Context, rt criclient.Runtime) {
 	full, err := rt.Status(ctx)
 	if err != nil {
-		h.runtimeDown(sentence(err))
+		h.runtimeDown(criclient.Message(err))
 		return
 	}
 	s := full.GetStatus()

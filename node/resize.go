@@ -15,6 +15,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/podresources"
 	"github.com/sampan-io/sampan/internal/sorting"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/scheduler/plugin"
@@ -395,7 +396,7 @@ func (n *Node) checkPodUsage(ctx context.Context, pod *corev1.Pod, limit int64) 
 // notResized reports that granted resources could not be applied. They are tried again.
 func (w *worker) notResized(err error) {
 	r := &w.view.Memory.Resize
-	r.Error, r.Retry = sentence(err), time.Now().Add(retryPause)
+	r.Error, r.Retry = criclient.Message(err), time.Now().Add(retryPause)
 	w.event(corev1.EventTypeWarning, "ResizeError", "Pod resize error: %s", resizeSummary(w.view.Pod, r.Error))
 }
 

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
@@ -84,7 +85,7 @@ func words(err error) string {
 
 // memoryUse is a runtime in which everything uses this much memory.
 type memoryUse struct {
-	Runtime
+	criclient.Runtime
 	bytes uint64
 }
 

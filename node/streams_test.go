@@ -26,13 +26,13 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/sampan-io/sampan/internal/inprocess"
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
 // streamed is a runtime whose streams are upstream's.
 type streamed struct {
-	node.Runtime
+	criclient.Runtime
 	server    streaming.Server
 	forwarded chan<- string // sandboxes of port-forwards
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
@@ -333,7 +334,7 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 
 // look updates the view from the runtime.
 func (w *worker) look(ctx context.Context) {
-	s, err := look(ctx, w.n.opts.Runtime, w.sandboxes)
+	s, err := criclient.Look(ctx, w.n.opts.Runtime, w.sandboxes)
 	if err != nil {
 		w.blind = true
 		if ctx.Err() == nil {
@@ -342,27 +343,27 @@ func (w *worker) look(ctx context.Context) {
 		return
 	}
 	w.blind = false
-	for i := range s.containers {
+	for i := range s.Containers {
 		// Runtimes differ in what they make of a container that can't be started.
-		c := &s.containers[i]
+		c := &s.Containers[i]
 		if message, failed := w.unstarted[c.ID]; failed && (c.State == lifecycle.Created || c.Reason == "") {
 			c.State, c.ExitCode, c.Reason, c.Message, c.FinishedAt = lifecycle.Exited, 128, "StartError", message, c.CreatedAt
 		}
 	}
 	var ran map[string]bool
 	if w.looks == 0 {
-		ran = runningIn(w.n.scheme, &w.view.Last, s.containers)
+		ran = runningIn(w.n.scheme, &w.view.Last, s.Containers)
 	}
-	w.n.metrics.pods.ended(w.view.Pod, w.view.Containers, s.containers, ran)
-	w.view.Sandboxes, w.view.Containers = s.sandboxes, s.containers
+	w.n.metrics.pods.ended(w.view.Pod, w.view.Containers, s.Containers, ran)
+	w.view.Sandboxes, w.view.Containers = s.Sandboxes, s.Containers
 	w.forgetContainers()
 	w.looks++
 	w.sandboxes = w.sandboxes[:0:0]
-	for _, sb := range s.sandboxes {
+	for _, sb := range s.Sandboxes {
 		w.sandboxes = append(w.sandboxes, sb.ID)
 	}
 	for name, f := range w.view.Memory.Failures {
-		if slices.ContainsFunc(s.containers, func(c lifecycle.Container) bool { return c.Name == name && c.CreatedAt.After(f.At) }) {
+		if slices.ContainsFunc(s.Containers, func(c lifecycle.Container) bool { return c.Name == name && c.CreatedAt.After(f.At) }) {
 			delete(w.view.Memory.Failures, name)
 		}
 	}

@@ -1,4 +1,4 @@
-package node
+package criclient
 
 import (
 	"context"
@@ -18,25 +18,25 @@ import (
 	"github.com/sampan-io/sampan/node/logs"
 )
 
-// seen is the runtime's state of one pod.
-type seen struct {
-	sandboxes  []lifecycle.Sandbox
-	containers []lifecycle.Container
+// State is the runtime's state of one pod.
+type State struct {
+	Sandboxes  []lifecycle.Sandbox
+	Containers []lifecycle.Container
 }
 
-// look reads the sandboxes with the given IDs and their containers from the runtime. A
+// Look reads the sandboxes with the given IDs and their containers from the runtime. A
 // sandbox that does not exist any more is left out.
-func look(ctx context.Context, rt Runtime, ids []string) (seen, error) {
-	var s seen
+func Look(ctx context.Context, rt Runtime, ids []string) (State, error) {
+	var s State
 	for _, id := range ids {
 		r, err := rt.PodSandboxStatus(ctx, id)
-		if notFound(err) {
+		if IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return s, fmt.Errorf("status of sandbox %s: %w", id, err)
 		}
-		s.sandboxes = append(s.sandboxes, sandboxOf(r.GetStatus()))
+		s.Sandboxes = append(s.Sandboxes, sandboxOf(r.GetStatus()))
 		statuses := r.GetContainersStatuses()
 		if len(statuses) == 0 {
 			// Either there are none, or this runtime lists them in another call.
@@ -45,7 +45,7 @@ func look(ctx context.Context, rt Runtime, ids []string) (seen, error) {
 			}
 		}
 		for _, c := range statuses {
-			s.containers = append(s.containers, containerOf(ctx, c, id))
+			s.Containers = append(s.Containers, containerOf(ctx, c, id))
 		}
 	}
 	return s, nil
@@ -59,7 +59,7 @@ func containersOf(ctx context.Context, rt Runtime, sandbox string) ([]*cri.Conta
 	var statuses []*cri.ContainerStatus
 	for _, c := range list {
 		s, err := rt.ContainerStatus(ctx, c.GetId())
-		if notFound(err) {
+		if IsNotFound(err) {
 			continue
 		}
 		if err != nil {
@@ -70,11 +70,11 @@ func containersOf(ctx context.Context, rt Runtime, sandbox string) ([]*cri.Conta
 	return statuses, nil
 }
 
-// notFound reports whether a runtime has no such thing.
-func notFound(err error) bool { return status.Code(err) == codes.NotFound }
+// IsNotFound reports whether a runtime has no such thing.
+func IsNotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
-// sentence returns the message of a runtime's error, without the prefix that gRPC adds.
-func sentence(err error) string {
+// Message returns the message of a runtime's error, without the prefix that gRPC adds.
+func Message(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()
 	}

@@ -1,4 +1,4 @@
-package node
+package criclient
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 // A Cleanup says which pods [CleanForeign] removes.
 type Cleanup struct {
 	Endpoint string // of the container runtime, as in --container-runtime-endpoint
-	Owner    string // see [Options.Owner]
-	Cgroup   string // see [Options.CgroupRoot]
+	Owner    string // of the cluster in the runtime; sandboxes have it as a label
+	Cgroup   string // the one that holds the pods; empty means none
 }
 
 // stopsAtOnce bounds the pods that CleanForeign stops at the same time.
@@ -34,7 +34,7 @@ func CleanForeign(ctx context.Context, o Cleanup, limit time.Duration) error {
 	defer rt.Close()
 	sandboxes, err := rt.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: map[string]string{names.Cluster: o.Owner}})
 	if err != nil {
-		return fmt.Errorf("listing the pods in the container runtime at %s: %s; start that runtime and run the command again", o.Endpoint, sentence(err))
+		return fmt.Errorf("listing the pods in the container runtime at %s: %s; start that runtime and run the command again", o.Endpoint, Message(err))
 	}
 	g := run.NewGroup(ctx, stopsAtOnce)
 	var (
@@ -45,7 +45,7 @@ func CleanForeign(ctx context.Context, o Cleanup, limit time.Duration) error {
 		g.Go(func(ctx context.Context) {
 			if err := removeSandbox(ctx, rt, s.GetId(), limit); err != nil {
 				mu.Lock()
-				fault = fmt.Errorf("removing pod %s/%s from the container runtime at %s: %s", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), o.Endpoint, sentence(err))
+				fault = fmt.Errorf("removing pod %s/%s from the container runtime at %s: %s", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), o.Endpoint, Message(err))
 				mu.Unlock()
 			}
 		})
@@ -71,10 +71,10 @@ func removeSandbox(ctx context.Context, rt *CRI, id string, limit time.Duration)
 		})
 	}
 	g.Wait()
-	if err := rt.StopPodSandbox(ctx, id); err != nil && !notFound(err) {
+	if err := rt.StopPodSandbox(ctx, id); err != nil && !IsNotFound(err) {
 		return err
 	}
-	if err := rt.RemovePodSandbox(ctx, id); err != nil && !notFound(err) {
+	if err := rt.RemovePodSandbox(ctx, id); err != nil && !IsNotFound(err) {
 		return err
 	}
 	return nil

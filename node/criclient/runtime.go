@@ -1,4 +1,4 @@
-package node
+package criclient
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 // status codes; NotFound means that there is no such thing. Messages that come
 // out may be shared and must not be changed.
 //
-// [Dial] gives one that speaks to a CRI server, package simulated one without
+// [Dial] returns one that speaks to a CRI server, package simulated has one without
 // containers.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)

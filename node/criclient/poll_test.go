@@ -1,4 +1,4 @@
-package node_test
+package criclient_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/criclient"
 )
 
 // eventless is a container runtime without an event stream, with one pod.
@@ -60,7 +60,7 @@ func TestRuntimeWithoutEvents(t *testing.T) {
 	g.Go(func(context.Context) { _ = server.Serve(l) })
 	defer g.Wait()
 	defer server.Stop()
-	rt, err := node.Dial("unix://" + socket)
+	rt, err := criclient.Dial("unix://" + socket)
 	if err != nil {
 		t.Fatal(err)
 	}
