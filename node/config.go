@@ -88,12 +88,7 @@ func (o Options) thresholds() eviction.Settings {
 }
 
 // config returns the configuration of the node.
-func (n *Node) config() *kubeletconfig.Config {
-	if n.opts.Config != nil {
-		return n.opts.Config
-	}
-	return n.metrics.defaults
-}
+func (n *Node) config() *kubeletconfig.Config { return n.opts.settings }
 
 // reported returns the configuration as /configz shows it: with the values in use.
 func (n *Node) reported() kubeletconfig.Config {

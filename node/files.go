@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -213,7 +214,7 @@ func (f *files) make(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, fac
 // containers together, or what the node has, whichever is least.
 func (f *files) memorySize(pod *corev1.Pod, e *corev1.EmptyDirVolumeSource) int64 {
 	size := f.n.machine.capacity.Memory().Value()
-	if limit := crispec.PodResources(pod, qosOf(pod)).GetMemoryLimitInBytes(); limit > 0 {
+	if limit := crispec.PodResources(pod, lifecycle.ClassOf(pod)).GetMemoryLimitInBytes(); limit > 0 {
 		size = min(size, limit)
 	}
 	if e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {

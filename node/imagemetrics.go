@@ -86,18 +86,15 @@ func (m *imageMetrics) needed(policy corev1.PullPolicy, e ensured) {
 	m.ensured.WithLabelValues(strings.ToLower(string(policy)), e.present, e.pull).Inc()
 }
 
-// imageVolumeFailed is how the message of a runtime begins that can't mount a volume that is an image
-// (k8s.io/cri-api/pkg/errors).
-const imageVolumeFailed = "ImageVolumeMountFailed"
-
-// mounted counts the volumes of a container that are images, by name, when it has been made or has failed.
-func (m *imageMetrics) mounted(c *corev1.Container, volumes map[string]string, fail *startError) {
+// mounted counts the volumes of a container that are images, by name, when it has been made or has failed: because of one of them, or
+// otherwise.
+func (m *imageMetrics) mounted(c *corev1.Container, volumes map[string]string, failed bool) {
 	m.volumes.Add(float64(len(volumes)))
 	for i := range c.VolumeMounts {
 		if _, is := volumes[c.VolumeMounts[i].Name]; !is {
 			continue
 		}
-		if fail != nil && fail.reason == "CreateContainerError" && strings.HasPrefix(fail.message, imageVolumeFailed) {
+		if failed {
 			m.volumeErrors.Inc()
 		} else {
 			m.volumesMounted.Inc()

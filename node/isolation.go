@@ -108,7 +108,7 @@ func (n *Node) isolate(ctx context.Context, pod *corev1.Pod) (handler string, er
 			return "", &unexpected{lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}}
 		}
 	}
-	return handler, n.setCgroup(pod, qosOf(pod), n.metrics.cgroupCreate)
+	return handler, n.setCgroup(pod, lifecycle.ClassOf(pod), n.metrics.cgroupCreate)
 }
 
 // unexpected is the error of a pod that this node will never run.
@@ -214,13 +214,6 @@ func (n *Node) unisolate(pod *corev1.Pod) error {
 	return n.cgroups.Remove(pod.UID)
 }
 
-func qosOf(pod *corev1.Pod) corev1.PodQOSClass {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass
-	}
-	return lifecycle.QOS(pod)
-}
-
 // unified returns the files in the cgroups of containers, beside those of their limits.
 func (n *Node) unified() map[string]string {
 	if single := n.config().SingleProcessOOMKill; n.cgroups == nil || !podcgroup.Unified() || single != nil && *single {
@@ -272,7 +265,7 @@ func (n *Node) adoptCgroup(log *slog.Logger, pod *corev1.Pod) {
 	if n.cgroups == nil || pod.Spec.Containers == nil { // the API server has deleted it
 		return
 	}
-	qos := qosOf(pod)
+	qos := lifecycle.ClassOf(pod)
 	if err := n.limit(pod, qos); err != nil {
 		log.Warn("the limits of a pod could not be set again", "err", err)
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -8,17 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/sampan-io/sampan/node/criclient"
-	"github.com/sampan-io/sampan/node/kubeletconfig"
 )
 
 // metrics holds what /metrics, /metrics/probes and /metrics/slis serve, under the names of upstream's kubelet.
 type metrics struct {
-	registry *prometheus.Registry // of /metrics
-	probes   *prometheus.Registry // of /metrics/probes
-	checks   *healthChecks        // of /metrics/slis
-	defaults *kubeletconfig.Config
+	registry *prometheus.Registry   // of /metrics
+	probes   *prometheus.Registry   // of /metrics/probes
+	checks   *healthChecks          // of /metrics/slis
 	all      []prometheus.Collector // in registry
 
 	pods    *podMetrics
@@ -74,9 +71,17 @@ func add[T prometheus.Collector](m *metrics, c T) T {
 	return c
 }
 
+// serve has /metrics serve another metric.
+func (m *metrics) serve(c prometheus.Collector) { add(m, c) }
+
+// collectors returns all metrics of the agent itself.
+func (m *metrics) collectors() []prometheus.Collector {
+	return append(slices.Clone(m.all), m.probed, m.probing, m.checks.is, m.checks.total)
+}
+
 func newMetrics() *metrics {
 	m := &metrics{
-		registry: prometheus.NewRegistry(), probes: prometheus.NewRegistry(), checks: newHealthChecks(), defaults: kubeletconfig.Default(), counters: map[types.UID]bool{},
+		registry: prometheus.NewRegistry(), probes: prometheus.NewRegistry(), checks: newHealthChecks(), counters: map[types.UID]bool{},
 		probed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Subsystem: "prober", Name: "probe_total", Help: "Probes of containers, by result.",
 		}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
@@ -107,21 +112,6 @@ func newMetrics() *metrics {
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.probes.MustRegister(m.probed, m.probing)
 	return m
-}
-
-// register adds the metrics that are read from the node when they are asked for.
-func (m *metrics) register(n *Node) {
-	add(m, nodeState{n})
-	if c, ok := n.opts.Runtime.(*criclient.CRI); ok {
-		for _, one := range c.Collectors() {
-			add(m, one)
-		}
-	}
-	if p := n.opts.Images.Plugins; p != nil {
-		for _, one := range p.Metrics() {
-			add(m, one)
-		}
-	}
 }
 
 // Results of probes, as in upstream's kubelet.

@@ -153,7 +153,8 @@ type Options struct {
 	SystemBus string
 	// Config is the configuration file of the node; nil means [kubeletconfig.Default], except that all of the node's
 	// capacity is for pods. MaxPods, ClusterDNS, ClusterDomain, ResolvConf and Taints, if set, take precedence.
-	Config *kubeletconfig.Config
+	Config   *kubeletconfig.Config
+	settings *kubeletconfig.Config // Config, or the default one
 	// SystemLogs is the directory that /logs/ serves; empty means that it serves nothing.
 	SystemLogs string
 
@@ -199,7 +200,11 @@ func (o Options) check() (Options, error) {
 	if o.StaticPodPath != "" && (o.ReadPod == nil || !filepath.IsAbs(o.StaticPodPath)) {
 		errs = append(errs, fmt.Errorf("node: Options.StaticPodPath %q must be absolute, and needs ReadPod", o.StaticPodPath))
 	}
-	if o = o.configured(); o.MaxPods == 0 {
+	o = o.configured()
+	if o.settings = o.Config; o.settings == nil {
+		o.settings = kubeletconfig.Default()
+	}
+	if o.MaxPods == 0 {
 		o.MaxPods = defaultMaxPods
 	}
 	if o.Eviction == nil {
@@ -330,7 +335,7 @@ func New(opts Options) (*Node, error) {
 	if n.opts.Prober == nil {
 		n.opts.Prober = prober{n: n}
 	}
-	n.metrics.register(n)
+	n.serveMetrics()
 	for _, m := range opts.Metrics {
 		if err := n.metrics.registry.Register(m); err != nil {
 			return nil, fmt.Errorf("the metrics of the node agent: %w", err)
@@ -358,6 +363,21 @@ func New(opts Options) (*Node, error) {
 		})
 	}
 	return n, nil
+}
+
+// serveMetrics adds the metrics of other parts, and those that are read from the node when they are asked for.
+func (n *Node) serveMetrics() {
+	n.metrics.serve(nodeState{n})
+	if c, ok := n.opts.Runtime.(*criclient.CRI); ok {
+		for _, one := range c.Collectors() {
+			n.metrics.serve(one)
+		}
+	}
+	if p := n.opts.Images.Plugins; p != nil {
+		for _, one := range p.Metrics() {
+			n.metrics.serve(one)
+		}
+	}
 }
 
 // Ready is closed when the Node object is registered and its condition Ready is

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -416,6 +417,15 @@ type startError struct {
 	events                    []warning
 }
 
+// imageVolumeFailed is how the message of a runtime begins that can't mount a volume that is an image
+// (k8s.io/cri-api/pkg/errors).
+const imageVolumeFailed = "ImageVolumeMountFailed"
+
+// ofImageVolume reports whether a volume that is an image kept the container from being made.
+func (e *startError) ofImageVolume() bool {
+	return e != nil && e.reason == "CreateContainerError" && strings.HasPrefix(e.message, imageVolumeFailed)
+}
+
 // warning is an event that reports a failure.
 type warning struct{ reason, message string }
 
@@ -434,16 +444,16 @@ const configError = "CreateContainerConfigError"
 // start makes one attempt at a container.
 func (w *worker) start(ctx context.Context, o order) func() {
 	if o.limits != nil {
-		if err := w.n.limit(o.limits, qosOf(o.pod)); err != nil {
+		if err := w.n.limit(o.limits, lifecycle.ClassOf(o.pod)); err != nil {
 			w.log.Warn("the limits of a resized pod can't be set", "container", o.container.Name, "err", err)
 		}
 	}
 	id, fail := w.launch(ctx, o)
 	if fail == nil {
 		w.n.linkLog(o, id)
-		w.n.metrics.pods.containerStarted(o, "")
+		w.n.metrics.pods.containerStarted(o.pod, o.container.Name, "")
 	} else if ctx.Err() == nil {
-		w.n.metrics.pods.containerStarted(o, fail.reason)
+		w.n.metrics.pods.containerStarted(o.pod, o.container.Name, fail.reason)
 	}
 	if fail != nil && ctx.Err() == nil {
 		for _, e := range fail.events {
@@ -507,7 +517,7 @@ func (w *worker) launch(ctx context.Context, o order) (string, *startError) {
 		return "", fail
 	}
 	id, fail := w.create(ctx, o, image, volumes)
-	w.n.metrics.images.mounted(o.container, volumes, fail)
+	w.n.metrics.images.mounted(o.container, volumes, fail.ofImageVolume())
 	return id, fail
 }
 

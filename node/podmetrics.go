@@ -94,8 +94,8 @@ func containerType(pod *corev1.Pod, name string) string {
 }
 
 // containerStarted counts an attempt at starting a container; code is empty if it succeeded.
-func (m *podMetrics) containerStarted(o order, code string) {
-	kind := containerType(o.pod, o.container.Name)
+func (m *podMetrics) containerStarted(pod *corev1.Pod, name, code string) {
+	kind := containerType(pod, name)
 	m.containersStarted.WithLabelValues(kind).Inc()
 	if code != "" {
 		m.containerErrors.WithLabelValues(kind, code).Inc()
@@ -193,7 +193,7 @@ func (m *podMetrics) admitted(pod *corev1.Pod) {
 	case parts:
 		mode = "container_level"
 	}
-	m.admissions.WithLabelValues(mode, strings.ToLower(string(qosOf(pod)))).Inc()
+	m.admissions.WithLabelValues(mode, strings.ToLower(string(lifecycle.ClassOf(pod)))).Inc()
 }
 
 // A starting has the times to subtract from the duration of a pod's start. It is empty for a pod that had begun before

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -74,7 +73,7 @@ func (n *Node) giveProcessors(pod *corev1.Pod) *lifecycle.Rejection {
 		return nil
 	}
 	pinned := n.cpus.Pins(pod.UID)
-	err := n.cpus.Allocate(pod, qosOf(pod))
+	err := n.cpus.Allocate(pod, lifecycle.ClassOf(pod))
 	if err != nil || n.cpus.Pins(pod.UID) && !pinned {
 		n.metrics.cpus.asked(err)
 	}
@@ -103,7 +102,7 @@ func (n *Node) repin() {
 		return
 	}
 	n.shared = shared
-	n.metrics.cpus.sized(n.cpus)
+	n.metrics.cpus.sized(n.cpus.Free(), n.cpus.Allocatable().Size())
 	for _, w := range n.workers {
 		w.nudge()
 	}
@@ -184,41 +183,13 @@ func (w *worker) holdBack(key string, pause time.Duration) {
 // words are upstream's.
 func (w *worker) unresizable() *lifecycle.Rejection {
 	pod, same := w.view.Pod, true
-	resizable(pod, func(c *corev1.Container) {
+	lifecycle.EachResizable(pod, func(c *corev1.Container) {
 		granted := w.view.Memory.Resize.Allocated[c.Name].Requests[corev1.ResourceCPU]
 		same = same && granted.Cmp(c.Resources.Requests[corev1.ResourceCPU]) == 0
 	})
-	if same || w.n.config().CPUManagerPolicy != kubeletconfig.StaticPolicy || qosOf(pod) != corev1.PodQOSGuaranteed {
+	if same || w.n.config().CPUManagerPolicy != kubeletconfig.StaticPolicy || lifecycle.ClassOf(pod) != corev1.PodQOSGuaranteed {
 		return nil
 	}
 	w.n.metrics.resizes.infeasible.WithLabelValues("guaranteed_pod_cpu_manager_static_policy").Inc()
 	return &lifecycle.Rejection{Reason: corev1.PodReasonInfeasible, Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`}
-}
-
-// processorMetrics count the processors of containers.
-type processorMetrics struct {
-	requests, errors  prometheus.Counter
-	shared, exclusive prometheus.Gauge
-}
-
-func newProcessorMetrics(m *metrics) processorMetrics {
-	return processorMetrics{
-		requests:  add(m, counter("cpu_manager_pinning_requests_total", "Pods with containers that ask for processors for themselves.")),
-		errors:    add(m, counter("cpu_manager_pinning_errors_total", "Pods whose containers did not get processors for themselves.")),
-		shared:    add(m, gauge("cpu_manager_shared_pool_size_millicores", "Shared CPU that containers can have for themselves, in millicores.")),
-		exclusive: add(m, gauge("cpu_manager_exclusive_cpu_allocation_count", "Processors that containers have for themselves.")),
-	}
-}
-
-// asked counts a pod that needs processors, and whether it got them.
-func (m *processorMetrics) asked(err error) {
-	m.requests.Inc()
-	if err != nil {
-		m.errors.Inc()
-	}
-}
-
-func (m *processorMetrics) sized(s *cpumanager.Static) {
-	m.shared.Set(float64(s.Free() * 1000))
-	m.exclusive.Set(float64(s.Allocatable().Size() - s.Free()))
 }

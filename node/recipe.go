@@ -100,7 +100,7 @@ func (n *Node) resolver() resolvconf.Config {
 
 func (n *Node) sandboxConfig(pod *corev1.Pod, attempt int32) *cri.PodSandboxConfig {
 	dns, _, _ := n.dns(pod)
-	at := crispec.Place{Logs: n.logs(pod), Domain: n.opts.ClusterDomain, DNS: dns, QOS: qosOf(pod), Users: n.users.get(pod)}
+	at := crispec.Place{Logs: n.logs(pod), Domain: n.opts.ClusterDomain, DNS: dns, QOS: lifecycle.ClassOf(pod), Users: n.users.get(pod)}
 	if n.cgroups != nil {
 		at.Cgroup = n.cgroups.Path(pod.UID, at.QOS)
 	} else if n.opts.Owner != "" {
@@ -140,7 +140,7 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image, v
 		return nil, err
 	}
 	config, err := crispec.Attempt{
-		Facts: facts, Container: o.container, Attempt: o.attempt, Hash: lifecycle.Hash(o.container), QOS: qosOf(o.pod),
+		Facts: facts, Container: o.container, Attempt: o.attempt, Hash: lifecycle.Hash(o.container), QOS: lifecycle.ClassOf(o.pod),
 		Node: n.spec(o.pod.UID, o.container.Name), Image: image, Mounts: mounts, TerminationFile: last,
 		Seccomp: n.opts.Seccomp, Users: n.users.get(o.pod), Unified: n.unified(),
 	}.Config()

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/podresources"
@@ -36,7 +37,7 @@ func (w *worker) adoptResources(pod *corev1.Pod) {
 			}
 		}
 	}
-	resizable(pod, func(c *corev1.Container) {
+	lifecycle.EachResizable(pod, func(c *corev1.Container) {
 		if _, known := r.Allocated[c.Name]; !known {
 			r.Allocated[c.Name] = c.Resources
 		}
@@ -65,21 +66,11 @@ func adoptedWhole(pod *corev1.Pod) *corev1.ResourceRequirements {
 	}
 }
 
-// resizable calls f for each container of a pod whose resources can change while it runs.
-func resizable(pod *corev1.Pod, f func(*corev1.Container)) {
-	for i := range pod.Spec.InitContainers {
-		f(&pod.Spec.InitContainers[i])
-	}
-	for i := range pod.Spec.Containers {
-		f(&pod.Spec.Containers[i])
-	}
-}
-
 // allocate asks the node for the resources of the specification, if it has granted other ones.
 func (w *worker) allocate() {
 	r, pod := &w.view.Memory.Resize, w.view.Pod
 	same := lifecycle.SameWhole(r.Whole, pod.Spec.Resources)
-	resizable(pod, func(c *corev1.Container) {
+	lifecycle.EachResizable(pod, func(c *corev1.Container) {
 		same = same && lifecycle.SameResources(r.Allocated[c.Name], c.Resources)
 	})
 	if ends := w.view.Finished() || w.view.Deleting(); same || ends {
@@ -105,7 +96,7 @@ func (w *worker) allocate() {
 		}
 		return
 	}
-	resizable(pod, func(c *corev1.Container) { r.Allocated[c.Name] = c.Resources })
+	lifecycle.EachResizable(pod, func(c *corev1.Container) { r.Allocated[c.Name] = c.Resources })
 	r.Whole = pod.Spec.Resources
 	if len(w.view.Sandboxes) == 0 {
 		r.Enforced = r.Whole // there is no cgroup yet
@@ -165,9 +156,9 @@ func (d *deferral) before(e *deferral) int {
 		}
 		return 0
 	}
-	other := func(d *deferral) bool { return qosOf(d.wanted) != corev1.PodQOSGuaranteed }
+	other := func(d *deferral) bool { return lifecycle.ClassOf(d.wanted) != corev1.PodQOSGuaranteed }
 	return cmp.Or(
-		cmp.Compare(later(d.increases()), later(e.increases())), cmp.Compare(priorityOf(e.wanted), priorityOf(d.wanted)),
+		cmp.Compare(later(d.increases()), later(e.increases())), cmp.Compare(corev1helpers.PodPriority(e.wanted), corev1helpers.PodPriority(d.wanted)),
 		cmp.Compare(later(other(d)), later(other(e))), d.since.Compare(e.since),
 	)
 }
@@ -188,13 +179,6 @@ func deferredSince(s *corev1.PodStatus, now time.Time) time.Time {
 		}
 	}
 	return now
-}
-
-func priorityOf(pod *corev1.Pod) int32 {
-	if pod.Spec.Priority == nil {
-		return 0
-	}
-	return *pod.Spec.Priority
 }
 
 // regrant counts a pod with the resources of its specification in place of those granted before, if the node has them.
@@ -240,7 +224,7 @@ func (n *Node) withdraw(uid types.UID, granted *corev1.Pod, ends bool) {
 		if ends {
 			resolution = waitTerminated
 		}
-		n.metrics.resizes.waited(d, resolution)
+		n.metrics.resizes.waited(d.wanted, d.since, resolution)
 		delete(n.deferred, uid)
 	}
 	if !ends {
@@ -266,7 +250,7 @@ func (n *Node) exchange(uid types.UID, d *deferral) *lifecycle.Rejection {
 func (n *Node) freed(uid types.UID, by freedBy) {
 	n.taken.Unplace(uid)
 	if d := n.deferred[uid]; d != nil {
-		n.metrics.resizes.waited(d, waitTerminated)
+		n.metrics.resizes.waited(d.wanted, d.since, waitTerminated)
 		delete(n.deferred, uid)
 	}
 	n.retryDeferred(by)
@@ -275,7 +259,7 @@ func (n *Node) freed(uid types.UID, by freedBy) {
 // granted counts a resize that was granted after it had waited.
 func (n *Node) granted(d *deferral, by freedBy) {
 	n.metrics.resizes.accepted.WithLabelValues(string(by)).Inc()
-	n.metrics.resizes.waited(d, waitAccepted)
+	n.metrics.resizes.waited(d.wanted, d.since, waitAccepted)
 }
 
 // retryDeferred counts pods whose resize was deferred with the resources that they want, in order, as far as the node has them now,
@@ -299,7 +283,7 @@ func (n *Node) retryDeferred(by freedBy) {
 func (w *worker) apply(a lifecycle.Action, now time.Time) {
 	pod := w.view.Granted()
 	c, _ := lifecycle.Spec(pod, a.Container)
-	qos := qosOf(pod)
+	qos := lifecycle.ClassOf(pod)
 	asked := crispec.Resources(pod, qos, c, w.n.spec(w.uid, c.Name))
 	applied := lifecycle.Effective(c.Resources, pod.Spec.Resources)
 	during, after := w.between(""), w.between(c.Name)
@@ -326,8 +310,8 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 // enforce sets the granted resources of the pod as a whole in its cgroup.
 func (w *worker) enforce(a lifecycle.Action, now time.Time) {
 	pod, during := w.view.Granted(), w.between("")
-	before := crispec.PodResources(during, qosOf(during)).GetMemoryLimitInBytes()
-	limit := crispec.PodResources(pod, qosOf(pod)).GetMemoryLimitInBytes()
+	before := crispec.PodResources(during, lifecycle.ClassOf(during)).GetMemoryLimitInBytes()
+	limit := crispec.PodResources(pod, lifecycle.ClassOf(pod)).GetMemoryLimitInBytes()
 	w.begin(a, now, func(ctx context.Context) func() {
 		var err error
 		began := time.Now()
@@ -335,7 +319,7 @@ func (w *worker) enforce(a lifecycle.Action, now time.Time) {
 			err = w.n.checkPodUsage(ctx, pod, limit)
 		}
 		if err == nil {
-			err = w.n.limit(pod, qosOf(pod))
+			err = w.n.limit(pod, lifecycle.ClassOf(pod))
 		}
 		return w.endResize(ctx, began, err, func(r *lifecycle.Resize) { r.Enforced = pod.Spec.Resources })
 	})
@@ -415,7 +399,7 @@ func (w *worker) between(done string) *corev1.Pod {
 			old[c.Name] = have
 		}
 	}
-	resizable(pod, func(c *corev1.Container) {
+	lifecycle.EachResizable(pod, func(c *corev1.Container) {
 		c.Resources = r.Allocated[c.Name]
 		if have, ok := old[c.Name]; ok {
 			c.Resources = larger(c.Resources, have)

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
@@ -50,9 +51,9 @@ const (
 	waitTerminated = "terminated"
 )
 
-// waited records the end of the wait of a resize.
-func (m *resizeMetrics) waited(d *deferral, resolution string) {
-	m.deferred.WithLabelValues(resolution, priorityBucket(d.wanted)).Observe(time.Since(d.since).Seconds())
+// waited records the end of the wait of a resize to the resources of a pod, which began at a time.
+func (m *resizeMetrics) waited(wanted *corev1.Pod, since time.Time, resolution string) {
+	m.deferred.WithLabelValues(resolution, priorityBucket(wanted)).Observe(time.Since(since).Seconds())
 }
 
 // applied records that granted resources were applied, or could not be.
@@ -62,7 +63,7 @@ func (m *resizeMetrics) applied(began time.Time, err error) {
 
 // asked counts the resources of containers that differ between two versions of a pod.
 func (m *resizeMetrics) asked(old, pod *corev1.Pod) {
-	resizable(pod, func(c *corev1.Container) {
+	lifecycle.EachResizable(pod, func(c *corev1.Container) {
 		before, _ := lifecycle.Spec(old, c.Name)
 		if before == nil {
 			return
@@ -97,7 +98,7 @@ func change(old, now resource.Quantity) string {
 // priorityBucket returns the name that metrics have for the priority of a pod.
 func priorityBucket(pod *corev1.Pod) string {
 	const system, high, low = 2_000_000_000, 100_000, -1000
-	switch p := priorityOf(pod); {
+	switch p := corev1helpers.PodPriority(pod); {
 	case p >= system:
 		return "system-critical"
 	case p >= high:
