@@ -10,6 +10,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/node/metrics/metricstest"
 )
 
 const gigabyte = 1 << 30
@@ -93,7 +94,7 @@ func TestCollectionKeepsYoungImages(t *testing.T) {
 	if err == nil || err.Error() != want || !slices.Equal(f.removed, []string{"a", "b", "c"}) {
 		t.Errorf("removed %v: %v", f.removed, err)
 	}
-	if got := valueOf(t, n.metrics, "kubelet_image_garbage_collected_total", map[string]string{"reason": "space"}); got != 3 {
+	if got := metricstest.Sum(t, n.metrics.registry, "kubelet_image_garbage_collected_total", map[string]string{"reason": "space"}); got != 3 {
 		t.Errorf("images removed for space by the metrics: %v, want 3", got)
 	}
 }

@@ -6,34 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-// valueOf returns the sum of the samples of a metric with the given labels: of its values, or of the counts of a
-// histogram.
-func valueOf(t *testing.T, m *metrics, name string, labels map[string]string) (sum float64) {
-	t.Helper()
-	families, err := m.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, one := range f.GetMetric() {
-			matches := 0
-			for _, l := range one.GetLabel() {
-				if want, is := labels[l.GetName()]; is && want == l.GetValue() {
-					matches++
-				}
-			}
-			if matches == len(labels) {
-				sum += one.GetCounter().GetValue() + one.GetGauge().GetValue() + float64(one.GetHistogram().GetSampleCount())
-			}
-		}
-	}
-	return sum
-}
+	"github.com/sampan-io/sampan/node/metrics/metricstest"
+)
 
 func TestStartWithoutPullsAndInitContainers(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(1000+s), 0) }
@@ -47,20 +22,22 @@ func TestStartWithoutPullsAndInitContainers(t *testing.T) {
 	}
 	m := newMetrics()
 	s := newStarting(pod)
-	s.pulls = []span{{at(4), at(8)}, {at(2), at(6)}, {at(9), at(10)}} // 7 s in all
+	for _, pull := range [][2]int{{4, 8}, {2, 6}, {9, 10}} { // 7 s in all
+		s.pulled(at(pull[0]), at(pull[1]))
+	}
 	m.pods.reported(&s, pod, &corev1.PodStatus{}, at(1))
 	m.pods.reported(&s, pod, running, at(20))
 	m.pods.reported(&s, pod, running, at(30))
-	if n := valueOf(t, m, "kubelet_pod_start_total_duration_seconds", nil); n != 1 {
+	if n := metricstest.Sum(t, m.registry, "kubelet_pod_start_total_duration_seconds", nil); n != 1 {
 		t.Errorf("%v starts, want 1", n)
 	}
-	if got := valueOf(t, m, "kubelet_first_network_pod_start_sli_duration_seconds", nil); got != 10 {
+	if got := metricstest.Sum(t, m.registry, "kubelet_first_network_pod_start_sli_duration_seconds", nil); got != 10 {
 		t.Errorf("the start took %v s without pulls and init containers, want 20 - 7 - 3", got)
 	}
 	pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
 	s = newStarting(pod)
 	m.pods.reported(&s, pod, running, at(20))
-	if all, n := valueOf(t, m, "kubelet_pod_start_total_duration_seconds", nil), valueOf(t, m, "kubelet_pod_start_sli_duration_seconds", nil); all != 2 || n != 1 {
+	if all, n := metricstest.Sum(t, m.registry, "kubelet_pod_start_total_duration_seconds", nil), metricstest.Sum(t, m.registry, "kubelet_pod_start_sli_duration_seconds", nil); all != 2 || n != 1 {
 		t.Errorf("%v starts, %v of them of pods without other volumes, want 2 and 1", all, n)
 	}
 	pod.Status.StartTime = &pod.CreationTimestamp
@@ -83,7 +60,7 @@ func TestRejectionsByReason(t *testing.T) {
 		m.pods.rejected(reason)
 	}
 	for _, reason := range []string{"OutOfcpu", "OutOfExtendedResources", "Other", "Evicted"} {
-		if n := valueOf(t, m, "kubelet_admission_rejections_total", map[string]string{"reason": reason}); n != 1 {
+		if n := metricstest.Sum(t, m.registry, "kubelet_admission_rejections_total", map[string]string{"reason": reason}); n != 1 {
 			t.Errorf("%v rejections for %s, want 1", n, reason)
 		}
 	}

@@ -39,6 +39,9 @@ func newDeviceMetrics(m *metrics) *deviceMetrics {
 	}
 }
 
+// registers counts a registration of a device plug-in.
+func (m *deviceMetrics) registers(resource string) { m.registered.WithLabelValues(resource).Inc() }
+
 // gave records that a device plug-in answered a request for devices.
 func (m *deviceMetrics) gave(resource string, took time.Duration) {
 	m.allocated.WithLabelValues(resource).Observe(took.Seconds())

@@ -54,9 +54,9 @@ func (n *Node) openDrivers() error {
 		Sockets: pluginregistry.Sockets(n.files.root), Log: n.log,
 		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.csi, registration.DRAPlugin: n.claims},
 	})
-	add(n.metrics, n.csi.Metrics())
-	add(n.metrics, n.claims.Metrics())
-	add(n.metrics, n.registry.Metrics())
+	n.metrics.serve(n.csi.Metrics())
+	n.metrics.serve(n.claims.Metrics())
+	n.metrics.serve(n.registry.Metrics())
 	return errors.Join(n.registry.Open(), n.csi.Open(), n.claims.Open())
 }
 

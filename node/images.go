@@ -314,7 +314,7 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 	want.event(corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		want.name, took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), image.GetSize())
 	w.n.metrics.images.pulled(image.GetSize(), waited)
-	w.post(func() { w.starting.pulls = append(w.starting.pulls, span{asked, asked.Add(waited)}) })
+	w.post(func() { w.starting.pulled(asked, asked.Add(waited)) })
 	return image, nil
 }
 

@@ -359,7 +359,7 @@ func New(opts Options) (*Node, error) {
 	if opts.RootDir != "" && opts.DevicePluginDir != "" {
 		n.devices = deviceplugin.New(deviceplugin.Options{
 			Dir: opts.DevicePluginDir, Also: opts.KubeletPluginDir, State: filepath.Join(opts.RootDir, "devices.json"), Changed: n.devicesChanged, Log: n.log,
-			Registered: func(resource string) { n.metrics.devices.registered.WithLabelValues(resource).Inc() }, Allocated: n.metrics.devices.gave,
+			Registered: n.metrics.devices.registers, Allocated: n.metrics.devices.gave,
 		})
 	}
 	return n, nil

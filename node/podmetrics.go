@@ -207,6 +207,9 @@ type starting struct {
 // A span is a time from one moment to another.
 type span struct{ from, to time.Time }
 
+// pulled records the time in which an image was pulled for the pod.
+func (s *starting) pulled(from, to time.Time) { s.pulls = append(s.pulls, span{from, to}) }
+
 // newStarting returns the state of a pod that the agent sees for the first time.
 func newStarting(pod *corev1.Pod) starting {
 	return starting{counts: pod.Status.StartTime.IsZero() && schedulable(pod) && len(pod.Spec.Containers) > 0}

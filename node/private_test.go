@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/node/cpumanager"
+	"github.com/sampan-io/sampan/node/metrics/metricstest"
 )
 
 func TestTokensBelongToTheOnlyUser(t *testing.T) {
@@ -35,8 +36,8 @@ func TestTokensBelongToTheOnlyUser(t *testing.T) {
 // SetProcessors gives an agent that does not run yet a policy for the processors of containers.
 func (n *Node) SetProcessors(s *cpumanager.Static) { n.cpus = s }
 
-// Metric returns the sum of the samples of a metric of the agent with the given labels; see valueOf.
+// Metric returns the sum of the samples of a metric of the agent with the given labels; see [metricstest.Sum].
 func (n *Node) Metric(t *testing.T, name string, labels map[string]string) float64 {
 	t.Helper()
-	return valueOf(t, n.metrics, name, labels)
+	return metricstest.Sum(t, n.metrics.registry, name, labels)
 }
