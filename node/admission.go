@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -138,7 +139,7 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 	}
 	if rejection == nil {
 		n.taken.Place(counted, n.opts.Name)
-		n.metrics.pods.admitted(pod)
+		n.metrics.Pods.Admitted(pod)
 	}
 	return rejection
 }
@@ -147,7 +148,7 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 func (n *Node) free(uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.freed(uid, podTerminated)
+	n.freed(uid, metrics.PodTerminated)
 	n.freeProcessors(uid)
 }
 
@@ -182,7 +183,7 @@ func (w *worker) decide(ctx context.Context, rejection *lifecycle.Rejection) {
 	if rejection == nil || ctx.Err() != nil {
 		return
 	}
-	w.n.metrics.pods.rejected(rejection.Reason)
+	w.n.metrics.Pods.Rejected(rejection.Reason)
 	w.view.Memory.Failed = rejection.Verdict()
 	w.event(corev1.EventTypeWarning, rejection.Reason, "%s", rejection.Message)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/node/csi"
+	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -105,7 +106,7 @@ func (n *Node) mountByDriver(ctx context.Context, pod *corev1.Pod, at *corev1.Vo
 		return false, mountError("MountVolume.SetUp", at.Name, err)
 	}
 	if pv != nil {
-		n.metrics.volumes.claim(pod.UID, at.Name, pv)
+		n.metrics.Volumes.Claim(pod.UID, at.Name, pv)
 	}
 	if isDisk(pv) {
 		return true, n.mountDisk(ctx, pod, at, claim, pv)
@@ -266,17 +267,17 @@ func usedAs(pod *corev1.Pod, name string, block bool) error {
 
 // mountMeasured is mountDriver, and records how long it took after the volume was attached.
 func (n *Node) mountMeasured(ctx context.Context, pod *corev1.Pod, v *driverVolume, needed time.Time, again bool) error {
-	plugin, began := csiPlugin(v.Driver), time.Now()
+	plugin, began := metrics.CSIPlugin(v.Driver), time.Now()
 	attached := func(err error) {
-		n.metrics.volumes.operation(plugin, verifyAttached, began, err)
+		n.metrics.Volumes.Operation(plugin, metrics.VerifyAttached, began, err)
 		began = time.Now()
 	}
 	err := n.mountDriver(ctx, pod, v, again, attached)
 	switch {
 	case v.Block:
-		n.metrics.volumes.operation(plugin, mapVolume, began, err)
+		n.metrics.Volumes.Operation(plugin, metrics.MapVolume, began, err)
 	default:
-		n.metrics.volumes.mounted(plugin, needed, began, err)
+		n.metrics.Volumes.Mounted(plugin, needed, began, err)
 	}
 	return err
 }

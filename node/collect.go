@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sampan-io/sampan/node/metrics"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -187,7 +188,7 @@ func (n *Node) collectOnce(ctx context.Context, store imageStore, c *collector, 
 	}
 	c.observe(images, used, now)
 	for _, s := range c.old(now) {
-		if err := n.removeImage(ctx, store, c, s, becauseOfAge); err != nil {
+		if err := n.removeImage(ctx, store, c, s, metrics.BecauseOfAge); err != nil {
 			return fmt.Errorf("wanted to free images older than %v, encountered errors in image deletion: %w", c.opts.MaxAge, err)
 		}
 	}
@@ -225,7 +226,7 @@ func (n *Node) freeSpace(ctx context.Context, store imageStore, c *collector, sp
 		if now.Sub(s.detected) < c.opts.MinAge {
 			continue // it may have been pulled for a container that is about to start
 		}
-		if err := n.removeImage(ctx, store, c, s, becauseOfSpace); err != nil {
+		if err := n.removeImage(ctx, store, c, s, metrics.BecauseOfSpace); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -265,7 +266,7 @@ func (n *Node) removeImage(ctx context.Context, store imageStore, c *collector, 
 		return err
 	}
 	delete(c.images, s.id)
-	n.metrics.images.collected.WithLabelValues(reason).Inc()
+	n.metrics.Images.Collected.WithLabelValues(reason).Inc()
 	return nil
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/dra"
+	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/pluginregistry"
 )
 
@@ -43,10 +44,10 @@ func (n *Node) openDrivers() error {
 		Root: n.files.root, Node: n.opts.Name, Install: n.installDriver, Uninstall: n.uninstallDriver,
 		Changed: func() { n.health.notify(true) }, Registered: n.driverRegistered, Log: n.log,
 		Done: func(driver, operation string, began time.Time, err error) {
-			n.metrics.volumes.operation(csiPlugin(driver), operation, began, err)
+			n.metrics.Volumes.Operation(metrics.CSIPlugin(driver), operation, began, err)
 		},
 	})
-	n.metrics.volumes.registered = n.csi.IsRegistered
+	n.metrics.Volumes.Registered = n.csi.IsRegistered
 	n.claims = dra.New(dra.Options{
 		Root: n.files.root, Claim: n.resourceClaim, Wipe: n.wipeSlices, Registered: n.driverRegistered, Changed: n.nudge, Log: n.log,
 	})
@@ -54,9 +55,9 @@ func (n *Node) openDrivers() error {
 		Sockets: pluginregistry.Sockets(n.files.root), Log: n.log,
 		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.csi, registration.DRAPlugin: n.claims},
 	})
-	n.metrics.serve(n.csi.Metrics())
-	n.metrics.serve(n.claims.Metrics())
-	n.metrics.serve(n.registry.Metrics())
+	n.metrics.Serve(n.csi.Metrics())
+	n.metrics.Serve(n.claims.Metrics())
+	n.metrics.Serve(n.registry.Metrics())
 	return errors.Join(n.registry.Open(), n.csi.Open(), n.claims.Open())
 }
 

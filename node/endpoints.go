@@ -39,10 +39,10 @@ func (n *Node) readRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /stats/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "only /stats/summary is served", http.StatusNotFound)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.registry, promhttp.HandlerOpts{}))
-	mux.Handle("GET /metrics/slis", n.metrics.checks)
-	mux.Handle("DELETE /metrics/slis", n.metrics.checks)
-	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(n.metrics.probes, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics/slis", n.metrics.Checks)
+	mux.Handle("DELETE /metrics/slis", n.metrics.Checks)
+	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(n.metrics.ProbeRegistry, promhttp.HandlerOpts{}))
 }
 
 // debugRoutes adds what the field enableDebuggingHandlers switches off.
@@ -118,7 +118,7 @@ func (n *Node) healthz(w http.ResponseWriter, _ *http.Request) {
 	_, fault := n.health.get()
 	silent := n.silent()
 	for name, healthy := range map[string]bool{"ping": true, "log": true, "syncloop": !silent, "runtime": fault == ""} {
-		n.metrics.checks.observe(name, healthy)
+		n.metrics.Checks.Observe(name, healthy)
 	}
 	switch {
 	case fault != "":
@@ -254,13 +254,13 @@ func (n *Node) counted(next http.Handler) http.Handler {
 			method = "other"
 		}
 		labels := prometheus.Labels{"method": method, "path": path, "server_type": "readwrite", "long_running": strconv.FormatBool(long)}
-		inflight := m.inflight.With(labels)
+		inflight := m.InFlight.With(labels)
 		inflight.Inc()
 		began := time.Now()
 		defer func() {
 			inflight.Dec()
-			m.requests.With(labels).Inc()
-			m.took.With(labels).Observe(time.Since(began).Seconds())
+			m.Requests.With(labels).Inc()
+			m.RequestDuration.With(labels).Observe(time.Since(began).Seconds())
 		}()
 		next.ServeHTTP(w, r)
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -168,8 +169,8 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 	began := time.Now()
 	refresh, err := f.make(ctx, pod, v, facts)
 	// Volumes that are images are mounted by the runtime, and those of drivers by mountDrivers.
-	if plugin := f.n.metrics.volumes.plugin(pod.UID, v); v.Image == nil && plugin != noPlugin && !strings.HasPrefix(plugin, csiPlugin("")) {
-		f.n.metrics.volumes.mounted(plugin, needed, began, err)
+	if plugin := f.n.metrics.Volumes.Plugin(pod.UID, v); v.Image == nil && plugin != metrics.NoPlugin && !strings.HasPrefix(plugin, metrics.CSIPlugin("")) {
+		f.n.metrics.Volumes.Mounted(plugin, needed, began, err)
 	}
 	if err != nil {
 		return refresh, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err) // Kubernetes' words

@@ -103,7 +103,7 @@ func (w *worker) hook(ctx context.Context, h hook) error {
 		return w.request(ctx, h)
 	case h.handler.Sleep != nil:
 		if !run.Pause(ctx, time.Duration(h.handler.Sleep.Seconds)*time.Second) {
-			w.n.metrics.pods.sleepsEnded.Inc()
+			w.n.metrics.Pods.SleepsEnded.Inc()
 			return errors.New("container terminated before sleep hook finished")
 		}
 		return nil
@@ -129,7 +129,7 @@ func (w *worker) request(ctx context.Context, h hook) error {
 	if err := visit(client, req); err != nil {
 		return err
 	}
-	w.n.metrics.pods.hookFallbacks.Inc()
+	w.n.metrics.Pods.HookFallbacks.Inc()
 	w.event(corev1.EventTypeWarning, "LifecycleHTTPFallback",
 		"request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host)
 	return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/node/credentials"
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/imagename"
+	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/pullrecord"
 )
 
@@ -111,8 +112,8 @@ func (w *worker) image(ctx context.Context, o order) (*cri.Image, *startError) {
 
 // ensureImage makes sure that the runtime has an image, and that the pod may use it.
 func (w *worker) ensureImage(ctx context.Context, o order, want wantedImage) (*cri.Image, *startError) {
-	known := ensured{notKnown, notKnown}
-	defer func() { w.n.metrics.images.needed(want.policy, known) }()
+	known := metrics.Ensured{}
+	defer func() { w.n.metrics.Images.Needed(want.policy, known) }()
 	ref, err := w.n.pulls.names.Parse(want.name)
 	if err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", want.name, want.name, err)
@@ -130,7 +131,7 @@ func (w *worker) ensureImage(ctx context.Context, o order, want wantedImage) (*c
 			return image, fail
 		}
 	}
-	known.must(true)
+	known.Must(true)
 	found, err := secrets()
 	if err != nil {
 		message := err.Error()
@@ -161,13 +162,13 @@ func repositoryOf(ref name.Reference) string {
 
 // presentImage returns the image if the runtime has it and the pod may use it. Neither an image nor an error means that it
 // has to be pulled.
-func (w *worker) presentImage(ctx context.Context, want wantedImage, known *ensured, secrets func() ([]credentials.Credential, error)) (*cri.Image, *startError) {
+func (w *worker) presentImage(ctx context.Context, want wantedImage, known *metrics.Ensured, secrets func() ([]credentials.Credential, error)) (*cri.Image, *startError) {
 	image, err := w.n.opts.Runtime.ImageStatus(ctx, want.name)
 	if err != nil {
 		message := fmt.Sprintf("Failed to inspect image %q: %s", want.name, criclient.Message(err))
 		return nil, &startError{reason: "ImageInspectError", message: message, events: []warning{{"InspectFailed", message}}}
 	}
-	known.found(image != nil)
+	known.Found(image != nil)
 	if image != nil {
 		must, err := w.mustPull(want.name, image, secrets)
 		if err != nil {
@@ -176,7 +177,7 @@ func (w *worker) presentImage(ctx context.Context, want wantedImage, known *ensu
 				laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v", want.name, err),
 			}
 		}
-		known.must(must)
+		known.Must(must)
 		if !must {
 			want.event(corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", want.name)
 			return image, nil
@@ -213,7 +214,7 @@ func (w *worker) mustPull(name string, image *cri.Image, secrets func() ([]crede
 	if err != nil {
 		result = "error"
 	}
-	w.n.metrics.images.checks.WithLabelValues(result).Inc()
+	w.n.metrics.Images.Checks.WithLabelValues(result).Inc()
 	return verdict == pullrecord.MustAuthenticate, err
 }
 
@@ -313,8 +314,8 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 	w.n.health.changed.Ring() // the status of the node lists the images
 	want.event(corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		want.name, took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), image.GetSize())
-	w.n.metrics.images.pulled(image.GetSize(), waited)
-	w.post(func() { w.starting.pulled(asked, asked.Add(waited)) })
+	w.n.metrics.Images.Pulled(image.GetSize(), waited)
+	w.post(func() { w.starting.Pulled(asked, asked.Add(waited)) })
 	return image, nil
 }
 

@@ -108,7 +108,7 @@ func (n *Node) isolate(ctx context.Context, pod *corev1.Pod) (handler string, er
 			return "", &unexpected{lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}}
 		}
 	}
-	return handler, n.setCgroup(pod, lifecycle.ClassOf(pod), n.metrics.cgroupCreate)
+	return handler, n.setCgroup(pod, lifecycle.ClassOf(pod), n.metrics.CgroupCreate)
 }
 
 // unexpected is the error of a pod that this node will never run.
@@ -210,7 +210,7 @@ func (n *Node) unisolate(pod *corev1.Pod) error {
 		return nil
 	}
 	began := time.Now()
-	defer func() { n.metrics.cgroupEnd.Observe(time.Since(began).Seconds()) }()
+	defer func() { n.metrics.CgroupEnd.Observe(time.Since(began).Seconds()) }()
 	return n.cgroups.Remove(pod.UID)
 }
 

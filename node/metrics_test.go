@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/dra"
+	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/pluginregistry"
 )
 
@@ -83,7 +84,7 @@ func TestMetricsAreUpstreams(t *testing.T) {
 		f := strings.Fields(line)
 		want[f[0]], kinds[f[0]] = strings.Join(f[:3], " "), f[1]
 	}
-	m := newMetrics()
+	m := metrics.New()
 	plugins, err := credentials.Load("testdata/credentials.yaml", "/bin", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +94,7 @@ func TestMetricsAreUpstreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rt.Close()
-	all := slices.Concat(m.collectors(), rt.Collectors(), plugins.Metrics(), []prometheus.Collector{
+	all := slices.Concat(m.Collectors(), rt.Collectors(), plugins.Metrics(), []prometheus.Collector{
 		nodeState{},
 		csi.New(csi.Options{}).Metrics(), dra.New(dra.Options{}).Metrics(), pluginregistry.New(pluginregistry.Options{}).Metrics(),
 	})

@@ -36,6 +36,7 @@ import (
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/pluginregistry"
 	"github.com/sampan-io/sampan/node/podcgroup"
 	"github.com/sampan-io/sampan/node/probe"
@@ -278,7 +279,7 @@ type Node struct {
 	probeSlots chan struct{}
 	access     access           // to the kubelet API
 	streams    *streamTransport // to those of the runtime
-	metrics    *metrics
+	metrics    *metrics.Metrics
 	volumeUse  usage // of volumes and logs
 	rates      stats.Rates
 	unread     unread.Tracker // of the output of containers
@@ -320,7 +321,7 @@ func New(opts Options) (*Node, error) {
 		recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log),
 		slots:    make(chan struct{}, opts.Starts), probeSlots: make(chan struct{}, maxProbes),
 		ready: make(chan struct{}), listening: make(chan struct{}),
-		metrics: newMetrics(),
+		metrics: metrics.New(),
 		health:  health{changed: run.NewBell()},
 		streams: newStreamTransport(),
 		statics: statics{
@@ -337,7 +338,7 @@ func New(opts Options) (*Node, error) {
 	}
 	n.serveMetrics()
 	for _, m := range opts.Metrics {
-		if err := n.metrics.registry.Register(m); err != nil {
+		if err := n.metrics.Registry.Register(m); err != nil {
 			return nil, fmt.Errorf("the metrics of the node agent: %w", err)
 		}
 	}
@@ -359,7 +360,7 @@ func New(opts Options) (*Node, error) {
 	if opts.RootDir != "" && opts.DevicePluginDir != "" {
 		n.devices = deviceplugin.New(deviceplugin.Options{
 			Dir: opts.DevicePluginDir, Also: opts.KubeletPluginDir, State: filepath.Join(opts.RootDir, "devices.json"), Changed: n.devicesChanged, Log: n.log,
-			Registered: n.metrics.devices.registers, Allocated: n.metrics.devices.gave,
+			Registered: n.metrics.Devices.Registers, Allocated: n.metrics.Devices.Gave,
 		})
 	}
 	return n, nil
@@ -367,15 +368,15 @@ func New(opts Options) (*Node, error) {
 
 // serveMetrics adds the metrics of other parts, and those that are read from the node when they are asked for.
 func (n *Node) serveMetrics() {
-	n.metrics.serve(nodeState{n})
+	n.metrics.Serve(nodeState{n})
 	if c, ok := n.opts.Runtime.(*criclient.CRI); ok {
 		for _, one := range c.Collectors() {
-			n.metrics.serve(one)
+			n.metrics.Serve(one)
 		}
 	}
 	if p := n.opts.Images.Plugins; p != nil {
 		for _, one := range p.Metrics() {
-			n.metrics.serve(one)
+			n.metrics.Serve(one)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/podcgroup"
 	"github.com/sampan-io/sampan/node/stats"
 )
@@ -20,7 +21,7 @@ import (
 type nodeState struct{ n *Node }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(subsystem+"_"+name, help, labels, nil)
+	return prometheus.NewDesc(metrics.Subsystem+"_"+name, help, labels, nil)
 }
 
 var (
@@ -132,7 +133,7 @@ func newTally() *tally {
 		working: map[[3]string]int{}, pending: map[[3]string]int{}, volumes: map[[3]string]int{}, credentials: map[[3]string]int{},
 	}
 	for _, life := range []string{workSync, workTerminating, workTerminated} {
-		for _, from := range [][2]string{{"desired", ""}, {"desired", "true"}, {"orphan", ""}, {"orphan", "true"}, {"runtime_only", notKnown}} {
+		for _, from := range [][2]string{{"desired", ""}, {"desired", "true"}, {"orphan", ""}, {"orphan", "true"}, {"runtime_only", metrics.Unknown}} {
 			t.working[[3]string{life, from[0], from[1]}] = 0
 		}
 	}
@@ -164,7 +165,7 @@ func (t *tally) add(state *observed, gone bool) {
 	from := [2]string{"desired", static}
 	switch {
 	case len(pod.Spec.Containers) == 0:
-		from = [2]string{"runtime_only", notKnown}
+		from = [2]string{"runtime_only", metrics.Unknown}
 	case gone:
 		from = [2]string{"orphan", static}
 	default:
@@ -185,7 +186,7 @@ func (t *tally) add(state *observed, gone bool) {
 		switch c := &pod.Status.Conditions[i]; {
 		case c.Status != corev1.ConditionTrue:
 		case c.Type == corev1.PodResizePending:
-			t.pending[[3]string{strings.ToLower(c.Reason), priorityBucket(pod)}]++
+			t.pending[[3]string{strings.ToLower(c.Reason), metrics.PriorityBucket(pod)}]++
 		case c.Type == corev1.PodResizeInProgress:
 			t.resizing++
 		}
@@ -203,7 +204,7 @@ func (s nodeState) pods(gauge gaugeFunc) {
 		t.add(&state, w.leaving())
 		wanted := !podstate.Finished(state.pod)
 		for i := range state.pod.Spec.Volumes {
-			plugin := s.n.metrics.volumes.plugin(state.pod.UID, &state.pod.Spec.Volumes[i])
+			plugin := s.n.metrics.Volumes.Plugin(state.pod.UID, &state.pod.Spec.Volumes[i])
 			if wanted {
 				t.volumes[[3]string{plugin, "desired_state_of_world"}]++
 			}

@@ -184,7 +184,7 @@ func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action)
 		id, err = w.n.opts.Runtime.RunPodSandbox(ctx, w.n.sandboxConfig(pod, a.Attempt), handler)
 	}
 	if ctx.Err() == nil {
-		w.n.metrics.pods.sandboxed(pod, err)
+		w.n.metrics.Pods.Sandboxed(pod, err)
 	}
 	if refused := (*unexpected)(nil); errors.As(err, &refused) {
 		return w.refuse(refused.Rejection)
@@ -451,9 +451,9 @@ func (w *worker) start(ctx context.Context, o order) func() {
 	id, fail := w.launch(ctx, o)
 	if fail == nil {
 		w.n.linkLog(o, id)
-		w.n.metrics.pods.containerStarted(o.pod, o.container.Name, "")
+		w.n.metrics.Pods.ContainerStarted(o.pod, o.container.Name, "")
 	} else if ctx.Err() == nil {
-		w.n.metrics.pods.containerStarted(o.pod, o.container.Name, fail.reason)
+		w.n.metrics.Pods.ContainerStarted(o.pod, o.container.Name, fail.reason)
 	}
 	if fail != nil && ctx.Err() == nil {
 		for _, e := range fail.events {
@@ -517,7 +517,7 @@ func (w *worker) launch(ctx context.Context, o order) (string, *startError) {
 		return "", fail
 	}
 	id, fail := w.create(ctx, o, image, volumes)
-	w.n.metrics.images.mounted(o.container, volumes, fail.ofImageVolume())
+	w.n.metrics.Images.Mounted(o.container, volumes, fail.ofImageVolume())
 	return id, fail
 }
 
@@ -618,9 +618,9 @@ func (w *worker) cleaning(failed bool) {
 	}
 	w.stuck = failed
 	if failed {
-		w.n.metrics.pods.cleanErrors.Inc()
+		w.n.metrics.Pods.CleanErrors.Inc()
 	} else {
-		w.n.metrics.pods.cleanErrors.Dec()
+		w.n.metrics.Pods.CleanErrors.Dec()
 	}
 }
 

@@ -67,7 +67,7 @@ func listenPodResources(dir string) (net.Listener, error) {
 // List describes the devices of all pods that have not ended.
 func (p *podResources) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
 	out := &api.ListPodResourcesResponse{}
-	p.n.metrics.devices.called(p.n.metrics.devices.list, nil)
+	p.n.metrics.Devices.Called(p.n.metrics.Devices.List, nil)
 	for _, w := range p.n.allWorkers() {
 		if seen, _ := w.status(); !podstate.Finished(seen.pod) && seen.pod.Name != "" {
 			out.PodResources = append(out.PodResources, p.describe(seen.pod))
@@ -81,7 +81,7 @@ func (p *podResources) List(context.Context, *api.ListPodResourcesRequest) (*api
 
 // Get describes the devices of a pod.
 func (p *podResources) Get(_ context.Context, r *api.GetPodResourcesRequest) (_ *api.GetPodResourcesResponse, err error) {
-	defer func() { p.n.metrics.devices.called(p.n.metrics.devices.get, err) }()
+	defer func() { p.n.metrics.Devices.Called(p.n.metrics.Devices.Get, err) }()
 	w := p.n.worker(r.GetPodNamespace(), r.GetPodName())
 	if w == nil {
 		return nil, fmt.Errorf("pod %s in namespace %s not found", r.GetPodName(), r.GetPodNamespace())
@@ -92,7 +92,7 @@ func (p *podResources) Get(_ context.Context, r *api.GetPodResourcesRequest) (_ 
 
 // GetAllocatableResources describes all devices that can be used, free or not.
 func (p *podResources) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
-	p.n.metrics.devices.called(p.n.metrics.devices.allocatable, nil)
+	p.n.metrics.Devices.Called(p.n.metrics.Devices.Allocatable, nil)
 	out := &api.AllocatableResourcesResponse{}
 	p.n.mu.Lock()
 	if p.n.cpus != nil {

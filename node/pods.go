@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/metrics"
 )
 
 type versionResponse = *cri.VersionResponse
@@ -137,8 +138,8 @@ func (n *Node) adoptOrphans() {
 			left++
 		}
 	}
-	n.metrics.pods.cleaned.Set(float64(left))
-	n.metrics.pods.orphans.Add(float64(len(n.found)))
+	n.metrics.Pods.Cleaned.Set(float64(left))
+	n.metrics.Pods.Orphans.Add(float64(len(n.found)))
 	for uid, f := range n.found {
 		pod := &corev1.Pod{}
 		pod.Name, pod.Namespace, pod.UID = f.meta.GetName(), f.meta.GetNamespace(), uid
@@ -180,7 +181,7 @@ func (n *Node) podChanged(old, pod *corev1.Pod) {
 	if old != nil && (pod == nil || pod.UID != old.UID) {
 		if w := n.workers[old.UID]; w != nil {
 			w.leave()
-			n.freed(old.UID, podsRemoved)
+			n.freed(old.UID, metrics.PodsRemoved)
 		}
 	}
 	if pod == nil {
@@ -208,11 +209,11 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 		w.mounted.Store(true)
 	}
 	if len(pod.Spec.Containers) > 0 {
-		n.metrics.pods.containers.Observe(float64(len(pod.Spec.Containers)))
+		n.metrics.Pods.Containers.Observe(float64(len(pod.Spec.Containers)))
 	}
 	n.workers[pod.UID] = w
 	n.group.Go(func(ctx context.Context) {
-		n.metrics.pods.workerStart.Observe(time.Since(w.seen).Seconds())
+		n.metrics.Pods.WorkerStart.Observe(time.Since(w.seen).Seconds())
 		run.Shield(w.log, func() {
 			if rejection == nil || rejection.Outdated() { // a rejected pod reads nothing
 				n.objects.hold(pod)
@@ -223,11 +224,11 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 			w.decide(ctx, rejection)
 		})
 		if w.run(ctx) {
-			n.metrics.forget(pod.UID, w.key)
+			n.metrics.Forget(pod.UID, w.key)
 			n.objects.release(pod.UID)
 			n.mu.Lock()
 			delete(n.workers, pod.UID)
-			n.freed(pod.UID, podsRemoved)
+			n.freed(pod.UID, metrics.PodsRemoved)
 			n.freeProcessors(pod.UID)
 			if isStatic(pod) {
 				n.syncStatic()
@@ -287,11 +288,11 @@ func (n *Node) listen(ctx context.Context) error {
 			case ctx.Err() != nil:
 				return nil
 			case err != nil:
-				n.metrics.eventStreamErrors.Inc()
+				n.metrics.EventStreamErrors.Inc()
 				n.health.runtimeDown(criclient.Message(err))
 				n.log.Warn("event stream of the container runtime broke, will try again", "err", err)
 			case e == nil:
-				n.metrics.eventStreams.Inc()
+				n.metrics.EventStreams.Inc()
 				failures = 0
 				n.health.set(ctx, n.opts.Runtime)
 				if !heard {
@@ -316,7 +317,7 @@ func (n *Node) listen(ctx context.Context) error {
 // handle passes an event of the runtime to the worker of the pod.
 func (n *Node) handle(e *cri.ContainerEventResponse) {
 	if at := e.GetCreatedAt(); at > 0 {
-		n.metrics.eventLatency.Observe(max(0, time.Since(time.Unix(0, at))).Seconds())
+		n.metrics.EventLatency.Observe(max(0, time.Since(time.Unix(0, at))).Seconds())
 	}
 	uid := types.UID(e.GetPodSandboxStatus().GetMetadata().GetUid())
 	if uid == "" {

@@ -48,7 +48,7 @@ func (n *Node) makeRoom(pod *plugin.Pod, rejection *lifecycle.Rejection) *lifecy
 		w := n.workers[v.UID]
 		n.taken.Unplace(v.UID)
 		n.rooms[pod.UID] = append(n.rooms[pod.UID], w)
-		n.metrics.pods.preemptions.WithLabelValues(string(needs[0].Resource)).Inc()
+		n.metrics.Pods.Preemptions.WithLabelValues(string(needs[0].Resource)).Inc()
 		w.preempt()
 	}
 	return nil

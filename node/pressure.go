@@ -93,7 +93,7 @@ func (n *Node) relieve(ctx context.Context, now time.Time) {
 		return
 	}
 	for _, s := range short {
-		n.metrics.pods.statsAge.WithLabelValues(string(s.Signal)).Observe(time.Since(now).Seconds())
+		n.metrics.Pods.StatsAge.WithLabelValues(string(s.Signal)).Observe(time.Since(now).Seconds())
 	}
 	n.evict(ctx, victim.Pod, evictionCause{signal: string(s.Signal), message: message, grace: n.graceOf(s, victim.Pod), disrupted: true})
 }
@@ -240,7 +240,7 @@ func (n *Node) evict(ctx context.Context, pod *corev1.Pod, cause evictionCause) 
 		if w.view.Finished() {
 			return
 		}
-		n.metrics.pods.evictions.WithLabelValues(cause.signal).Inc()
+		n.metrics.Pods.Evictions.WithLabelValues(cause.signal).Inc()
 		w.event(corev1.EventTypeWarning, eviction.Reason, "%s", cause.message)
 		w.fail(lifecycle.Verdict{Reason: eviction.Reason, Message: cause.message, Grace: &cause.grace, Disrupted: cause.disrupted}, time.Now())
 	})

@@ -39,5 +39,5 @@ func (n *Node) SetProcessors(s *cpumanager.Static) { n.cpus = s }
 // Metric returns the sum of the samples of a metric of the agent with the given labels; see [metricstest.Sum].
 func (n *Node) Metric(t *testing.T, name string, labels map[string]string) float64 {
 	t.Helper()
-	return metricstest.Sum(t, n.metrics.registry, name, labels)
+	return metricstest.Sum(t, n.metrics.Registry, name, labels)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/probe"
 )
 
@@ -28,7 +29,7 @@ type probing struct {
 	counter   *probe.Counter
 	probe     *corev1.Probe
 	container *corev1.Container
-	metrics   probeMetrics
+	metrics   metrics.Probe
 	asking    bool
 	done      bool // the result is final for this attempt
 }
@@ -117,7 +118,7 @@ func (w *worker) ask(p *probing, now time.Time) time.Time {
 		cancel()
 		<-w.n.probeSlots
 		if ctx.Err() == nil {
-			w.n.metrics.probe(&p.metrics, pod, container.Name, string(kind), resultOf(err), time.Since(began))
+			w.n.metrics.Probed(&p.metrics, pod, container.Name, string(kind), resultOf(err), time.Since(began))
 		}
 		w.post(func() { w.answered(ctx, p, err) })
 	})
@@ -149,11 +150,11 @@ func resultOf(err error) string {
 	var unknown *probe.Unknown
 	switch {
 	case err == nil, errors.As(err, &warning):
-		return probeSuccessful
+		return metrics.ProbeSuccessful
 	case errors.As(err, &unknown):
-		return probeUnknown
+		return metrics.ProbeUnknown
 	}
-	return probeFailed
+	return metrics.ProbeFailed
 }
 
 // answered handles the result of a probe.

@@ -75,7 +75,7 @@ func (n *Node) giveProcessors(pod *corev1.Pod) *lifecycle.Rejection {
 	pinned := n.cpus.Pins(pod.UID)
 	err := n.cpus.Allocate(pod, lifecycle.ClassOf(pod))
 	if err != nil || n.cpus.Pins(pod.UID) && !pinned {
-		n.metrics.cpus.asked(err)
+		n.metrics.Processors.Asked(err)
 	}
 	n.repin()
 	if aligned := (*cpumanager.AlignmentError)(nil); errors.As(err, &aligned) {
@@ -102,7 +102,7 @@ func (n *Node) repin() {
 		return
 	}
 	n.shared = shared
-	n.metrics.cpus.sized(n.cpus.Free(), n.cpus.Allocatable().Size())
+	n.metrics.Processors.Sized(n.cpus.Free(), n.cpus.Allocatable().Size())
 	for _, w := range n.workers {
 		w.nudge()
 	}
@@ -190,6 +190,6 @@ func (w *worker) unresizable() *lifecycle.Rejection {
 	if same || w.n.config().CPUManagerPolicy != kubeletconfig.StaticPolicy || lifecycle.ClassOf(pod) != corev1.PodQOSGuaranteed {
 		return nil
 	}
-	w.n.metrics.resizes.infeasible.WithLabelValues("guaranteed_pod_cpu_manager_static_policy").Inc()
+	w.n.metrics.Resizes.Infeasible.WithLabelValues("guaranteed_pod_cpu_manager_static_policy").Inc()
 	return &lifecycle.Rejection{Reason: corev1.PodReasonInfeasible, Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`}
 }

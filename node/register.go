@@ -227,7 +227,7 @@ func (n *Node) checkPause() time.Duration {
 
 // announce says that the node is ready.
 func (n *Node) announce() {
-	n.metrics.startup.ready(time.Now())
+	n.metrics.Startup.Ready(time.Now())
 	close(n.ready)
 	n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", n.opts.Name)
 	for _, note := range n.health.noted() {
@@ -256,13 +256,13 @@ func (n *Node) reference() corev1.ObjectReference {
 // publish creates or updates the Node object.
 func (n *Node) publish(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if node == nil {
-		n.metrics.startup.attempt(time.Now())
+		n.metrics.Startup.Attempt(time.Now())
 		var err error
 		node, err = client.Nodes.Get(ctx, n.opts.Client, "", n.opts.Name)
 		if apierrors.IsNotFound(err) {
 			node, err = client.Nodes.Create(ctx, n.opts.Client, n.initial(ctx))
 			if err == nil {
-				n.metrics.startup.create(time.Now())
+				n.metrics.Startup.Create(time.Now())
 				n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "Starting", "")
 			}
 		}

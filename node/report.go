@@ -33,7 +33,7 @@ type reporter struct {
 	writing  bool
 	seen     *corev1.Pod // while writing: the newest that came meanwhile
 
-	// asked is the status that was written last, if the API server normalised it (for
+	// Asked is the status that was written last, if the API server normalised it (for
 	// example to whole seconds), and askedAt is the revision of the normalised one.
 	// Writing it again would change nothing.
 	asked   *corev1.PodStatus
@@ -144,8 +144,8 @@ func (w *worker) report(now time.Time) time.Time {
 			if now := time.Now(); err != nil {
 				w.rep.since = changed
 			} else {
-				w.n.metrics.pods.statusSync.Observe(now.Sub(changed).Seconds())
-				w.n.metrics.pods.reported(&w.starting, pod, &s, now)
+				w.n.metrics.Pods.StatusSync.Observe(now.Sub(changed).Seconds())
+				w.n.metrics.Pods.Reported(&w.starting, pod, &s, now)
 			}
 			w.reported(ctx, pod, s, err)
 			if pause := reportPace.after(w.view.Pod, ended.Sub(began)); pause > 0 && err == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -196,10 +197,10 @@ func (n *Node) regrant(uid types.UID, pod, granted *corev1.Pod) *lifecycle.Rejec
 	}
 	if refusal == nil {
 		if earlier != nil {
-			n.granted(d, podUpdated)
+			n.granted(d, metrics.PodUpdated)
 		}
 		delete(n.deferred, uid)
-		n.retryDeferred(podResized)
+		n.retryDeferred(metrics.PodResized)
 		return nil
 	}
 	n.deferred[uid] = d
@@ -220,17 +221,17 @@ func (n *Node) withdraw(uid types.UID, granted *corev1.Pod, ends bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if d := n.deferred[uid]; d != nil {
-		resolution := waitReverted
+		resolution := metrics.WaitReverted
 		if ends {
-			resolution = waitTerminated
+			resolution = metrics.WaitTerminated
 		}
-		n.metrics.resizes.waited(d.wanted, d.since, resolution)
+		n.metrics.Resizes.Waited(d.wanted, d.since, resolution)
 		delete(n.deferred, uid)
 	}
 	if !ends {
 		n.taken.Unplace(uid)
 		n.taken.Place(plugin.NewPod(bySpec(granted)), n.opts.Name)
-		n.retryDeferred(podUpdated)
+		n.retryDeferred(metrics.PodUpdated)
 	}
 }
 
@@ -247,24 +248,24 @@ func (n *Node) exchange(uid types.UID, d *deferral) *lifecycle.Rejection {
 }
 
 // freed ends the count of a pod, and grants resizes that have waited for that. The caller holds mu.
-func (n *Node) freed(uid types.UID, by freedBy) {
+func (n *Node) freed(uid types.UID, by metrics.FreedBy) {
 	n.taken.Unplace(uid)
 	if d := n.deferred[uid]; d != nil {
-		n.metrics.resizes.waited(d.wanted, d.since, waitTerminated)
+		n.metrics.Resizes.Waited(d.wanted, d.since, metrics.WaitTerminated)
 		delete(n.deferred, uid)
 	}
 	n.retryDeferred(by)
 }
 
 // granted counts a resize that was granted after it had waited.
-func (n *Node) granted(d *deferral, by freedBy) {
-	n.metrics.resizes.accepted.WithLabelValues(string(by)).Inc()
-	n.metrics.resizes.waited(d.wanted, d.since, waitAccepted)
+func (n *Node) granted(d *deferral, by metrics.FreedBy) {
+	n.metrics.Resizes.Accepted.WithLabelValues(string(by)).Inc()
+	n.metrics.Resizes.Waited(d.wanted, d.since, metrics.WaitAccepted)
 }
 
 // retryDeferred counts pods whose resize was deferred with the resources that they want, in order, as far as the node has them now,
 // and has their workers go on. The caller holds mu.
-func (n *Node) retryDeferred(by freedBy) {
+func (n *Node) retryDeferred(by metrics.FreedBy) {
 	order := sorting.Sorted(maps.Keys(n.deferred), func(a, b types.UID) int {
 		return cmp.Or(n.deferred[a].before(n.deferred[b]), cmp.Compare(a, b))
 	})
@@ -329,7 +330,7 @@ func (w *worker) enforce(a lifecycle.Action, now time.Time) {
 // failure err.
 func (w *worker) endResize(ctx context.Context, began time.Time, err error, set func(r *lifecycle.Resize)) func() {
 	if ctx.Err() == nil {
-		w.n.metrics.resizes.applied(began, err)
+		w.n.metrics.Resizes.Applied(began, err)
 	}
 	return func() {
 		if ctx.Err() != nil {
@@ -432,7 +433,7 @@ func larger(a, b corev1.ResourceRequirements) corev1.ResourceRequirements {
 
 // limit sets the limits of a pod's cgroup, if the node has such.
 func (n *Node) limit(pod *corev1.Pod, qos corev1.PodQOSClass) error {
-	return n.setCgroup(pod, qos, n.metrics.cgroupUpdate)
+	return n.setCgroup(pod, qos, n.metrics.CgroupUpdate)
 }
 
 // setCgroup sets the limits of a pod's cgroup, which is made if necessary. The operation is measured as one that took says.

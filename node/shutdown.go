@@ -174,8 +174,8 @@ func (n *Node) showShutdown(record shutdownRecord) {
 			g.Set(float64(t.Unix()))
 		}
 	}
-	set(n.metrics.shutdownStart, record.Start)
-	set(n.metrics.shutdownEnd, record.End)
+	set(n.metrics.ShutdownStart, record.Start)
+	set(n.metrics.ShutdownEnd, record.End)
 }
 
 // shutdownTask is the task that delays shutdowns, if the configuration asks for that.

@@ -292,7 +292,7 @@ func (n *Node) syncStatic() {
 			continue
 		}
 		if s.again[key] {
-			n.metrics.pods.restarted.Inc()
+			n.metrics.Pods.Restarted.Inc()
 		}
 		delete(s.again, key)
 		if m := s.mirrors[key]; m != nil && s.ran[key] {

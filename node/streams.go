@@ -210,7 +210,7 @@ func (n *Node) stream(w http.ResponseWriter, r *http.Request, open func(context.
 		return
 	}
 	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		n.metrics.websockets.WithLabelValues(strings.ToLower(bucketOf(r.URL.Path))).Inc()
+		n.metrics.WebSockets.WithLabelValues(strings.ToLower(bucketOf(r.URL.Path))).Inc()
 	}
 	text, err := open(r.Context())
 	if err != nil {

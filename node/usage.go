@@ -69,7 +69,7 @@ func (n *Node) measureFiles(ctx context.Context, pod *corev1.Pod, now time.Time)
 			}
 			dir, began := n.files.path(pod, v), time.Now()
 			space, err := stats.OfDirectory(ctx, dir)
-			n.metrics.volumes.measured.WithLabelValues("du").Observe(time.Since(began).Seconds())
+			n.metrics.Volumes.Measured.WithLabelValues("du").Observe(time.Since(began).Seconds())
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -111,10 +111,10 @@ func (n *Node) claimedVolumes(ctx context.Context, pod *corev1.Pod) []statsapi.V
 		began, source := time.Now(), "statfs"
 		fs := stats.OfFileSystem(n.files.path(pod, v), began)
 		if pv := n.driverVolumeAt(pod, v); pv != "" {
-			source = n.metrics.volumes.driver(pod.UID, v)
+			source = n.metrics.Volumes.Driver(pod.UID, v)
 			fs = n.driverStats(ctx, pod, pv)
 		}
-		n.metrics.volumes.measured.WithLabelValues(source).Observe(time.Since(began).Seconds())
+		n.metrics.Volumes.Measured.WithLabelValues(source).Observe(time.Since(began).Seconds())
 		if fs != nil {
 			all = append(all, statsapi.VolumeStats{Name: v.Name, FsStats: *fs, PVCRef: &statsapi.PVCReference{Name: name, Namespace: pod.Namespace}})
 		}

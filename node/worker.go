@@ -17,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/metrics"
 )
 
 // A worker owns one pod. The fields from ops on belong to the goroutine of its run;
@@ -72,7 +73,7 @@ type worker struct {
 	freed        bool        // the pod uses none of the node's resources any more
 	over         bool
 	panics       int // in a row
-	starting     starting
+	starting     metrics.Starting
 	stuck        bool // its files could not be removed
 
 	mounted atomic.Bool // its volumes have been mounted
@@ -119,7 +120,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 		busy: map[string]*operation{}, probing: map[probeKey]*probing{}, probed: map[string]bool{},
 		adoptedReady: map[string]bool{}, adoptedStarted: map[string]bool{}, held: map[string]time.Time{},
 		pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{}, pinned: map[string]string{},
-		rep: reporter{sent: pod.Status}, seen: time.Now(), starting: newStarting(pod),
+		rep: reporter{sent: pod.Status}, seen: time.Now(), starting: metrics.NewStarting(pod),
 	}
 	w.adoptResources(pod)
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
@@ -274,9 +275,9 @@ func (w *worker) mark() (end func(), ok bool) {
 // turned records the end of a turn that began at a time.
 func (w *worker) turned(began time.Time) {
 	w.turning.Store(0)
-	turns := w.n.metrics.pods.sync
+	turns := w.n.metrics.Pods.Sync
 	if w.view.Deleting() {
-		turns = w.n.metrics.pods.kill
+		turns = w.n.metrics.Pods.Kill
 	}
 	turns.Observe(time.Since(began).Seconds())
 }
@@ -310,7 +311,7 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 		}
 		w.volumesDue = w.volumesDue || shownChanged(w.view.Pod, pod)
 		w.claimsChanged(pod)
-		w.n.metrics.resizes.asked(w.view.Pod, pod)
+		w.n.metrics.Resizes.Asked(w.view.Pod, pod)
 		w.view.Pod = pod
 		w.judged = false
 	}
@@ -352,9 +353,9 @@ func (w *worker) look(ctx context.Context) {
 	}
 	var ran map[string]bool
 	if w.looks == 0 {
-		ran = runningIn(w.n.scheme, &w.view.Last, s.Containers)
+		ran = metrics.RunningIn(w.n.scheme, &w.view.Last, s.Containers)
 	}
-	w.n.metrics.pods.ended(w.view.Pod, w.view.Containers, s.Containers, ran)
+	w.n.metrics.Pods.Ended(w.view.Pod, w.view.Containers, s.Containers, ran)
 	w.view.Sandboxes, w.view.Containers = s.Sandboxes, s.Containers
 	w.forgetContainers()
 	w.looks++
@@ -418,7 +419,7 @@ func (w *worker) step(now time.Time) time.Time {
 	last := w.n.scheme.Status(w.view)
 	aged := w.describeDevices(&last, now)
 	w.publish(&last)
-	w.n.metrics.pods.ran(w.seen, &w.view.Last, &last, now)
+	w.n.metrics.Pods.Ran(w.seen, &w.view.Last, &last, now)
 	if podstate.ReadyIn(&w.view.Last) && !podstate.ReadyIn(&last) {
 		w.unready = now
 	}

@@ -1,4 +1,4 @@
-package node
+package metrics
 
 import (
 	"testing"
@@ -20,28 +20,28 @@ func TestStartWithoutPullsAndInitContainers(t *testing.T) {
 			Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(at(11)), FinishedAt: metav1.NewTime(at(14))},
 		}}},
 	}
-	m := newMetrics()
-	s := newStarting(pod)
+	m := New()
+	s := NewStarting(pod)
 	for _, pull := range [][2]int{{4, 8}, {2, 6}, {9, 10}} { // 7 s in all
-		s.pulled(at(pull[0]), at(pull[1]))
+		s.Pulled(at(pull[0]), at(pull[1]))
 	}
-	m.pods.reported(&s, pod, &corev1.PodStatus{}, at(1))
-	m.pods.reported(&s, pod, running, at(20))
-	m.pods.reported(&s, pod, running, at(30))
-	if n := metricstest.Sum(t, m.registry, "kubelet_pod_start_total_duration_seconds", nil); n != 1 {
+	m.Pods.Reported(&s, pod, &corev1.PodStatus{}, at(1))
+	m.Pods.Reported(&s, pod, running, at(20))
+	m.Pods.Reported(&s, pod, running, at(30))
+	if n := metricstest.Sum(t, m.Registry, "kubelet_pod_start_total_duration_seconds", nil); n != 1 {
 		t.Errorf("%v starts, want 1", n)
 	}
-	if got := metricstest.Sum(t, m.registry, "kubelet_first_network_pod_start_sli_duration_seconds", nil); got != 10 {
+	if got := metricstest.Sum(t, m.Registry, "kubelet_first_network_pod_start_sli_duration_seconds", nil); got != 10 {
 		t.Errorf("the start took %v s without pulls and init containers, want 20 - 7 - 3", got)
 	}
 	pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
-	s = newStarting(pod)
-	m.pods.reported(&s, pod, running, at(20))
-	if all, n := metricstest.Sum(t, m.registry, "kubelet_pod_start_total_duration_seconds", nil), metricstest.Sum(t, m.registry, "kubelet_pod_start_sli_duration_seconds", nil); all != 2 || n != 1 {
+	s = NewStarting(pod)
+	m.Pods.Reported(&s, pod, running, at(20))
+	if all, n := metricstest.Sum(t, m.Registry, "kubelet_pod_start_total_duration_seconds", nil), metricstest.Sum(t, m.Registry, "kubelet_pod_start_sli_duration_seconds", nil); all != 2 || n != 1 {
 		t.Errorf("%v starts, %v of them of pods without other volumes, want 2 and 1", all, n)
 	}
 	pod.Status.StartTime = &pod.CreationTimestamp
-	if newStarting(pod).counts {
+	if NewStarting(pod).counts {
 		t.Error("the start of a pod counts that another agent has begun")
 	}
 }
@@ -55,12 +55,12 @@ func TestSizeBucket(t *testing.T) {
 }
 
 func TestRejectionsByReason(t *testing.T) {
-	m := newMetrics()
+	m := New()
 	for _, reason := range []string{"OutOfcpu", "OutOfexample.com/gpu", "NodePorts", "Evicted"} {
-		m.pods.rejected(reason)
+		m.Pods.Rejected(reason)
 	}
 	for _, reason := range []string{"OutOfcpu", "OutOfExtendedResources", "Other", "Evicted"} {
-		if n := metricstest.Sum(t, m.registry, "kubelet_admission_rejections_total", map[string]string{"reason": reason}); n != 1 {
+		if n := metricstest.Sum(t, m.Registry, "kubelet_admission_rejections_total", map[string]string{"reason": reason}); n != 1 {
 			t.Errorf("%v rejections for %s, want 1", n, reason)
 		}
 	}

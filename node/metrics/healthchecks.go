@@ -1,4 +1,4 @@
-package node
+package metrics
 
 import (
 	"net/http"
@@ -8,15 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// healthChecks have the results of the health checks of the node's API, for /metrics/slis.
-type healthChecks struct {
+// HealthChecks have the results of the health checks of the node's API, for /metrics/slis.
+type HealthChecks struct {
 	registry *prometheus.Registry
 	is       *prometheus.GaugeVec
 	total    *prometheus.CounterVec
 }
 
-func newHealthChecks() *healthChecks {
-	h := &healthChecks{
+func newHealthChecks() *HealthChecks {
+	h := &HealthChecks{
 		registry: prometheus.NewRegistry(),
 		is: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubernetes_healthcheck", Help: "1 if the health check succeeded the last time, otherwise 0.",
@@ -29,8 +29,8 @@ func newHealthChecks() *healthChecks {
 	return h
 }
 
-// observe counts the result of a check.
-func (h *healthChecks) observe(name string, healthy bool) {
+// Observe counts the result of a check.
+func (h *HealthChecks) Observe(name string, healthy bool) {
 	const endpoint = "healthz"
 	is, status := 1.0, "success"
 	if !healthy {
@@ -41,7 +41,7 @@ func (h *healthChecks) observe(name string, healthy bool) {
 }
 
 // ServeHTTP answers with the results. As in upstream's components, DELETE makes the samples start again.
-func (h *healthChecks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *HealthChecks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodDelete {
 		h.is.Reset()
 		h.total.Reset()

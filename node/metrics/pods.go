@@ -1,4 +1,4 @@
-package node
+package metrics
 
 import (
 	"slices"
@@ -15,14 +15,14 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
-// podMetrics count what happens to pods and their containers.
-type podMetrics struct {
+// Pods count what happens to pods and their containers.
+type Pods struct {
 	start, startTotal, startSLI prometheus.Histogram
 	firstSLI                    prometheus.Gauge // of the first pod with a network of its own
 	first                       sync.Once        // sets it
-	workerStart, statusSync     prometheus.Histogram
-	containers                  prometheus.Histogram
-	sync, kill                  prometheus.Observer // turns of workers
+	WorkerStart, StatusSync     prometheus.Histogram
+	Containers                  prometheus.Histogram
+	Sync, Kill                  prometheus.Observer // turns of workers
 
 	started, startErrors         prometheus.Counter // sandboxes
 	userStarted, userStartErrors prometheus.Counter // sandboxes with users of their own
@@ -31,13 +31,13 @@ type podMetrics struct {
 	terminated                   *prometheus.CounterVec
 
 	admissions, rejections *prometheus.CounterVec
-	evictions, preemptions *prometheus.CounterVec
-	statsAge               *prometheus.HistogramVec
-	restarted              prometheus.Counter // static pods
-	orphans                prometheus.Counter
-	cleaned, cleanErrors   prometheus.Gauge // orphans with files
+	Evictions, Preemptions *prometheus.CounterVec
+	StatsAge               *prometheus.HistogramVec
+	Restarted              prometheus.Counter // static pods
+	Orphans                prometheus.Counter
+	Cleaned, CleanErrors   prometheus.Gauge // orphans with files
 
-	sleepsEnded, hookFallbacks prometheus.Counter
+	SleepsEnded, HookFallbacks prometheus.Counter
 }
 
 // startBuckets are upstream's, in seconds, with smaller ones: pods start faster here.
@@ -45,19 +45,19 @@ func startBuckets() []float64 {
 	return []float64{0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
 }
 
-func newPodMetrics(m *metrics) *podMetrics {
+func newPodMetrics(m *Metrics) *Pods {
 	work := add(m, histogramVec("pod_worker_duration_seconds", "Time that the worker of a pod took to look at it and to decide.", prometheus.DefBuckets, "operation_type"))
 	static := add(m, counterVec("restarted_pods_total", "Pods that were started again with the UID of a pod that was ending: static pods.", "static"))
-	return &podMetrics{
+	return &Pods{
 		start:       add(m, histogram("pod_start_duration_seconds", "Time from when the agent first saw a pod until it ran.", startBuckets())),
 		startTotal:  add(m, histogram("pod_start_total_duration_seconds", "Time from the creation of a pod until the API server knew that all its containers ran.", startBuckets())),
 		startSLI:    add(m, histogram("pod_start_sli_duration_seconds", "Time from the creation of a pod without persistent volumes until the API server knew that all its containers ran, without the time of pulls and init containers.", startBuckets())),
 		firstSLI:    add(m, gauge("first_network_pod_start_sli_duration_seconds", "Time from the creation of the first pod with a network of its own and no persistent volumes until the API server knew that all its containers ran, without the time of pulls and init containers.")),
-		workerStart: add(m, histogram("pod_worker_start_duration_seconds", "Time from when the agent first saw a pod until its worker began.", prometheus.DefBuckets)),
-		statusSync: add(m, histogram("pod_status_sync_duration_seconds", "Time from a change of the status of a pod until the API server had it.",
+		WorkerStart: add(m, histogram("pod_worker_start_duration_seconds", "Time from when the agent first saw a pod until its worker began.", prometheus.DefBuckets)),
+		StatusSync: add(m, histogram("pod_status_sync_duration_seconds", "Time from a change of the status of a pod until the API server had it.",
 			[]float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60})),
-		containers: add(m, histogram("containers_per_pod_count", "Containers of pods, without init containers.", prometheus.ExponentialBuckets(1, 2, 5))),
-		sync:       work.WithLabelValues("sync"), kill: work.WithLabelValues("kill"),
+		Containers: add(m, histogram("containers_per_pod_count", "Containers of pods, without init containers.", prometheus.ExponentialBuckets(1, 2, 5))),
+		Sync:       work.WithLabelValues("sync"), Kill: work.WithLabelValues("kill"),
 
 		started:           add(m, counter("started_pods_total", "Attempts at making the sandbox of a pod.")),
 		startErrors:       add(m, counter("started_pods_errors_total", "Attempts at making the sandbox of a pod that failed.")),
@@ -69,16 +69,16 @@ func newPodMetrics(m *metrics) *podMetrics {
 
 		admissions:  add(m, counterVec("pod_level_resources_admission_total", "Admitted pods, by whether the pod or its containers have resources.", "config_mode", "qos_class")),
 		rejections:  add(m, counterVec("admission_rejections_total", "Pods that the node rejected, by reason.", "reason")),
-		evictions:   add(m, counterVec("evictions", "Evicted pods, by the signal that fell below its threshold or by the limit of the pod.", "eviction_signal")),
-		preemptions: add(m, counterVec("preemptions", "Pods that ended to make room for a critical pod, by the resource that it lacked.", "preemption_signal")),
-		statsAge:    add(m, histogramVec("eviction_stats_age_seconds", "Age of the measurement for which a pod was evicted.", prometheus.DefBuckets, "eviction_signal")),
-		restarted:   static.WithLabelValues("true"),
-		orphans:     add(m, counter("orphaned_runtime_pods_total", "Pods of the runtime that the API server did not have when the agent started.")),
-		cleaned:     add(m, gauge("orphan_pod_cleaned_volumes", "Pods with files that the API server did not have when the agent started.")),
-		cleanErrors: add(m, gauge("orphan_pod_cleaned_volumes_errors", "Pods with files that the API server did not have when the agent started, and whose files could not be removed yet.")),
+		Evictions:   add(m, counterVec("evictions", "Evicted pods, by the signal that fell below its threshold or by the limit of the pod.", "eviction_signal")),
+		Preemptions: add(m, counterVec("preemptions", "Pods that ended to make room for a critical pod, by the resource that it lacked.", "preemption_signal")),
+		StatsAge:    add(m, histogramVec("eviction_stats_age_seconds", "Age of the measurement for which a pod was evicted.", prometheus.DefBuckets, "eviction_signal")),
+		Restarted:   static.WithLabelValues("true"),
+		Orphans:     add(m, counter("orphaned_runtime_pods_total", "Pods of the runtime that the API server did not have when the agent started.")),
+		Cleaned:     add(m, gauge("orphan_pod_cleaned_volumes", "Pods with files that the API server did not have when the agent started.")),
+		CleanErrors: add(m, gauge("orphan_pod_cleaned_volumes_errors", "Pods with files that the API server did not have when the agent started, and whose files could not be removed yet.")),
 
-		sleepsEnded:   add(m, counter("sleep_action_terminated_early_total", "Hooks of the kind sleep that ended before their time.")),
-		hookFallbacks: add(m, counter("lifecycle_handler_http_fallbacks_total", "Hooks over HTTPS that a server without TLS answered.")),
+		SleepsEnded:   add(m, counter("sleep_action_terminated_early_total", "Hooks of the kind sleep that ended before their time.")),
+		HookFallbacks: add(m, counter("lifecycle_handler_http_fallbacks_total", "Hooks over HTTPS that a server without TLS answered.")),
 	}
 }
 
@@ -93,8 +93,8 @@ func containerType(pod *corev1.Pod, name string) string {
 	return "container"
 }
 
-// containerStarted counts an attempt at starting a container; code is empty if it succeeded.
-func (m *podMetrics) containerStarted(pod *corev1.Pod, name, code string) {
+// ContainerStarted counts an attempt at starting a container; code is empty if it succeeded.
+func (m *Pods) ContainerStarted(pod *corev1.Pod, name, code string) {
 	kind := containerType(pod, name)
 	m.containersStarted.WithLabelValues(kind).Inc()
 	if code != "" {
@@ -102,8 +102,8 @@ func (m *podMetrics) containerStarted(pod *corev1.Pod, name, code string) {
 	}
 }
 
-// sandboxed counts an attempt at making the sandbox of a pod.
-func (m *podMetrics) sandboxed(pod *corev1.Pod, err error) {
+// Sandboxed counts an attempt at making the sandbox of a pod.
+func (m *Pods) Sandboxed(pod *corev1.Pod, err error) {
 	m.started.Inc()
 	if err != nil {
 		m.startErrors.Inc()
@@ -117,9 +117,9 @@ func (m *podMetrics) sandboxed(pod *corev1.Pod, err error) {
 	}
 }
 
-// ended counts the containers that ended between two looks at the runtime. At the first look the earlier state is the
+// Ended counts the containers that ended between two looks at the runtime. At the first look the earlier state is the
 // one in the status of the pod, so that a container is counted that ended while no agent ran.
-func (m *podMetrics) ended(pod *corev1.Pod, before, now []lifecycle.Container, first map[string]bool) {
+func (m *Pods) Ended(pod *corev1.Pod, before, now []lifecycle.Container, first map[string]bool) {
 	for i := range now {
 		c := &now[i]
 		if c.State != lifecycle.Exited {
@@ -133,8 +133,8 @@ func (m *podMetrics) ended(pod *corev1.Pod, before, now []lifecycle.Container, f
 	}
 }
 
-// runningIn returns the IDs of the containers that run as a status has it.
-func runningIn(scheme lifecycle.Runtime, s *corev1.PodStatus, containers []lifecycle.Container) map[string]bool {
+// RunningIn returns the IDs of the containers that run as a status has it.
+func RunningIn(scheme lifecycle.Runtime, s *corev1.PodStatus, containers []lifecycle.Container) map[string]bool {
 	all := map[string]bool{}
 	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
 		for i := range list {
@@ -152,17 +152,17 @@ func runningIn(scheme lifecycle.Runtime, s *corev1.PodStatus, containers []lifec
 	return ids
 }
 
-// ran records that a pod began to run, if it did between two statuses.
-func (m *podMetrics) ran(seen time.Time, old, now *corev1.PodStatus, at time.Time) {
+// Ran records that a pod began to run, if it did between two statuses.
+func (m *Pods) Ran(seen time.Time, old, now *corev1.PodStatus, at time.Time) {
 	if old.Phase == now.Phase || old.Phase != corev1.PodPending && old.Phase != "" || now.Phase != corev1.PodRunning {
 		return
 	}
 	m.start.Observe(max(0, at.Sub(seen)).Seconds())
 }
 
-// rejected counts a pod that the node rejected. Upstream's kubelet counts the same reasons one by one, and others
+// Rejected counts a pod that the node rejected. Upstream's kubelet counts the same reasons one by one, and others
 // together.
-func (m *podMetrics) rejected(reason string) {
+func (m *Pods) Rejected(reason string) {
 	known := []string{
 		"AppArmor", "Evicted", "InitContainerRestartPolicyForbidden", "InvalidNodeInfo", "NodeShutdown", "OutOfcpu", "OutOfephemeral-storage", "OutOfmemory", "OutOfpods",
 		"PodFeatureUnsupported", "PodLevelResourcesNotSupported", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch", "SupplementalGroupsPolicyNotSupported",
@@ -179,8 +179,8 @@ func (m *podMetrics) rejected(reason string) {
 	m.rejections.WithLabelValues(reason).Inc()
 }
 
-// admitted counts a pod that the node admitted.
-func (m *podMetrics) admitted(pod *corev1.Pod) {
+// Admitted counts a pod that the node admitted.
+func (m *Pods) Admitted(pod *corev1.Pod) {
 	has := func(c corev1.Container) bool { return len(c.Resources.Requests) > 0 || len(c.Resources.Limits) > 0 }
 	whole := resources.IsPodLevelResourcesSet(pod)
 	parts := slices.ContainsFunc(pod.Spec.Containers, has) || slices.ContainsFunc(pod.Spec.InitContainers, has)
@@ -196,9 +196,9 @@ func (m *podMetrics) admitted(pod *corev1.Pod) {
 	m.admissions.WithLabelValues(mode, strings.ToLower(string(lifecycle.ClassOf(pod)))).Inc()
 }
 
-// A starting has the times to subtract from the duration of a pod's start. It is empty for a pod that had begun before
+// A Starting has the times to subtract from the duration of a pod's start. It is empty for a pod that had begun before
 // the agent saw it.
-type starting struct {
+type Starting struct {
 	counts bool // its start is measured: it began under this agent, and was schedulable when it was created
 	pulls  []span
 	done   bool // its start has been measured
@@ -207,12 +207,12 @@ type starting struct {
 // A span is a time from one moment to another.
 type span struct{ from, to time.Time }
 
-// pulled records the time in which an image was pulled for the pod.
-func (s *starting) pulled(from, to time.Time) { s.pulls = append(s.pulls, span{from, to}) }
+// Pulled records the time in which an image was pulled for the pod.
+func (s *Starting) Pulled(from, to time.Time) { s.pulls = append(s.pulls, span{from, to}) }
 
-// newStarting returns the state of a pod that the agent sees for the first time.
-func newStarting(pod *corev1.Pod) starting {
-	return starting{counts: pod.Status.StartTime.IsZero() && schedulable(pod) && len(pod.Spec.Containers) > 0}
+// NewStarting returns the state of a pod that the agent sees for the first time.
+func NewStarting(pod *corev1.Pod) Starting {
+	return Starting{counts: pod.Status.StartTime.IsZero() && schedulable(pod) && len(pod.Spec.Containers) > 0}
 }
 
 // schedulable reports whether no scheduler has found a pod unschedulable, as far as its status shows.
@@ -222,8 +222,8 @@ func schedulable(pod *corev1.Pod) bool {
 	})
 }
 
-// reported measures the start of a pod when the API server has the status in which all its containers run.
-func (m *podMetrics) reported(s *starting, pod *corev1.Pod, status *corev1.PodStatus, now time.Time) {
+// Reported measures the start of a pod when the API server has the status in which all its containers run.
+func (m *Pods) Reported(s *Starting, pod *corev1.Pod, status *corev1.PodStatus, now time.Time) {
 	if !s.counts || s.done || len(status.ContainerStatuses) < len(pod.Spec.Containers) {
 		return
 	}

@@ -1,6 +1,7 @@
-package node
+package metrics
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -9,23 +10,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// imageMetrics count what happens to images.
-type imageMetrics struct {
+// Images count what happens to images.
+type Images struct {
 	pulls     *prometheus.HistogramVec
-	collected *prometheus.CounterVec
+	Collected *prometheus.CounterVec
 	ensured   *prometheus.CounterVec
-	checks    *prometheus.CounterVec // whether the credentials of a pod have to be verified
+	Checks    *prometheus.CounterVec // whether the credentials of a pod have to be verified
 
 	volumes, volumesMounted, volumeErrors prometheus.Counter
 }
 
-func newImageMetrics(m *metrics) *imageMetrics {
-	return &imageMetrics{
+func newImageMetrics(m *Metrics) *Images {
+	return &Images{
 		pulls: add(m, histogramVec("image_pull_duration_seconds", "How long pulls took, with their wait for their turn, by the size of the image.",
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes")),
-		collected: add(m, counterVec("image_garbage_collected_total", "Unused images that the agent removed, because of their age or to free space.", "reason")),
+		Collected: add(m, counterVec("image_garbage_collected_total", "Unused images that the agent removed, because of their age or to free space.", "reason")),
 		ensured:   add(m, counterVec("image_manager_ensure_image_requests_total", "Images that containers or volumes needed.", "pull_policy", "present_locally", "pull_required")),
-		checks:    add(m, counterVec("imagemanager_image_mustpull_checks_total", "Checks of whether a pod may use an image that is on the node.", "result")),
+		Checks:    add(m, counterVec("imagemanager_image_mustpull_checks_total", "Checks of whether a pod may use an image that is on the node.", "result")),
 
 		volumes:        add(m, counter("image_volume_requested_total", "Volumes that are images, of containers that were started.")),
 		volumesMounted: add(m, counter("image_volume_mounted_succeed_total", "Mounts of volumes that are images.")),
@@ -35,12 +36,12 @@ func newImageMetrics(m *metrics) *imageMetrics {
 
 // Reasons for which images are removed.
 const (
-	becauseOfAge   = "age"
-	becauseOfSpace = "space"
+	BecauseOfAge   = "age"
+	BecauseOfSpace = "space"
 )
 
-// pulled records a pull that succeeded.
-func (m *imageMetrics) pulled(size uint64, took time.Duration) {
+// Pulled records a pull that succeeded.
+func (m *Images) Pulled(size uint64, took time.Duration) {
 	m.pulls.WithLabelValues(sizeBucket(size)).Observe(took.Truncate(time.Millisecond).Seconds())
 }
 
@@ -72,23 +73,26 @@ func sizeBucket(bytes uint64) string {
 	return name
 }
 
-// notKnown is the label that stands for a value that the agent has not found out.
-const notKnown = "unknown"
+// Unknown is the label that stands for a value that the agent has not found out.
+const Unknown = "unknown"
 
-// An ensured is what was found out about an image that a container needs.
-type ensured struct{ present, pull string }
+// Ensured holds the findings about an image that a container needs: whether the node has it and whether it has to be pulled.
+type Ensured struct{ present, pull string }
 
-func (e *ensured) found(present bool) { e.present = strconv.FormatBool(present) }
-func (e *ensured) must(pull bool)     { e.pull = strconv.FormatBool(pull) }
+// Found records whether the node has the image.
+func (e *Ensured) Found(present bool) { e.present = strconv.FormatBool(present) }
 
-// needed counts an image that a container needed.
-func (m *imageMetrics) needed(policy corev1.PullPolicy, e ensured) {
-	m.ensured.WithLabelValues(strings.ToLower(string(policy)), e.present, e.pull).Inc()
+// Must records whether the image has to be pulled.
+func (e *Ensured) Must(pull bool) { e.pull = strconv.FormatBool(pull) }
+
+// Needed counts an image that a container needed.
+func (m *Images) Needed(policy corev1.PullPolicy, e Ensured) {
+	m.ensured.WithLabelValues(strings.ToLower(string(policy)), cmp.Or(e.present, Unknown), cmp.Or(e.pull, Unknown)).Inc()
 }
 
-// mounted counts the volumes of a container that are images, by name, when it has been made or has failed: because of one of them, or
+// Mounted counts the volumes of a container that are images, by name, when it has been made or has failed: because of one of them, or
 // otherwise.
-func (m *imageMetrics) mounted(c *corev1.Container, volumes map[string]string, failed bool) {
+func (m *Images) Mounted(c *corev1.Container, volumes map[string]string, failed bool) {
 	m.volumes.Add(float64(len(volumes)))
 	for i := range c.VolumeMounts {
 		if _, is := volumes[c.VolumeMounts[i].Name]; !is {

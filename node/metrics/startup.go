@@ -1,4 +1,4 @@
-package node
+package metrics
 
 import (
 	"os"
@@ -9,9 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// startupMetrics say how long it took until a node that is new to the cluster was ready. They stay 0 on a node whose
+// Startup say how long it took until a node that is new to the cluster was ready. They stay 0 on a node whose
 // Node object was there before the agent started, as in upstream's kubelet. Its methods are called by one goroutine.
-type startupMetrics struct {
+type Startup struct {
 	before, waiting, registering, registered, total prometheus.Gauge
 
 	began     time.Time // of the agent
@@ -20,9 +20,9 @@ type startupMetrics struct {
 	done      bool
 }
 
-func newStartupMetrics(m *metrics) *startupMetrics {
+func newStartupMetrics(m *Metrics) *Startup {
 	one := func(name, help string) prometheus.Gauge { return add(m, gauge("node_startup_"+name, help)) }
-	return &startupMetrics{
+	return &Startup{
 		began:       time.Now(),
 		before:      one("pre_kubelet_duration_seconds", "Time from the start of the machine to that of the agent."),
 		waiting:     one("pre_registration_duration_seconds", "Time from the start of the agent until it tried to register the node."),
@@ -32,15 +32,15 @@ func newStartupMetrics(m *metrics) *startupMetrics {
 	}
 }
 
-// attempt records an attempt at registering the node.
-func (m *startupMetrics) attempt(now time.Time) {
+// Attempt records an attempt at registering the node.
+func (m *Startup) Attempt(now time.Time) {
 	if m.attempted.IsZero() {
 		m.attempted = now
 	}
 }
 
-// create records that the Node object was made.
-func (m *startupMetrics) create(now time.Time) {
+// Create records that the Node object was made.
+func (m *Startup) Create(now time.Time) {
 	if m.attempted.IsZero() || !m.made.IsZero() || m.done {
 		return
 	}
@@ -52,8 +52,8 @@ func (m *startupMetrics) create(now time.Time) {
 	m.registering.Set(now.Sub(m.attempted).Seconds())
 }
 
-// ready records that the node is ready.
-func (m *startupMetrics) ready(now time.Time) {
+// Ready records that the node is ready.
+func (m *Startup) Ready(now time.Time) {
 	if !m.done && !m.made.IsZero() {
 		m.registered.Set(now.Sub(m.made).Seconds())
 		if boot := bootTime(now); !boot.IsZero() {

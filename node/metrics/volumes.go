@@ -1,4 +1,4 @@
-package node
+package metrics
 
 import (
 	"strings"
@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// volumeMetrics count operations on volumes.
-type volumeMetrics struct {
+// Volumes count operations on volumes.
+type Volumes struct {
 	operations *prometheus.HistogramVec
 	overall    *prometheus.HistogramVec
-	measured   *prometheus.HistogramVec
+	Measured   *prometheus.HistogramVec
 
-	// registered reports whether a CSI driver is registered; nil means that none is.
-	registered func(driver string) bool
+	// Registered reports whether a CSI driver is registered; nil means that none is.
+	Registered func(driver string) bool
 
 	mu sync.Mutex
 	// claimed are the plug-ins of volumes of claims, by pod and name of the volume: only the PersistentVolume shows
@@ -25,9 +25,9 @@ type volumeMetrics struct {
 	claimed map[types.UID]map[string]string // guarded by mu
 }
 
-func newVolumeMetrics(m *metrics) *volumeMetrics {
+func newVolumeMetrics(m *Metrics) *Volumes {
 	buckets := []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
-	return &volumeMetrics{
+	return &Volumes{
 		claimed: map[types.UID]map[string]string{},
 		operations: add(m, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "storage_operation_duration_seconds", Help: "How long operations on volumes took.", Buckets: buckets,
@@ -35,19 +35,19 @@ func newVolumeMetrics(m *metrics) *volumeMetrics {
 		overall: add(m, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "volume_operation_total_seconds", Help: "Time from when a volume of a pod was first needed until it was mounted.", Buckets: buckets,
 		}, []string{"plugin_name", "operation_name"})),
-		measured: add(m, histogramVec("volume_metric_collection_duration_seconds", "How long it took to measure volumes.", prometheus.DefBuckets, "metric_source")),
+		Measured: add(m, histogramVec("volume_metric_collection_duration_seconds", "How long it took to measure volumes.", prometheus.DefBuckets, "metric_source")),
 	}
 }
 
 // Operations on volumes, as metrics name them.
 const (
 	mountVolume    = "volume_mount"
-	mapVolume      = "map_volume"
-	verifyAttached = "verify_controller_attached_volume"
+	MapVolume      = "map_volume"
+	VerifyAttached = "verify_controller_attached_volume"
 )
 
-// operation records an operation on a volume that began at a time.
-func (m *volumeMetrics) operation(plugin, name string, began time.Time, err error) {
+// Operation records an operation on a volume that began at a time.
+func (m *Volumes) Operation(plugin, name string, began time.Time, err error) {
 	outcome := "success"
 	if err != nil {
 		outcome = "fail-unknown"
@@ -55,16 +55,16 @@ func (m *volumeMetrics) operation(plugin, name string, began time.Time, err erro
 	m.operations.WithLabelValues(m.series(plugin), name, outcome, "false").Observe(time.Since(began).Seconds())
 }
 
-// mounted records a mount of a volume of a pod that began at a time; since is when the pod needed it.
-func (m *volumeMetrics) mounted(plugin string, since, began time.Time, err error) {
-	m.operation(plugin, mountVolume, began, err)
+// Mounted records a mount of a volume of a pod that began at a time; since is when the pod needed it.
+func (m *Volumes) Mounted(plugin string, since, began time.Time, err error) {
+	m.Operation(plugin, mountVolume, began, err)
 	if err == nil && !since.IsZero() {
 		m.overall.WithLabelValues(m.series(plugin), "overall_volume_mount").Observe(time.Since(since).Seconds())
 	}
 }
 
-// claim records the plug-in of a volume of a claim.
-func (m *volumeMetrics) claim(uid types.UID, volume string, pv *corev1.PersistentVolume) {
+// Claim records the plug-in of a volume of a claim.
+func (m *Volumes) Claim(uid types.UID, volume string, pv *corev1.PersistentVolume) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.claimed[uid] == nil {
@@ -73,17 +73,17 @@ func (m *volumeMetrics) claim(uid types.UID, volume string, pv *corev1.Persisten
 	m.claimed[uid][volume] = persistentPlugin(pv)
 }
 
-func (m *volumeMetrics) forget(uid types.UID) {
+func (m *Volumes) forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.claimed, uid)
 }
 
-// noPlugin stands for the plug-in of a volume of a claim that is not known.
-const noPlugin = "N/A"
+// NoPlugin stands for the plug-in of a volume of a claim that is not known.
+const NoPlugin = "N/A"
 
-// plugin returns the plug-in of a volume of a pod.
-func (m *volumeMetrics) plugin(uid types.UID, v *corev1.Volume) string {
+// Plugin returns the plug-in of a volume of a pod.
+func (m *Volumes) Plugin(uid types.UID, v *corev1.Volume) string {
 	switch {
 	case v.ConfigMap != nil:
 		return "kubernetes.io/configmap"
@@ -102,37 +102,37 @@ func (m *volumeMetrics) plugin(uid types.UID, v *corev1.Volume) string {
 	case v.Image != nil:
 		return "kubernetes.io/image"
 	case v.CSI != nil:
-		return csiPlugin(v.CSI.Driver)
+		return CSIPlugin(v.CSI.Driver)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if name := m.claimed[uid][v.Name]; name != "" {
 		return name
 	}
-	return noPlugin
+	return NoPlugin
 }
 
-// driver returns the name of the CSI driver of a volume.
-func (m *volumeMetrics) driver(uid types.UID, v *corev1.Volume) string {
-	return strings.TrimPrefix(m.plugin(uid, v), csiPlugin(""))
+// Driver returns the name of the CSI driver of a volume.
+func (m *Volumes) Driver(uid types.UID, v *corev1.Volume) string {
+	return strings.TrimPrefix(m.Plugin(uid, v), CSIPlugin(""))
 }
 
 // series returns a plug-in as the value of a label. All drivers that are not registered have one value: users choose their names.
-func (m *volumeMetrics) series(plugin string) string {
+func (m *Volumes) series(plugin string) string {
 	const unregistered = "kubernetes.io/csi"
-	name, isDriver := strings.CutPrefix(plugin, csiPlugin(""))
-	if isDriver && (m.registered == nil || !m.registered(name)) {
+	name, isDriver := strings.CutPrefix(plugin, CSIPlugin(""))
+	if isDriver && (m.Registered == nil || !m.Registered(name)) {
 		return unregistered
 	}
 	return plugin
 }
 
-func csiPlugin(driver string) string { return "kubernetes.io/csi:" + driver }
+func CSIPlugin(driver string) string { return "kubernetes.io/csi:" + driver }
 
 func persistentPlugin(pv *corev1.PersistentVolume) string {
 	switch {
 	case pv.Spec.CSI != nil:
-		return csiPlugin(pv.Spec.CSI.Driver)
+		return CSIPlugin(pv.Spec.CSI.Driver)
 	case pv.Spec.Local != nil:
 		return "kubernetes.io/local-volume"
 	case pv.Spec.HostPath != nil:
@@ -140,5 +140,5 @@ func persistentPlugin(pv *corev1.PersistentVolume) string {
 	case pv.Spec.NFS != nil:
 		return "kubernetes.io/nfs"
 	}
-	return noPlugin
+	return NoPlugin
 }
