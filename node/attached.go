@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/volumefit"
+	"github.com/sampan-io/sampan/node/credentials"
 	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/volume"
@@ -416,7 +417,7 @@ func (n *Node) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolume
 func (n *Node) driverTokens(ctx context.Context, pod *corev1.Pod, requests []storagev1.TokenRequest) (string, error) {
 	tokens := map[string]authenticationv1.TokenRequestStatus{}
 	for _, r := range requests {
-		granted, err := requestToken(ctx, n.opts.Client, owner(pod), r.Audience, r.ExpirationSeconds, "")
+		granted, err := requestToken(ctx, n.opts.Client, credentials.Of(pod), r.Audience, r.ExpirationSeconds, "")
 		if err != nil {
 			return "", err
 		}

@@ -5,14 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
-	"github.com/sampan-io/sampan/node/metrics"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/node/metrics"
 )
 
 // CollectOptions says when unused images are removed, with the meaning and the defaults of kubelet's configuration.
@@ -143,10 +143,10 @@ func (c *collector) excess(d diskSpace) (bytes int64, percent int) {
 	return d.capacity*int64(whole-c.opts.LowPercent)/whole - d.available, percent
 }
 
-// collectImages removes unused images until ctx is over: at the start, after each pull, and every few minutes.
-func (n *Node) collectImages(ctx context.Context) error {
-	store, ok := n.opts.Runtime.(imageStore)
-	o := n.opts.Images.Collect
+// collect removes unused images until ctx is over: at the start, after each pull, and every few minutes.
+func (m *images) collect(ctx context.Context) error {
+	store, ok := m.node.runtime.(imageStore)
+	o := m.opts.Collect
 	if never := 100; !ok || o.HighPercent == never && o.MaxAge == 0 {
 		<-ctx.Done()
 		return nil
@@ -158,37 +158,37 @@ func (n *Node) collectImages(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-n.pulls.done:
+		case <-m.done:
 		case <-timer.C:
 		}
 		timer.Reset(collectPeriod)
-		err := n.collectOnce(ctx, store, c, time.Now())
+		err := m.collectOnce(ctx, store, c, time.Now())
 		switch {
 		case ctx.Err() != nil:
 		case err == nil:
 			failures = 0
 		default:
-			n.log.Warn("image garbage collection failed", "err", err)
+			m.node.log.Warn("image garbage collection failed", "err", err)
 			if failures++; failures > 1 {
-				n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, "ImageGCFailed", "%v", err)
+				m.node.event(corev1.EventTypeWarning, "ImageGCFailed", "%v", err)
 			}
 		}
 	}
 }
 
 // collectOnce removes images that are too old, and others if the disk is too full.
-func (n *Node) collectOnce(ctx context.Context, store imageStore, c *collector, now time.Time) error {
-	used, err := n.usedImages(ctx)
+func (m *images) collectOnce(ctx context.Context, store imageStore, c *collector, now time.Time) error {
+	used, err := m.usedImages(ctx)
 	if err != nil {
 		return err
 	}
-	images, err := n.opts.Runtime.ListImages(ctx)
+	present, err := m.node.runtime.ListImages(ctx)
 	if err != nil {
 		return err
 	}
-	c.observe(images, used, now)
+	c.observe(present, used, now)
 	for _, s := range c.old(now) {
-		if err := n.removeImage(ctx, store, c, s, metrics.BecauseOfAge); err != nil {
+		if err := m.removeImage(ctx, store, c, s, metrics.BecauseOfAge); err != nil {
 			return fmt.Errorf("wanted to free images older than %v, encountered errors in image deletion: %w", c.opts.MaxAge, err)
 		}
 	}
@@ -203,19 +203,19 @@ func (n *Node) collectOnce(ctx context.Context, store imageStore, c *collector, 
 	}
 	if space.capacity == 0 {
 		err := errors.New("invalid capacity 0 on image filesystem")
-		n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, "InvalidDiskCapacity", "%v", err)
+		m.node.event(corev1.EventTypeWarning, "InvalidDiskCapacity", "%v", err)
 		return err
 	}
-	return n.freeSpace(ctx, store, c, space, now)
+	return m.freeSpace(ctx, store, c, space, now)
 }
 
 // freeSpace removes images until the use of the disk is at the low threshold.
-func (n *Node) freeSpace(ctx context.Context, store imageStore, c *collector, space diskSpace, now time.Time) error {
+func (m *images) freeSpace(ctx context.Context, store imageStore, c *collector, space diskSpace, now time.Time) error {
 	excess, percent := c.excess(space)
 	if excess <= 0 {
 		return nil
 	}
-	n.log.Info("disk of images is over the high threshold, removing unused images",
+	m.node.log.Info("disk of images is over the high threshold, removing unused images",
 		"usedPercent", percent, "highPercent", c.opts.HighPercent, "lowPercent", c.opts.LowPercent, "bytesToFree", excess, "available", sizeText(space.available), "capacity", sizeText(space.capacity))
 	var freed int64
 	var errs []error
@@ -226,7 +226,7 @@ func (n *Node) freeSpace(ctx context.Context, store imageStore, c *collector, sp
 		if now.Sub(s.detected) < c.opts.MinAge {
 			continue // it may have been pulled for a container that is about to start
 		}
-		if err := n.removeImage(ctx, store, c, s, metrics.BecauseOfSpace); err != nil {
+		if err := m.removeImage(ctx, store, c, s, metrics.BecauseOfSpace); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -235,44 +235,44 @@ func (n *Node) freeSpace(ctx context.Context, store imageStore, c *collector, sp
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("wanted to free %d bytes, but freed %d bytes space with errors in image deletion: %w", excess, freed, err)
 	}
-	n.pruneRecords(c, now)
+	m.pruneRecords(c, now)
 	if freed >= excess {
 		return nil
 	}
 	message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
 		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", percent, sizeText(space.capacity), freed)
-	n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, "FreeDiskSpaceFailed", "%s", message)
+	m.node.event(corev1.EventTypeWarning, "FreeDiskSpaceFailed", "%s", message)
 	return errors.New(message)
 }
 
 // pruneRecords removes the records about images that are gone.
-func (n *Node) pruneRecords(c *collector, now time.Time) {
-	if n.pulls.records == nil {
+func (m *images) pruneRecords(c *collector, now time.Time) {
+	if m.records == nil {
 		return
 	}
 	var left []string
 	for id := range c.images {
 		left = append(left, id)
 	}
-	if err := n.pulls.records.Prune(left, now); err != nil {
-		n.log.Warn("records of removed images not removed", "err", err)
+	if err := m.records.Prune(left, now); err != nil {
+		m.node.log.Warn("records of removed images not removed", "err", err)
 	}
 }
 
-func (n *Node) removeImage(ctx context.Context, store imageStore, c *collector, s *seenImage, reason string) error {
-	n.log.Info("removing an unused image", "image", s.id, "bytes", s.size)
+func (m *images) removeImage(ctx context.Context, store imageStore, c *collector, s *seenImage, reason string) error {
+	m.node.log.Info("removing an unused image", "image", s.id, "bytes", s.size)
 	if err := store.RemoveImage(ctx, s.id); err != nil {
 		return err
 	}
 	delete(c.images, s.id)
-	n.metrics.Images.Collected.WithLabelValues(reason).Inc()
+	m.node.metrics.Collected.WithLabelValues(reason).Inc()
 	return nil
 }
 
 // usedImages returns the ids of the images that containers or volumes of pods use.
-func (n *Node) usedImages(ctx context.Context) (map[string]bool, error) {
-	containers, err := n.opts.Runtime.ListContainers(ctx, nil)
+func (m *images) usedImages(ctx context.Context) (map[string]bool, error) {
+	containers, err := m.node.runtime.ListContainers(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -280,17 +280,12 @@ func (n *Node) usedImages(ctx context.Context) (map[string]bool, error) {
 	for _, c := range containers {
 		used[c.GetImageRef()], used[c.GetImage().GetImage()], used[c.GetImageId()] = true, true, true
 	}
-	n.mu.Lock()
-	workers := slices.Collect(maps.Values(n.workers))
-	n.mu.Unlock()
 	var references []string
-	for _, w := range workers {
-		w.mu.Lock()
-		references = append(references, volumeImages(w.pod)...)
-		w.mu.Unlock()
+	for _, pod := range m.node.pods() {
+		references = append(references, volumeImages(pod)...)
 	}
 	for _, ref := range references {
-		if image, err := n.opts.Runtime.ImageStatus(ctx, ref); err == nil && image != nil {
+		if image, err := m.node.runtime.ImageStatus(ctx, ref); err == nil && image != nil {
 			used[image.GetId()] = true
 		}
 	}

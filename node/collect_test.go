@@ -9,7 +9,6 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/metrics/metricstest"
 )
@@ -80,7 +79,8 @@ func (f *fakeImages) ImageDir(context.Context) (string, error) { return "/", nil
 
 func TestCollectionKeepsYoungImages(t *testing.T) {
 	t0 := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	n := &Node{opts: Options{Name: "n"}, log: slog.New(slog.DiscardHandler), recorder: client.NewRecorder(nil, "kubelet", "n", slog.New(slog.DiscardHandler)), pulls: &pulls{}, metrics: metrics.New()}
+	counts := metrics.New()
+	n := &images{node: imageNode{event: func(string, string, string, ...any) {}, metrics: counts.Images, log: slog.New(slog.DiscardHandler)}}
 	f := &fakeImages{}
 	c := collectorAt(t, CollectOptions{}, t0)
 	c.observe([]*cri.Image{{Id: "a", Size: 3 * gigabyte}, {Id: "b", Size: 3 * gigabyte}, {Id: "c", Size: 3 * gigabyte}}, nil, t0)
@@ -95,7 +95,7 @@ func TestCollectionKeepsYoungImages(t *testing.T) {
 	if err == nil || err.Error() != want || !slices.Equal(f.removed, []string{"a", "b", "c"}) {
 		t.Errorf("removed %v: %v", f.removed, err)
 	}
-	if got := metricstest.Sum(t, n.metrics.Registry, "kubelet_image_garbage_collected_total", map[string]string{"reason": "space"}); got != 3 {
+	if got := metricstest.Sum(t, counts.Registry, "kubelet_image_garbage_collected_total", map[string]string{"reason": "space"}); got != 3 {
 		t.Errorf("images removed for space by the metrics: %v, want 3", got)
 	}
 }

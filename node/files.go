@@ -22,6 +22,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/node/blockdevice"
+	"github.com/sampan-io/sampan/node/credentials"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/metrics"
@@ -420,7 +421,7 @@ func (f *files) token(ctx context.Context, pod *corev1.Pod, file string, s *core
 			return refresh, nil
 		}
 	}
-	of := owner(pod)
+	of := credentials.Of(pod)
 	of.ServiceAccount = cmp.Or(of.ServiceAccount, "default")
 	granted, err := requestToken(ctx, f.n.opts.Client, of, s.Audience, s.ExpirationSeconds, "")
 	if err != nil {

@@ -1,9 +1,11 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -43,56 +45,98 @@ type ImageOptions struct {
 
 const defaultParallelPulls = 5
 
-// pulls is what the workers share for pulling images.
-type pulls struct {
+// check returns the options with defaults.
+func (o ImageOptions) check() (ImageOptions, error) {
+	var errs []error
+	if o.ParallelPulls < 0 {
+		errs = append(errs, fmt.Errorf("node: Options.Images.ParallelPulls must be >= 0, got %d", o.ParallelPulls))
+	}
+	o.ParallelPulls = cmp.Or(max(0, o.ParallelPulls), defaultParallelPulls)
+	var err error
+	if o.Collect, err = o.Collect.check(); err != nil {
+		errs = append(errs, fmt.Errorf("node: Options.Images.Collect: %w", err))
+	}
+	return o, errors.Join(errs...)
+}
+
+// imageNode holds what images need of the node.
+type imageNode struct {
+	runtime criclient.Runtime
+	rootDir string // see [Options.RootDir]
+	// accounts are the service accounts of pods, for plug-ins.
+	accounts credentials.Accounts
+	// secret returns a secret that a pod refers to.
+	secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// pods returns the pods of the node.
+	pods func() []*corev1.Pod
+	// changed is called when an image has been pulled.
+	changed func()
+	// event records an event about the node.
+	event   func(kind, reason, format string, args ...any)
+	metrics *metrics.Images
+	log     *slog.Logger
+}
+
+// images makes images available to pods, and removes unused ones.
+type images struct {
+	opts    ImageOptions
+	node    imageNode
 	turns   *turns
-	records *pullrecord.Records // nil: credentials are not verified
+	records *pullrecord.Records // nil: credentials are not verified; written before images are used
 	files   []string            // with credentials of the node
 	done    run.Bell            // rung when a pull has ended
 	names   *imagename.Parser
 }
 
-// ended has unused images collected: the pull may have filled the disk, or failed because it is full.
-func (p *pulls) ended() {
-	p.done.Ring()
-}
-
-// newPulls returns the state for pulls, without records yet.
-func newPulls(o Options) *pulls {
-	p := &pulls{turns: newTurns(o.Images.ParallelPulls), done: run.NewBell(), names: imagename.New()}
-	if o.RootDir == "" {
-		return p
+// newImages returns the images of a node, without records yet.
+func newImages(o ImageOptions, n imageNode) *images {
+	m := &images{opts: o, node: n, turns: newTurns(o.ParallelPulls), done: run.NewBell(), names: imagename.New()}
+	if n.rootDir == "" {
+		return m
 	}
-	dirs := []string{filepath.Dir(o.RootDir)}
+	dirs := []string{filepath.Dir(n.rootDir)}
 	if home, err := os.UserHomeDir(); err == nil {
 		dirs = append(dirs, filepath.Join(home, ".docker"))
 	}
 	for _, dir := range append(dirs, "/.docker") {
-		p.files = append(p.files, filepath.Join(dir, "config.json"))
+		m.files = append(m.files, filepath.Join(dir, "config.json"))
 	}
-	return p
+	return m
 }
 
-// openRecords opens the records about pulled images.
-func (n *Node) openRecords(ctx context.Context) error {
-	if n.opts.RootDir == "" {
+// open opens the records about pulled images.
+func (m *images) open(ctx context.Context) error {
+	if m.node.rootDir == "" {
 		return nil
 	}
-	images, err := n.opts.Runtime.ListImages(ctx)
+	present, err := m.node.runtime.ListImages(ctx)
 	if err != nil {
 		return fmt.Errorf("listing images: %w", err)
 	}
-	present := map[string]string{}
-	for _, i := range images {
+	ids := map[string]string{}
+	for _, i := range present {
 		for _, name := range slices.Concat(i.GetRepoTags(), i.GetRepoDigests()) {
-			present[name] = i.GetId()
+			ids[name] = i.GetId()
 		}
 	}
-	o := n.opts.Images
-	n.pulls.records, err = pullrecord.Open(pullrecord.Options{
-		Dir: filepath.Join(filepath.Dir(n.opts.RootDir), "image_manager"), Policy: o.Verification, Allow: o.Allowed,
-	}, present)
+	m.records, err = pullrecord.Open(pullrecord.Options{
+		Dir: filepath.Join(filepath.Dir(m.node.rootDir), "image_manager"), Policy: m.opts.Verification, Allow: m.opts.Allowed,
+	}, ids)
 	return err
+}
+
+// imageRequest is a pod that needs images.
+type imageRequest struct {
+	pod *corev1.Pod
+	// sandbox returns the configuration of the pod's sandbox.
+	sandbox func() *cri.PodSandboxConfig
+	// yield gives back the slot in which the pod starts, and returns the function that takes it again.
+	yield func() (resume func())
+	// event records an event about the pod.
+	event func(kind, reason, format string, args ...any)
+	// pulled is called with the time in which an image was pulled.
+	pulled func(from, to time.Time)
+	log    *slog.Logger
 }
 
 // wantedImage is an image that a pod needs: that of a container, or of a volume.
@@ -102,31 +146,38 @@ type wantedImage struct {
 	event  func(kind, reason, format string, args ...any)
 }
 
-// image makes sure that the runtime has the container's image, as its pull policy says.
-func (w *worker) image(ctx context.Context, o order) (*cri.Image, *startError) {
-	c := o.container
-	return w.ensureImage(ctx, o, wantedImage{c.Image, c.ImagePullPolicy, func(kind, reason, format string, args ...any) {
-		w.containerEvent(c.Name, kind, reason, format, args...)
-	}})
+// imageFailure says why an image is not available, in the words of the status of a container.
+type imageFailure struct {
+	reason, message           string
+	laterReason, laterMessage string // while the pull waits for its next attempt
+	pulled                    string // the image that could not be pulled
+	events                    []imageWarning
 }
 
-// ensureImage makes sure that the runtime has an image, and that the pod may use it.
-func (w *worker) ensureImage(ctx context.Context, o order, want wantedImage) (*cri.Image, *startError) {
+// imageWarning is an event that reports a failure.
+type imageWarning struct{ reason, message string }
+
+func failedImage(format string, args ...any) []imageWarning {
+	return []imageWarning{{"Failed", fmt.Sprintf(format, args...)}}
+}
+
+// ensure makes sure that the runtime has an image, and that the pod may use it.
+func (m *images) ensure(ctx context.Context, r *imageRequest, want wantedImage) (*cri.Image, *imageFailure) {
 	known := metrics.Ensured{}
-	defer func() { w.n.metrics.Images.Needed(want.policy, known) }()
-	ref, err := w.n.pulls.names.Parse(want.name)
+	defer func() { m.node.metrics.Needed(want.policy, known) }()
+	ref, err := m.names.Parse(want.name)
 	if err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", want.name, want.name, err)
-		return nil, &startError{
+		return nil, &imageFailure{
 			reason: "InvalidImageName", message: message,
-			events: append([]warning{{"InspectFailed", message}}, failed("Error: InvalidImageName")...),
+			events: append([]imageWarning{{"InspectFailed", message}}, failedImage("Error: InvalidImageName")...),
 		}
 	}
 	secrets := sync.OnceValues(func() ([]credentials.Credential, error) {
-		return w.credentials(ctx, o.pod, want.name, repositoryOf(ref))
+		return m.credentials(ctx, r, want.name, repositoryOf(ref))
 	})
 	if want.policy != corev1.PullAlways {
-		image, fail := w.presentImage(ctx, want, &known, secrets)
+		image, fail := m.presentImage(ctx, want, &known, secrets)
 		if image != nil || fail != nil {
 			return image, fail
 		}
@@ -135,14 +186,14 @@ func (w *worker) ensureImage(ctx context.Context, o order, want wantedImage) (*c
 	found, err := secrets()
 	if err != nil {
 		message := err.Error()
-		return nil, &startError{
-			reason: "ErrImagePull", message: message, pulled: want.name, events: failed("Error: %s", message),
+		return nil, &imageFailure{
+			reason: "ErrImagePull", message: message, pulled: want.name, events: failedImage("Error: %s", message),
 			laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", want.name, message),
 		}
 	}
-	image, fail := w.pullImage(ctx, o, want, found)
+	image, fail := m.pullImage(ctx, r, want, found)
 	if fail != nil {
-		hint := w.presentHint(ctx, want, found)
+		hint := m.presentHint(ctx, want, found)
 		fail.message, fail.laterMessage = fail.message+hint, fail.laterMessage+hint
 		if len(fail.events) > 0 {
 			fail.events[0].message += hint
@@ -162,18 +213,18 @@ func repositoryOf(ref name.Reference) string {
 
 // presentImage returns the image if the runtime has it and the pod may use it. Neither an image nor an error means that it
 // has to be pulled.
-func (w *worker) presentImage(ctx context.Context, want wantedImage, known *metrics.Ensured, secrets func() ([]credentials.Credential, error)) (*cri.Image, *startError) {
-	image, err := w.n.opts.Runtime.ImageStatus(ctx, want.name)
+func (m *images) presentImage(ctx context.Context, want wantedImage, known *metrics.Ensured, secrets func() ([]credentials.Credential, error)) (*cri.Image, *imageFailure) {
+	image, err := m.node.runtime.ImageStatus(ctx, want.name)
 	if err != nil {
 		message := fmt.Sprintf("Failed to inspect image %q: %s", want.name, criclient.Message(err))
-		return nil, &startError{reason: "ImageInspectError", message: message, events: []warning{{"InspectFailed", message}}}
+		return nil, &imageFailure{reason: "ImageInspectError", message: message, events: []imageWarning{{"InspectFailed", message}}}
 	}
 	known.Found(image != nil)
 	if image != nil {
-		must, err := w.mustPull(want.name, image, secrets)
+		must, err := m.mustPull(want.name, image, secrets)
 		if err != nil {
-			return nil, &startError{
-				reason: "ErrImagePull", message: err.Error(), pulled: want.name, events: failed("Error: %v", err),
+			return nil, &imageFailure{
+				reason: "ErrImagePull", message: err.Error(), pulled: want.name, events: failedImage("Error: %v", err),
 				laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v", want.name, err),
 			}
 		}
@@ -188,19 +239,19 @@ func (w *worker) presentImage(ctx context.Context, want wantedImage, known *metr
 	}
 	// The message is the same for an image that the pod may not use: it does not reveal that the image is there.
 	message := fmt.Sprintf("Container image %q is not present with pull policy of Never", want.name)
-	return nil, &startError{
+	return nil, &imageFailure{
 		reason: "ErrImageNeverPull", message: message,
-		events: append([]warning{{"ErrImageNeverPull", message}}, failed("Error: ErrImageNeverPull")...),
+		events: append([]imageWarning{{"ErrImageNeverPull", message}}, failedImage("Error: ErrImageNeverPull")...),
 	}
 }
 
 // mustPull reports whether an image that is there has to be pulled to find out whether the pod may use it.
-func (w *worker) mustPull(name string, image *cri.Image, secrets func() ([]credentials.Credential, error)) (bool, error) {
-	if w.n.pulls.records == nil {
+func (m *images) mustPull(name string, image *cri.Image, secrets func() ([]credentials.Credential, error)) (bool, error) {
+	if m.records == nil {
 		return false, nil
 	}
-	use := pullrecord.Use{Image: name, Ref: image.GetId(), Imported: w.imported(name, image)}
-	verdict, err := w.n.pulls.records.Check(use, func() (pullrecord.Access, error) {
+	use := pullrecord.Use{Image: name, Ref: image.GetId(), Imported: m.imported(name, image)}
+	verdict, err := m.records.Check(use, func() (pullrecord.Access, error) {
 		found, err := secrets()
 		var own pullrecord.Access
 		for _, c := range found {
@@ -214,18 +265,18 @@ func (w *worker) mustPull(name string, image *cri.Image, secrets func() ([]crede
 	if err != nil {
 		result = "error"
 	}
-	w.n.metrics.Images.Checks.WithLabelValues(result).Inc()
+	m.node.metrics.Checks.WithLabelValues(result).Inc()
 	return verdict == pullrecord.MustAuthenticate, err
 }
 
 // imported reports whether the runtime has an image by that name from an archive or from the program, and not from a
 // registry. The record of its id may be that of a pull by another name.
-func (w *worker) imported(name string, image *cri.Image) bool {
+func (m *images) imported(name string, image *cri.Image) bool {
 	all := image.GetSpec().GetAnnotations()[names.ImportedRepositories]
 	if all == "" {
 		return false
 	}
-	ref, err := w.n.pulls.names.Parse(name)
+	ref, err := m.names.Parse(name)
 	return err == nil && slices.Contains(strings.Split(all, ","), repositoryOf(ref))
 }
 
@@ -242,17 +293,20 @@ func accessBy(c credentials.Credential) pullrecord.Access {
 	return pullrecord.Access{NodePodsAccessible: true}
 }
 
+// lookupLimit is how long a pull waits for the first answer about a secret.
+const lookupLimit = 10 * time.Second
+
 // credentials returns the credentials for an image: those of the pod's secrets first, then those of the node.
-func (w *worker) credentials(ctx context.Context, pod *corev1.Pod, image, repository string) ([]credentials.Credential, error) {
-	limited, cancel := context.WithTimeout(ctx, lookup)
+func (m *images) credentials(ctx context.Context, r *imageRequest, image, repository string) ([]credentials.Credential, error) {
+	limited, cancel := context.WithTimeout(ctx, lookupLimit)
 	defer cancel()
 	var secrets []*corev1.Secret
 	var missing []string
-	for _, ref := range pod.Spec.ImagePullSecrets {
+	for _, ref := range r.pod.Spec.ImagePullSecrets {
 		if ref.Name == "" {
 			continue
 		}
-		s, err := objects{limited, w.n.objects}.Secret(pod.Namespace, ref.Name)
+		s, err := m.node.secret(limited, r.pod.Namespace, ref.Name)
 		if err != nil {
 			missing = append(missing, ref.Name)
 			continue
@@ -260,24 +314,24 @@ func (w *worker) credentials(ctx context.Context, pod *corev1.Pod, image, reposi
 		secrets = append(secrets, s)
 	}
 	if len(missing) > 0 {
-		w.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+		r.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 	}
 	keys, err := credentials.FromSecrets(secrets)
 	if err != nil {
 		return nil, err
 	}
-	provided, err := w.n.opts.Images.Plugins.Lookup(ctx, image, repository, owner(pod), accounts{w.n.opts.Client})
+	provided, err := m.opts.Plugins.Lookup(ctx, image, repository, credentials.Of(r.pod), m.node.accounts)
 	if err != nil && ctx.Err() == nil {
-		w.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullCredentials",
+		r.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullCredentials",
 			"Unable to retrieve some image pull credentials: %v; attempting to pull the image may not succeed.", err)
 	}
-	return slices.Concat(keys.Lookup(repository), credentials.FromFiles(w.n.pulls.files).Lookup(repository), provided), nil
+	return slices.Concat(keys.Lookup(repository), credentials.FromFiles(m.files).Lookup(repository), provided), nil
 }
 
 // pullImage pulls an image with the credentials that match, one after the other, and records which one worked.
-func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found []credentials.Credential) (_ *cri.Image, fail *startError) {
-	records := w.n.pulls.records
+func (m *images) pullImage(ctx context.Context, r *imageRequest, want wantedImage, found []credentials.Credential) (_ *cri.Image, fail *imageFailure) {
+	records := m.records
 	if records != nil {
 		if err := records.Begin(want.name); err != nil {
 			message := fmt.Sprintf("Failed to record image pull intent for container image %q: %v", want.name, err)
@@ -287,20 +341,20 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 		defer func() {
 			if !recorded && fail != nil {
 				if err := records.Failed(want.name); err != nil {
-					w.log.Warn("record of a failed pull not removed", "image", want.name, "err", err)
+					r.log.Warn("record of a failed pull not removed", "image", want.name, "err", err)
 				}
 			}
 		}()
 	}
 	want.event(corev1.EventTypeNormal, "Pulling", "Pulling image %q", want.name)
 	asked := time.Now()
-	image, used, took, err := w.pullInTurn(ctx, o, want.name, found)
+	image, used, took, err := m.pullInTurn(ctx, r, want.name, found)
 	waited := time.Since(asked)
-	w.n.pulls.ended()
+	m.done.Ring() // unused images are collected: the pull may have filled the disk, or failed because it is full
 	if err != nil {
 		message := criclient.Message(err)
 		reason, detail := pullReason(want.name, message)
-		return nil, pullFailure(want.name, reason, detail, failed("Failed to pull image %q: %s", want.name, message))
+		return nil, pullFailure(want.name, reason, detail, failedImage("Failed to pull image %q: %s", want.name, message))
 	}
 	if records != nil {
 		access := pullrecord.Access{NodePodsAccessible: true}
@@ -308,28 +362,28 @@ func (w *worker) pullImage(ctx context.Context, o order, want wantedImage, found
 			access = accessBy(*used)
 		}
 		if err := records.Pulled(want.name, image.GetId(), access); err != nil {
-			w.log.Error("pulled image not recorded: the credentials of pods will be verified again", "image", want.name, "err", err)
+			r.log.Error("pulled image not recorded: the credentials of pods will be verified again", "image", want.name, "err", err)
 		}
 	}
-	w.n.health.changed.Ring() // the status of the node lists the images
+	m.node.changed() // the status of the node lists the images
 	want.event(corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		want.name, took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), image.GetSize())
-	w.n.metrics.Images.Pulled(image.GetSize(), waited)
-	w.post(func() { w.starting.Pulled(asked, asked.Add(waited)) })
+	m.node.metrics.Pulled(image.GetSize(), waited)
+	r.pulled(asked, asked.Add(waited))
 	return image, nil
 }
 
 // presentHint returns a sentence about an image that could not be pulled though the node has it, such as an imported one with
 // the tag latest. It is empty if the pod may not use that image: its presence is not revealed then.
-func (w *worker) presentHint(ctx context.Context, want wantedImage, found []credentials.Credential) string {
-	if want.policy != corev1.PullAlways || ctx.Err() != nil || w.n.opts.RootDir == "" { // a simulated runtime has every image
+func (m *images) presentHint(ctx context.Context, want wantedImage, found []credentials.Credential) string {
+	if want.policy != corev1.PullAlways || ctx.Err() != nil || m.node.rootDir == "" { // a simulated runtime has every image
 		return ""
 	}
-	image, err := w.n.opts.Runtime.ImageStatus(ctx, want.name)
+	image, err := m.node.runtime.ImageStatus(ctx, want.name)
 	if err != nil || image == nil {
 		return ""
 	}
-	must, err := w.mustPull(want.name, image, func() ([]credentials.Credential, error) { return found, nil })
+	must, err := m.mustPull(want.name, image, func() ([]credentials.Credential, error) { return found, nil })
 	if err != nil || must {
 		return ""
 	}
@@ -337,9 +391,9 @@ func (w *worker) presentHint(ctx context.Context, want wantedImage, found []cred
 }
 
 // pullFailure is a failed pull, which is tried again later.
-func pullFailure(image, reason, message string, events []warning) *startError {
-	return &startError{
-		reason: reason, message: message, pulled: image, events: append(events, failed("Error: %s", reason)...),
+func pullFailure(image, reason, message string, events []imageWarning) *imageFailure {
+	return &imageFailure{
+		reason: reason, message: message, pulled: image, events: append(events, failedImage("Error: %s", reason)...),
 		laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: %s: %s", image, reason, message),
 	}
 }
@@ -359,20 +413,18 @@ func pullReason(image, message string) (reason, text string) {
 }
 
 // pullInTurn waits for its turn among the pulls of the node, and pulls. Other pods may start meanwhile.
-func (w *worker) pullInTurn(ctx context.Context, o order, image string, found []credentials.Credential) (*cri.Image, *credentials.Credential, time.Duration, error) {
-	w.n.exit()
-	defer func() { w.n.slots <- struct{}{} }() // even if ctx is over: the caller frees it
-	if err := w.n.pulls.turns.wait(ctx, o.pod.Namespace); err != nil {
+func (m *images) pullInTurn(ctx context.Context, r *imageRequest, image string, found []credentials.Credential) (*cri.Image, *credentials.Credential, time.Duration, error) {
+	defer r.yield()() // even if ctx is over: the caller frees the slot
+	if err := m.turns.wait(ctx, r.pod.Namespace); err != nil {
 		return nil, nil, 0, err
 	}
-	defer w.n.pulls.turns.done(o.pod.Namespace)
+	defer m.turns.done(r.pod.Namespace)
 	began := time.Now()
-	sandbox := w.n.sandboxConfig(o.pod, int32(o.sandbox.Attempt))
-	id, used, err := w.pullWith(ctx, image, sandbox, found)
+	id, used, err := m.pullWith(ctx, image, r.sandbox(), found)
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	status, err := w.n.opts.Runtime.ImageStatus(ctx, id)
+	status, err := m.node.runtime.ImageStatus(ctx, id)
 	if err == nil && status == nil {
 		err = errors.New("the runtime reported a successful pull and does not have the image")
 	}
@@ -380,21 +432,21 @@ func (w *worker) pullInTurn(ctx context.Context, o order, image string, found []
 }
 
 // pullWith tries the credentials one after the other, or none if there are none.
-func (w *worker) pullWith(ctx context.Context, image string, sandbox *cri.PodSandboxConfig, found []credentials.Credential) (string, *credentials.Credential, error) {
+func (m *images) pullWith(ctx context.Context, image string, sandbox *cri.PodSandboxConfig, found []credentials.Credential) (string, *credentials.Credential, error) {
 	if len(found) == 0 {
-		id, err := w.n.opts.Runtime.PullImage(ctx, image, nil, sandbox)
+		id, err := m.node.runtime.PullImage(ctx, image, nil, sandbox)
 		return id, nil, err
 	}
 	var messages []string
 	var last error
 	for i := range found {
-		id, err := w.n.opts.Runtime.PullImage(ctx, image, &cri.AuthConfig{Username: found[i].Username, Password: found[i].Password}, sandbox)
+		id, err := m.node.runtime.PullImage(ctx, image, &cri.AuthConfig{Username: found[i].Username, Password: found[i].Password}, sandbox)
 		if err == nil {
 			return id, &found[i], nil
 		}
 		last = err
-		if m := criclient.Message(err); !slices.Contains(messages, m) {
-			messages = append(messages, m)
+		if text := criclient.Message(err); !slices.Contains(messages, text) {
+			messages = append(messages, text)
 		}
 	}
 	if len(messages) == 1 {
@@ -403,16 +455,16 @@ func (w *worker) pullWith(ctx context.Context, image string, sandbox *cri.PodSan
 	return "", nil, fmt.Errorf("[%s]", strings.Join(messages, ", "))
 }
 
-// imageVolumes makes sure that the images are there that are volumes of a container, and returns their ids by volume.
-func (w *worker) imageVolumes(ctx context.Context, o order) (map[string]string, *startError) {
+// ensureVolumes makes sure that the images are there that are volumes of a container, and returns their ids by volume.
+func (m *images) ensureVolumes(ctx context.Context, r *imageRequest, c *corev1.Container) (map[string]string, *imageFailure) {
 	ids := map[string]string{}
-	var fail *startError
-	for i := range o.pod.Spec.Volumes {
-		v := &o.pod.Spec.Volumes[i]
-		if v.Image == nil || !slices.ContainsFunc(o.container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name }) {
+	var fail *imageFailure
+	for i := range r.pod.Spec.Volumes {
+		v := &r.pod.Spec.Volumes[i]
+		if v.Image == nil || !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name }) {
 			continue
 		}
-		image, f := w.ensureImage(ctx, o, wantedImage{v.Image.Reference, v.Image.PullPolicy, w.event})
+		image, f := m.ensure(ctx, r, wantedImage{v.Image.Reference, v.Image.PullPolicy, r.event})
 		if f != nil {
 			fail = f
 			continue

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -223,13 +222,9 @@ func (o Options) check() (Options, error) {
 	if o.DrainPause == 0 {
 		o.DrainPause = defaultDrainPause
 	}
-	if o.Images.ParallelPulls < 0 {
-		errs = append(errs, fmt.Errorf("node: Options.Images.ParallelPulls must be >= 0, got %d", o.Images.ParallelPulls))
-	}
-	o.Images.ParallelPulls = cmp.Or(max(0, o.Images.ParallelPulls), defaultParallelPulls)
 	var err error
-	if o.Images.Collect, err = o.Images.Collect.check(); err != nil {
-		errs = append(errs, fmt.Errorf("node: Options.Images.Collect: %w", err))
+	if o.Images, err = o.Images.check(); err != nil {
+		errs = append(errs, err)
 	}
 	if o.Version == "" {
 		o.Version = defaultVersion
@@ -261,7 +256,7 @@ type Node struct {
 	departures  *departures
 	objects     *references
 	files       *files
-	pulls       *pulls
+	images      *images
 	users       *users
 	cgroups     *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
 	devices     *deviceplugin.Manager // nil: there are no device plug-ins
@@ -355,7 +350,10 @@ func New(opts Options) (*Node, error) {
 	n.departures = newDepartures(n)
 	n.objects = newReferences(opts.Client, opts.Log, n.referenceChanged)
 	n.files = newFiles(n)
-	n.pulls = newPulls(opts)
+	n.images = newImages(opts.Images, imageNode{
+		runtime: opts.Runtime, rootDir: opts.RootDir, accounts: accounts{opts.Client}, secret: n.secret, pods: n.workedOn,
+		changed: func() { n.health.changed.Ring() }, event: n.event, metrics: n.metrics.Images, log: n.log,
+	})
 	n.users = newUsers(n.files, opts.MaxPods)
 	if opts.RootDir != "" && opts.DevicePluginDir != "" {
 		n.devices = deviceplugin.New(deviceplugin.Options{
@@ -403,7 +401,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := errors.Join(n.checkSwap(), n.files.open(), n.openIsolation(ctx), n.openProcessors()); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
-	if err := n.openRecords(ctx); err != nil {
+	if err := n.images.open(ctx); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
 	if err := n.openDrivers(); err != nil {
@@ -417,7 +415,7 @@ func (n *Node) Run(ctx context.Context) error {
 		{Name: "lease", Run: n.renewLease},
 		{Name: "runtime events", Run: n.listen},
 		{Name: "pods", Run: n.work},
-		{Name: "image garbage collection", Run: n.collectImages},
+		{Name: "image garbage collection", Run: n.images.collect},
 	}
 	if len(n.opts.Listeners) > 0 {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
@@ -480,6 +478,12 @@ func (n *Node) enter(ctx context.Context) bool {
 }
 
 func (n *Node) exit() { <-n.slots }
+
+// yield frees a slot for as long as a pod waits; resume takes one again without waiting for ctx: the caller frees it.
+func (n *Node) yield() (resume func()) {
+	n.exit()
+	return func() { n.slots <- struct{}{} }
+}
 
 // logs returns the directory of the pod's logs.
 func (n *Node) logs(pod *corev1.Pod) string {

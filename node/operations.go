@@ -508,17 +508,38 @@ func (w *worker) start(ctx context.Context, o order) func() {
 
 // launch does the work of start, and returns the ID of the container or why it could not be started.
 func (w *worker) launch(ctx context.Context, o order) (string, *startError) {
-	volumes, fail := w.imageVolumes(ctx, o)
-	if fail != nil {
-		return "", fail
+	r := w.imageRequest(o)
+	volumes, missing := w.n.images.ensureVolumes(ctx, r, o.container)
+	if missing != nil {
+		return "", withoutImage(missing)
 	}
-	image, fail := w.image(ctx, o)
-	if fail != nil {
-		return "", fail
+	image, missing := w.n.images.ensure(ctx, r, wantedImage{o.container.Image, o.container.ImagePullPolicy, func(kind, reason, format string, args ...any) {
+		w.containerEvent(o.container.Name, kind, reason, format, args...)
+	}})
+	if missing != nil {
+		return "", withoutImage(missing)
 	}
 	id, fail := w.create(ctx, o, image, volumes)
 	w.n.metrics.Images.Mounted(o.container, volumes, fail.ofImageVolume())
 	return id, fail
+}
+
+// imageRequest returns the pod of a container as one that needs images.
+func (w *worker) imageRequest(o order) *imageRequest {
+	return &imageRequest{
+		pod: o.pod, event: w.event, log: w.log, yield: w.n.yield,
+		sandbox: func() *cri.PodSandboxConfig { return w.n.sandboxConfig(o.pod, int32(o.sandbox.Attempt)) },
+		pulled:  func(from, to time.Time) { w.post(func() { w.starting.Pulled(from, to) }) },
+	}
+}
+
+// withoutImage is the error of a container whose image, or that of one of its volumes, is not available.
+func withoutImage(f *imageFailure) *startError {
+	fail := &startError{reason: f.reason, message: f.message, laterReason: f.laterReason, laterMessage: f.laterMessage, pulled: f.pulled}
+	for _, e := range f.events {
+		fail.events = append(fail.events, warning(e))
+	}
+	return fail
 }
 
 // create makes a container whose images are there, and starts it.

@@ -268,6 +268,17 @@ func (n *Node) allWorkers() []*worker {
 	return all
 }
 
+// workedOn returns the newest versions of the pods that have workers.
+func (n *Node) workedOn() []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, w := range n.allWorkers() {
+		w.mu.Lock()
+		pods = append(pods, w.pod)
+		w.mu.Unlock()
+	}
+	return pods
+}
+
 // referenceChanged is called when an object changed that pods refer to.
 func (n *Node) referenceChanged(pods []types.UID) {
 	n.mu.Lock()

@@ -218,6 +218,11 @@ func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
 	return nil, fmt.Errorf("configmap %q not found", name)
 }
 
+// secret returns a secret that a pod of the node refers to.
+func (n *Node) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return objects{ctx, n.objects}.Secret(namespace, name)
+}
+
 // Secret returns the secret of that name.
 func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
 	f := o.at(reference{true, types.NamespacedName{Namespace: namespace, Name: name}})

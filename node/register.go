@@ -253,6 +253,11 @@ func (n *Node) reference() corev1.ObjectReference {
 	return corev1.ObjectReference{Kind: "Node", Name: n.opts.Name, UID: types.UID(n.opts.Name)}
 }
 
+// event records an event about the node.
+func (n *Node) event(kind, reason, format string, args ...any) {
+	n.recorder.EventFor(n.reference(), kind, reason, format, args...)
+}
+
 // publish creates or updates the Node object.
 func (n *Node) publish(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if node == nil {

@@ -38,11 +38,6 @@ func requestToken(
 	return answer.Status, nil
 }
 
-// owner returns a pod as the owner of tokens.
-func owner(pod *corev1.Pod) credentials.Pod {
-	return credentials.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ServiceAccount: pod.Spec.ServiceAccountName}
-}
-
 // nextToken returns when a token is due for the next one.
 func nextToken(granted authenticationv1.TokenRequestStatus) time.Time {
 	if at := volume.Refresh(granted.Token); !at.IsZero() {

@@ -25,6 +25,11 @@ type Pod struct {
 	ServiceAccount  string // "" if it has none
 }
 
+// Of returns a pod as the owner of tokens.
+func Of(pod *corev1.Pod) Pod {
+	return Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ServiceAccount: pod.Spec.ServiceAccountName}
+}
+
 // Accounts reads service accounts from the API server.
 type Accounts interface {
 	Account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
