@@ -13,6 +13,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/eviction"
+	"github.com/sampan-io/sampan/node/images"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/pullrecord"
 )
@@ -58,7 +59,7 @@ func (o Options) onDisk(c *kubeletconfig.Config) *kubeletconfig.Config {
 }
 
 // configuredImages fills in what the configuration says of images.
-func configuredImages(o ImageOptions, c *kubeletconfig.Config) ImageOptions {
+func configuredImages(o images.Options, c *kubeletconfig.Config) images.Options {
 	switch {
 	case o.ParallelPulls != 0:
 	case c.MaxParallelImagePulls != nil:
@@ -69,8 +70,8 @@ func configuredImages(o ImageOptions, c *kubeletconfig.Config) ImageOptions {
 	if o.Verification == "" {
 		o.Verification, o.Allowed = pullrecord.Policy(c.ImagePullCredentialsVerificationPolicy), c.PreloadedImagesVerificationAllowlist
 	}
-	if o.Collect == (CollectOptions{}) {
-		o.Collect = CollectOptions{
+	if o.Collect == (images.CollectOptions{}) {
+		o.Collect = images.CollectOptions{
 			HighPercent: int(*c.ImageGCHighThresholdPercent), LowPercent: int(*c.ImageGCLowThresholdPercent),
 			MinAge: c.ImageMinimumGCAge.Duration, MaxAge: c.ImageMaximumGCAge.Duration,
 		}

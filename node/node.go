@@ -33,6 +33,7 @@ import (
 	"github.com/sampan-io/sampan/node/deviceplugin"
 	"github.com/sampan-io/sampan/node/dra"
 	"github.com/sampan-io/sampan/node/eviction"
+	"github.com/sampan-io/sampan/node/images"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/metrics"
@@ -117,7 +118,7 @@ type Options struct {
 	// whatever its hostIP: it would get the connections of the cluster's clients.
 	OwnPorts reserved.Ports
 
-	Images ImageOptions
+	Images images.Options
 
 	MaxPods  int                 // 0 means 110
 	Capacity corev1.ResourceList // overrides what the machine has
@@ -223,7 +224,7 @@ func (o Options) check() (Options, error) {
 		o.DrainPause = defaultDrainPause
 	}
 	var err error
-	if o.Images, err = o.Images.check(); err != nil {
+	if o.Images, err = o.Images.Check(); err != nil {
 		errs = append(errs, err)
 	}
 	if o.Version == "" {
@@ -256,7 +257,7 @@ type Node struct {
 	departures  *departures
 	objects     *references
 	files       *files
-	images      *images
+	images      *images.Manager
 	users       *users
 	cgroups     *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
 	devices     *deviceplugin.Manager // nil: there are no device plug-ins
@@ -350,9 +351,9 @@ func New(opts Options) (*Node, error) {
 	n.departures = newDepartures(n)
 	n.objects = newReferences(opts.Client, opts.Log, n.referenceChanged)
 	n.files = newFiles(n)
-	n.images = newImages(opts.Images, imageNode{
-		runtime: opts.Runtime, rootDir: opts.RootDir, accounts: accounts{opts.Client}, secret: n.secret, pods: n.workedOn,
-		changed: func() { n.health.changed.Ring() }, event: n.event, metrics: n.metrics.Images, log: n.log,
+	n.images = images.New(opts.Images, images.Node{
+		Runtime: opts.Runtime, RootDir: opts.RootDir, Accounts: accounts{opts.Client}, Secret: n.secret, Pods: n.workedOn,
+		Changed: func() { n.health.changed.Ring() }, Event: n.event, Metrics: n.metrics.Images, Log: n.log,
 	})
 	n.users = newUsers(n.files, opts.MaxPods)
 	if opts.RootDir != "" && opts.DevicePluginDir != "" {
@@ -401,7 +402,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := errors.Join(n.checkSwap(), n.files.open(), n.openIsolation(ctx), n.openProcessors()); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
-	if err := n.images.open(ctx); err != nil {
+	if err := n.images.Open(ctx); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
 	if err := n.openDrivers(); err != nil {
@@ -415,7 +416,7 @@ func (n *Node) Run(ctx context.Context) error {
 		{Name: "lease", Run: n.renewLease},
 		{Name: "runtime events", Run: n.listen},
 		{Name: "pods", Run: n.work},
-		{Name: "image garbage collection", Run: n.images.collect},
+		{Name: "image garbage collection", Run: n.images.Collect},
 	}
 	if len(n.opts.Listeners) > 0 {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})

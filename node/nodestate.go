@@ -100,8 +100,7 @@ func (s nodeState) Collect(to chan<- prometheus.Metric) {
 	mirrors := len(s.n.statics.mirrors)
 	s.n.mu.Unlock()
 	gauge(descMirrors, float64(mirrors))
-	if r := s.n.images.records; r != nil {
-		pulling, pulled := r.Count()
+	if pulling, pulled, ok := s.n.images.RecordCounts(); ok {
 		gauge(descIntents, float64(pulling))
 		gauge(descPulled, float64(pulled))
 	}

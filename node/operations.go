@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/images"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/logs"
 	"github.com/sampan-io/sampan/node/volume"
@@ -481,7 +482,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 			delete(w.view.Memory.Failures, name)
 			delete(w.pulls, o.container.Image)
 			w.view.Memory.Resize.Applied[id] = lifecycle.Effective(o.container.Resources, o.pod.Spec.Resources)
-			for _, image := range volumeImages(o.pod) {
+			for _, image := range images.OfVolumes(o.pod) {
 				delete(w.pulls, image)
 			}
 		default:
@@ -509,11 +510,11 @@ func (w *worker) start(ctx context.Context, o order) func() {
 // launch does the work of start, and returns the ID of the container or why it could not be started.
 func (w *worker) launch(ctx context.Context, o order) (string, *startError) {
 	r := w.imageRequest(o)
-	volumes, missing := w.n.images.ensureVolumes(ctx, r, o.container)
+	volumes, missing := w.n.images.EnsureVolumes(ctx, r, o.container)
 	if missing != nil {
 		return "", withoutImage(missing)
 	}
-	image, missing := w.n.images.ensure(ctx, r, wantedImage{o.container.Image, o.container.ImagePullPolicy, func(kind, reason, format string, args ...any) {
+	image, missing := w.n.images.Ensure(ctx, r, images.Image{Name: o.container.Image, Policy: o.container.ImagePullPolicy, Event: func(kind, reason, format string, args ...any) {
 		w.containerEvent(o.container.Name, kind, reason, format, args...)
 	}})
 	if missing != nil {
@@ -525,19 +526,19 @@ func (w *worker) launch(ctx context.Context, o order) (string, *startError) {
 }
 
 // imageRequest returns the pod of a container as one that needs images.
-func (w *worker) imageRequest(o order) *imageRequest {
-	return &imageRequest{
-		pod: o.pod, event: w.event, log: w.log, yield: w.n.yield,
-		sandbox: func() *cri.PodSandboxConfig { return w.n.sandboxConfig(o.pod, int32(o.sandbox.Attempt)) },
-		pulled:  func(from, to time.Time) { w.post(func() { w.starting.Pulled(from, to) }) },
+func (w *worker) imageRequest(o order) *images.Request {
+	return &images.Request{
+		Pod: o.pod, Event: w.event, Log: w.log, Yield: w.n.yield,
+		Sandbox: func() *cri.PodSandboxConfig { return w.n.sandboxConfig(o.pod, int32(o.sandbox.Attempt)) },
+		Pulled:  func(from, to time.Time) { w.post(func() { w.starting.Pulled(from, to) }) },
 	}
 }
 
 // withoutImage is the error of a container whose image, or that of one of its volumes, is not available.
-func withoutImage(f *imageFailure) *startError {
-	fail := &startError{reason: f.reason, message: f.message, laterReason: f.laterReason, laterMessage: f.laterMessage, pulled: f.pulled}
-	for _, e := range f.events {
-		fail.events = append(fail.events, warning(e))
+func withoutImage(f *images.Failure) *startError {
+	fail := &startError{reason: f.Reason, message: f.Message, laterReason: f.LaterReason, laterMessage: f.LaterMessage, pulled: f.Pulled}
+	for _, e := range f.Events {
+		fail.events = append(fail.events, warning{e.Reason, e.Message})
 	}
 	return fail
 }

@@ -1,4 +1,4 @@
-package node
+package images
 
 import (
 	"context"
@@ -80,7 +80,7 @@ func (f *fakeImages) ImageDir(context.Context) (string, error) { return "/", nil
 func TestCollectionKeepsYoungImages(t *testing.T) {
 	t0 := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	counts := metrics.New()
-	n := &images{node: imageNode{event: func(string, string, string, ...any) {}, metrics: counts.Images, log: slog.New(slog.DiscardHandler)}}
+	n := &Manager{node: Node{Event: func(string, string, string, ...any) {}, Metrics: counts.Images, Log: slog.New(slog.DiscardHandler)}}
 	f := &fakeImages{}
 	c := collectorAt(t, CollectOptions{}, t0)
 	c.observe([]*cri.Image{{Id: "a", Size: 3 * gigabyte}, {Id: "b", Size: 3 * gigabyte}, {Id: "c", Size: 3 * gigabyte}}, nil, t0)

@@ -1,4 +1,4 @@
-package node
+package images
 
 import (
 	"cmp"
@@ -143,9 +143,9 @@ func (c *collector) excess(d diskSpace) (bytes int64, percent int) {
 	return d.capacity*int64(whole-c.opts.LowPercent)/whole - d.available, percent
 }
 
-// collect removes unused images until ctx is over: at the start, after each pull, and every few minutes.
-func (m *images) collect(ctx context.Context) error {
-	store, ok := m.node.runtime.(imageStore)
+// Collect removes unused images until ctx is over: at the start, after each pull, and every few minutes.
+func (m *Manager) Collect(ctx context.Context) error {
+	store, ok := m.node.Runtime.(imageStore)
 	o := m.opts.Collect
 	if never := 100; !ok || o.HighPercent == never && o.MaxAge == 0 {
 		<-ctx.Done()
@@ -168,21 +168,21 @@ func (m *images) collect(ctx context.Context) error {
 		case err == nil:
 			failures = 0
 		default:
-			m.node.log.Warn("image garbage collection failed", "err", err)
+			m.node.Log.Warn("image garbage collection failed", "err", err)
 			if failures++; failures > 1 {
-				m.node.event(corev1.EventTypeWarning, "ImageGCFailed", "%v", err)
+				m.node.Event(corev1.EventTypeWarning, "ImageGCFailed", "%v", err)
 			}
 		}
 	}
 }
 
 // collectOnce removes images that are too old, and others if the disk is too full.
-func (m *images) collectOnce(ctx context.Context, store imageStore, c *collector, now time.Time) error {
+func (m *Manager) collectOnce(ctx context.Context, store imageStore, c *collector, now time.Time) error {
 	used, err := m.usedImages(ctx)
 	if err != nil {
 		return err
 	}
-	present, err := m.node.runtime.ListImages(ctx)
+	present, err := m.node.Runtime.ListImages(ctx)
 	if err != nil {
 		return err
 	}
@@ -203,19 +203,19 @@ func (m *images) collectOnce(ctx context.Context, store imageStore, c *collector
 	}
 	if space.capacity == 0 {
 		err := errors.New("invalid capacity 0 on image filesystem")
-		m.node.event(corev1.EventTypeWarning, "InvalidDiskCapacity", "%v", err)
+		m.node.Event(corev1.EventTypeWarning, "InvalidDiskCapacity", "%v", err)
 		return err
 	}
 	return m.freeSpace(ctx, store, c, space, now)
 }
 
 // freeSpace removes images until the use of the disk is at the low threshold.
-func (m *images) freeSpace(ctx context.Context, store imageStore, c *collector, space diskSpace, now time.Time) error {
+func (m *Manager) freeSpace(ctx context.Context, store imageStore, c *collector, space diskSpace, now time.Time) error {
 	excess, percent := c.excess(space)
 	if excess <= 0 {
 		return nil
 	}
-	m.node.log.Info("disk of images is over the high threshold, removing unused images",
+	m.node.Log.Info("disk of images is over the high threshold, removing unused images",
 		"usedPercent", percent, "highPercent", c.opts.HighPercent, "lowPercent", c.opts.LowPercent, "bytesToFree", excess, "available", sizeText(space.available), "capacity", sizeText(space.capacity))
 	var freed int64
 	var errs []error
@@ -242,12 +242,12 @@ func (m *images) freeSpace(ctx context.Context, store imageStore, c *collector, 
 	message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
 		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", percent, sizeText(space.capacity), freed)
-	m.node.event(corev1.EventTypeWarning, "FreeDiskSpaceFailed", "%s", message)
+	m.node.Event(corev1.EventTypeWarning, "FreeDiskSpaceFailed", "%s", message)
 	return errors.New(message)
 }
 
 // pruneRecords removes the records about images that are gone.
-func (m *images) pruneRecords(c *collector, now time.Time) {
+func (m *Manager) pruneRecords(c *collector, now time.Time) {
 	if m.records == nil {
 		return
 	}
@@ -256,23 +256,23 @@ func (m *images) pruneRecords(c *collector, now time.Time) {
 		left = append(left, id)
 	}
 	if err := m.records.Prune(left, now); err != nil {
-		m.node.log.Warn("records of removed images not removed", "err", err)
+		m.node.Log.Warn("records of removed images not removed", "err", err)
 	}
 }
 
-func (m *images) removeImage(ctx context.Context, store imageStore, c *collector, s *seenImage, reason string) error {
-	m.node.log.Info("removing an unused image", "image", s.id, "bytes", s.size)
+func (m *Manager) removeImage(ctx context.Context, store imageStore, c *collector, s *seenImage, reason string) error {
+	m.node.Log.Info("removing an unused image", "image", s.id, "bytes", s.size)
 	if err := store.RemoveImage(ctx, s.id); err != nil {
 		return err
 	}
 	delete(c.images, s.id)
-	m.node.metrics.Collected.WithLabelValues(reason).Inc()
+	m.node.Metrics.Collected.WithLabelValues(reason).Inc()
 	return nil
 }
 
 // usedImages returns the ids of the images that containers or volumes of pods use.
-func (m *images) usedImages(ctx context.Context) (map[string]bool, error) {
-	containers, err := m.node.runtime.ListContainers(ctx, nil)
+func (m *Manager) usedImages(ctx context.Context) (map[string]bool, error) {
+	containers, err := m.node.Runtime.ListContainers(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -281,11 +281,11 @@ func (m *images) usedImages(ctx context.Context) (map[string]bool, error) {
 		used[c.GetImageRef()], used[c.GetImage().GetImage()], used[c.GetImageId()] = true, true, true
 	}
 	var references []string
-	for _, pod := range m.node.pods() {
-		references = append(references, volumeImages(pod)...)
+	for _, pod := range m.node.Pods() {
+		references = append(references, OfVolumes(pod)...)
 	}
 	for _, ref := range references {
-		if image, err := m.node.runtime.ImageStatus(ctx, ref); err == nil && image != nil {
+		if image, err := m.node.Runtime.ImageStatus(ctx, ref); err == nil && image != nil {
 			used[image.GetId()] = true
 		}
 	}

@@ -1,4 +1,4 @@
-package node
+package images
 
 import (
 	"cmp"
@@ -27,9 +27,9 @@ import (
 	"github.com/sampan-io/sampan/node/pullrecord"
 )
 
-// ImageOptions says how a node pulls images and collects unused ones. The names of kubelet's configuration are in
+// Options says how a node pulls images and collects unused ones. The names of kubelet's configuration are in
 // parentheses.
-type ImageOptions struct {
+type Options struct {
 	// ParallelPulls is how many images are pulled at a time (maxParallelImagePulls); 1 pulls one after the other
 	// (serializeImagePulls), 0 means 5. Pods of one namespace get at most half of them, rounded up.
 	ParallelPulls int
@@ -45,8 +45,8 @@ type ImageOptions struct {
 
 const defaultParallelPulls = 5
 
-// check returns the options with defaults.
-func (o ImageOptions) check() (ImageOptions, error) {
+// Check returns the options with defaults.
+func (o Options) Check() (Options, error) {
 	var errs []error
 	if o.ParallelPulls < 0 {
 		errs = append(errs, fmt.Errorf("node: Options.Images.ParallelPulls must be >= 0, got %d", o.ParallelPulls))
@@ -59,42 +59,42 @@ func (o ImageOptions) check() (ImageOptions, error) {
 	return o, errors.Join(errs...)
 }
 
-// imageNode holds what images need of the node.
-type imageNode struct {
-	runtime criclient.Runtime
-	rootDir string // see [Options.RootDir]
-	// accounts are the service accounts of pods, for plug-ins.
-	accounts credentials.Accounts
-	// secret returns a secret that a pod refers to.
-	secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	// pods returns the pods of the node.
-	pods func() []*corev1.Pod
-	// changed is called when an image has been pulled.
-	changed func()
-	// event records an event about the node.
-	event   func(kind, reason, format string, args ...any)
-	metrics *metrics.Images
-	log     *slog.Logger
+// Node holds what images need of the node.
+type Node struct {
+	Runtime criclient.Runtime
+	RootDir string // of the agent; empty: the runtime is a simulated one
+	// Accounts are the service accounts of pods, for plug-ins.
+	Accounts credentials.Accounts
+	// Secret returns a secret that a pod refers to.
+	Secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// Pods returns the pods of the node.
+	Pods func() []*corev1.Pod
+	// Changed is called when an image has been pulled.
+	Changed func()
+	// Event records an event about the node.
+	Event   func(kind, reason, format string, args ...any)
+	Metrics *metrics.Images
+	Log     *slog.Logger
 }
 
-// images makes images available to pods, and removes unused ones.
-type images struct {
-	opts    ImageOptions
-	node    imageNode
-	turns   *turns
+// Manager makes images available to pods, and removes unused ones.
+type Manager struct {
+	opts    Options
+	node    Node
+	queue   *pullQueue
 	records *pullrecord.Records // nil: credentials are not verified; written before images are used
 	files   []string            // with credentials of the node
 	done    run.Bell            // rung when a pull has ended
 	names   *imagename.Parser
 }
 
-// newImages returns the images of a node, without records yet.
-func newImages(o ImageOptions, n imageNode) *images {
-	m := &images{opts: o, node: n, turns: newTurns(o.ParallelPulls), done: run.NewBell(), names: imagename.New()}
-	if n.rootDir == "" {
+// New returns the images of a node, without records yet.
+func New(o Options, n Node) *Manager {
+	m := &Manager{opts: o, node: n, queue: newPullQueue(o.ParallelPulls), done: run.NewBell(), names: imagename.New()}
+	if n.RootDir == "" {
 		return m
 	}
-	dirs := []string{filepath.Dir(n.rootDir)}
+	dirs := []string{filepath.Dir(n.RootDir)}
 	if home, err := os.UserHomeDir(); err == nil {
 		dirs = append(dirs, filepath.Join(home, ".docker"))
 	}
@@ -104,12 +104,12 @@ func newImages(o ImageOptions, n imageNode) *images {
 	return m
 }
 
-// open opens the records about pulled images.
-func (m *images) open(ctx context.Context) error {
-	if m.node.rootDir == "" {
+// Open opens the records about pulled images.
+func (m *Manager) Open(ctx context.Context) error {
+	if m.node.RootDir == "" {
 		return nil
 	}
-	present, err := m.node.runtime.ListImages(ctx)
+	present, err := m.node.Runtime.ListImages(ctx)
 	if err != nil {
 		return fmt.Errorf("listing images: %w", err)
 	}
@@ -120,63 +120,73 @@ func (m *images) open(ctx context.Context) error {
 		}
 	}
 	m.records, err = pullrecord.Open(pullrecord.Options{
-		Dir: filepath.Join(filepath.Dir(m.node.rootDir), "image_manager"), Policy: m.opts.Verification, Allow: m.opts.Allowed,
+		Dir: filepath.Join(filepath.Dir(m.node.RootDir), "image_manager"), Policy: m.opts.Verification, Allow: m.opts.Allowed,
 	}, ids)
 	return err
 }
 
-// imageRequest is a pod that needs images.
-type imageRequest struct {
-	pod *corev1.Pod
-	// sandbox returns the configuration of the pod's sandbox.
-	sandbox func() *cri.PodSandboxConfig
-	// yield gives back the slot in which the pod starts, and returns the function that takes it again.
-	yield func() (resume func())
-	// event records an event about the pod.
-	event func(kind, reason, format string, args ...any)
-	// pulled is called with the time in which an image was pulled.
-	pulled func(from, to time.Time)
-	log    *slog.Logger
+// RecordCounts returns how many records there are of pulls that have begun, and of images that were pulled; ok is false if credentials
+// are not verified, which needs no records.
+func (m *Manager) RecordCounts() (pulling, pulled int, ok bool) {
+	if m.records == nil {
+		return 0, 0, false
+	}
+	pulling, pulled = m.records.Count()
+	return pulling, pulled, true
 }
 
-// wantedImage is an image that a pod needs: that of a container, or of a volume.
-type wantedImage struct {
-	name   string
-	policy corev1.PullPolicy
-	event  func(kind, reason, format string, args ...any)
+// Request is a pod that needs images.
+type Request struct {
+	Pod *corev1.Pod
+	// Sandbox returns the configuration of the pod's sandbox.
+	Sandbox func() *cri.PodSandboxConfig
+	// Yield gives back the slot in which the pod starts, and returns the function that takes it again.
+	Yield func() (resume func())
+	// Event records an event about the pod.
+	Event func(kind, reason, format string, args ...any)
+	// Pulled is called with the time in which an image was pulled.
+	Pulled func(from, to time.Time)
+	Log    *slog.Logger
 }
 
-// imageFailure says why an image is not available, in the words of the status of a container.
-type imageFailure struct {
-	reason, message           string
-	laterReason, laterMessage string // while the pull waits for its next attempt
-	pulled                    string // the image that could not be pulled
-	events                    []imageWarning
+// Image is an image that a pod needs: that of a container, or of a volume.
+type Image struct {
+	Name   string
+	Policy corev1.PullPolicy
+	Event  func(kind, reason, format string, args ...any)
 }
 
-// imageWarning is an event that reports a failure.
-type imageWarning struct{ reason, message string }
-
-func failedImage(format string, args ...any) []imageWarning {
-	return []imageWarning{{"Failed", fmt.Sprintf(format, args...)}}
+// Failure says why an image is not available, in the words of the status of a container.
+type Failure struct {
+	Reason, Message           string
+	LaterReason, LaterMessage string // while the pull waits for its next attempt
+	Pulled                    string // the image that could not be pulled
+	Events                    []Warning
 }
 
-// ensure makes sure that the runtime has an image, and that the pod may use it.
-func (m *images) ensure(ctx context.Context, r *imageRequest, want wantedImage) (*cri.Image, *imageFailure) {
+// Warning is an event that reports a failure.
+type Warning struct{ Reason, Message string }
+
+func failed(format string, args ...any) []Warning {
+	return []Warning{{"Failed", fmt.Sprintf(format, args...)}}
+}
+
+// Ensure makes sure that the runtime has an image, and that the pod may use it.
+func (m *Manager) Ensure(ctx context.Context, r *Request, want Image) (*cri.Image, *Failure) {
 	known := metrics.Ensured{}
-	defer func() { m.node.metrics.Needed(want.policy, known) }()
-	ref, err := m.names.Parse(want.name)
+	defer func() { m.node.Metrics.Needed(want.Policy, known) }()
+	ref, err := m.names.Parse(want.Name)
 	if err != nil {
-		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", want.name, want.name, err)
-		return nil, &imageFailure{
-			reason: "InvalidImageName", message: message,
-			events: append([]imageWarning{{"InspectFailed", message}}, failedImage("Error: InvalidImageName")...),
+		message := fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", want.Name, want.Name, err)
+		return nil, &Failure{
+			Reason: "InvalidImageName", Message: message,
+			Events: append([]Warning{{"InspectFailed", message}}, failed("Error: InvalidImageName")...),
 		}
 	}
 	secrets := sync.OnceValues(func() ([]credentials.Credential, error) {
-		return m.credentials(ctx, r, want.name, repositoryOf(ref))
+		return m.credentials(ctx, r, want.Name, repositoryOf(ref))
 	})
-	if want.policy != corev1.PullAlways {
+	if want.Policy != corev1.PullAlways {
 		image, fail := m.presentImage(ctx, want, &known, secrets)
 		if image != nil || fail != nil {
 			return image, fail
@@ -186,17 +196,17 @@ func (m *images) ensure(ctx context.Context, r *imageRequest, want wantedImage) 
 	found, err := secrets()
 	if err != nil {
 		message := err.Error()
-		return nil, &imageFailure{
-			reason: "ErrImagePull", message: message, pulled: want.name, events: failedImage("Error: %s", message),
-			laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", want.name, message),
+		return nil, &Failure{
+			Reason: "ErrImagePull", Message: message, Pulled: want.Name, Events: failed("Error: %s", message),
+			LaterReason: "ImagePullBackOff", LaterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", want.Name, message),
 		}
 	}
 	image, fail := m.pullImage(ctx, r, want, found)
 	if fail != nil {
 		hint := m.presentHint(ctx, want, found)
-		fail.message, fail.laterMessage = fail.message+hint, fail.laterMessage+hint
-		if len(fail.events) > 0 {
-			fail.events[0].message += hint
+		fail.Message, fail.LaterMessage = fail.Message+hint, fail.LaterMessage+hint
+		if len(fail.Events) > 0 {
+			fail.Events[0].Message += hint
 		}
 	}
 	return image, fail
@@ -213,40 +223,40 @@ func repositoryOf(ref name.Reference) string {
 
 // presentImage returns the image if the runtime has it and the pod may use it. Neither an image nor an error means that it
 // has to be pulled.
-func (m *images) presentImage(ctx context.Context, want wantedImage, known *metrics.Ensured, secrets func() ([]credentials.Credential, error)) (*cri.Image, *imageFailure) {
-	image, err := m.node.runtime.ImageStatus(ctx, want.name)
+func (m *Manager) presentImage(ctx context.Context, want Image, known *metrics.Ensured, secrets func() ([]credentials.Credential, error)) (*cri.Image, *Failure) {
+	image, err := m.node.Runtime.ImageStatus(ctx, want.Name)
 	if err != nil {
-		message := fmt.Sprintf("Failed to inspect image %q: %s", want.name, criclient.Message(err))
-		return nil, &imageFailure{reason: "ImageInspectError", message: message, events: []imageWarning{{"InspectFailed", message}}}
+		message := fmt.Sprintf("Failed to inspect image %q: %s", want.Name, criclient.Message(err))
+		return nil, &Failure{Reason: "ImageInspectError", Message: message, Events: []Warning{{"InspectFailed", message}}}
 	}
 	known.Found(image != nil)
 	if image != nil {
-		must, err := m.mustPull(want.name, image, secrets)
+		must, err := m.mustPull(want.Name, image, secrets)
 		if err != nil {
-			return nil, &imageFailure{
-				reason: "ErrImagePull", message: err.Error(), pulled: want.name, events: failedImage("Error: %v", err),
-				laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v", want.name, err),
+			return nil, &Failure{
+				Reason: "ErrImagePull", Message: err.Error(), Pulled: want.Name, Events: failed("Error: %v", err),
+				LaterReason: "ImagePullBackOff", LaterMessage: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v", want.Name, err),
 			}
 		}
 		known.Must(must)
 		if !must {
-			want.event(corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", want.name)
+			want.Event(corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", want.Name)
 			return image, nil
 		}
 	}
-	if want.policy != corev1.PullNever {
+	if want.Policy != corev1.PullNever {
 		return nil, nil
 	}
 	// The message is the same for an image that the pod may not use: it does not reveal that the image is there.
-	message := fmt.Sprintf("Container image %q is not present with pull policy of Never", want.name)
-	return nil, &imageFailure{
-		reason: "ErrImageNeverPull", message: message,
-		events: append([]imageWarning{{"ErrImageNeverPull", message}}, failedImage("Error: ErrImageNeverPull")...),
+	message := fmt.Sprintf("Container image %q is not present with pull policy of Never", want.Name)
+	return nil, &Failure{
+		Reason: "ErrImageNeverPull", Message: message,
+		Events: append([]Warning{{"ErrImageNeverPull", message}}, failed("Error: ErrImageNeverPull")...),
 	}
 }
 
 // mustPull reports whether an image that is there has to be pulled to find out whether the pod may use it.
-func (m *images) mustPull(name string, image *cri.Image, secrets func() ([]credentials.Credential, error)) (bool, error) {
+func (m *Manager) mustPull(name string, image *cri.Image, secrets func() ([]credentials.Credential, error)) (bool, error) {
 	if m.records == nil {
 		return false, nil
 	}
@@ -265,13 +275,13 @@ func (m *images) mustPull(name string, image *cri.Image, secrets func() ([]crede
 	if err != nil {
 		result = "error"
 	}
-	m.node.metrics.Checks.WithLabelValues(result).Inc()
+	m.node.Metrics.Checks.WithLabelValues(result).Inc()
 	return verdict == pullrecord.MustAuthenticate, err
 }
 
 // imported reports whether the runtime has an image by that name from an archive or from the program, and not from a
 // registry. The record of its id may be that of a pull by another name.
-func (m *images) imported(name string, image *cri.Image) bool {
+func (m *Manager) imported(name string, image *cri.Image) bool {
 	all := image.GetSpec().GetAnnotations()[names.ImportedRepositories]
 	if all == "" {
 		return false
@@ -297,16 +307,16 @@ func accessBy(c credentials.Credential) pullrecord.Access {
 const lookupLimit = 10 * time.Second
 
 // credentials returns the credentials for an image: those of the pod's secrets first, then those of the node.
-func (m *images) credentials(ctx context.Context, r *imageRequest, image, repository string) ([]credentials.Credential, error) {
+func (m *Manager) credentials(ctx context.Context, r *Request, image, repository string) ([]credentials.Credential, error) {
 	limited, cancel := context.WithTimeout(ctx, lookupLimit)
 	defer cancel()
 	var secrets []*corev1.Secret
 	var missing []string
-	for _, ref := range r.pod.Spec.ImagePullSecrets {
+	for _, ref := range r.Pod.Spec.ImagePullSecrets {
 		if ref.Name == "" {
 			continue
 		}
-		s, err := m.node.secret(limited, r.pod.Namespace, ref.Name)
+		s, err := m.node.Secret(limited, r.Pod.Namespace, ref.Name)
 		if err != nil {
 			missing = append(missing, ref.Name)
 			continue
@@ -314,76 +324,76 @@ func (m *images) credentials(ctx context.Context, r *imageRequest, image, reposi
 		secrets = append(secrets, s)
 	}
 	if len(missing) > 0 {
-		r.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+		r.Event(corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", "))
 	}
 	keys, err := credentials.FromSecrets(secrets)
 	if err != nil {
 		return nil, err
 	}
-	provided, err := m.opts.Plugins.Lookup(ctx, image, repository, credentials.Of(r.pod), m.node.accounts)
+	provided, err := m.opts.Plugins.Lookup(ctx, image, repository, credentials.Of(r.Pod), m.node.Accounts)
 	if err != nil && ctx.Err() == nil {
-		r.event(corev1.EventTypeWarning, "FailedToRetrieveImagePullCredentials",
+		r.Event(corev1.EventTypeWarning, "FailedToRetrieveImagePullCredentials",
 			"Unable to retrieve some image pull credentials: %v; attempting to pull the image may not succeed.", err)
 	}
 	return slices.Concat(keys.Lookup(repository), credentials.FromFiles(m.files).Lookup(repository), provided), nil
 }
 
 // pullImage pulls an image with the credentials that match, one after the other, and records which one worked.
-func (m *images) pullImage(ctx context.Context, r *imageRequest, want wantedImage, found []credentials.Credential) (_ *cri.Image, fail *imageFailure) {
+func (m *Manager) pullImage(ctx context.Context, r *Request, want Image, found []credentials.Credential) (_ *cri.Image, fail *Failure) {
 	records := m.records
 	if records != nil {
-		if err := records.Begin(want.name); err != nil {
-			message := fmt.Sprintf("Failed to record image pull intent for container image %q: %v", want.name, err)
-			return nil, pullFailure(want.name, "ErrImagePull", message, nil)
+		if err := records.Begin(want.Name); err != nil {
+			message := fmt.Sprintf("Failed to record image pull intent for container image %q: %v", want.Name, err)
+			return nil, pullFailure(want.Name, "ErrImagePull", message, nil)
 		}
 		recorded := false
 		defer func() {
 			if !recorded && fail != nil {
-				if err := records.Failed(want.name); err != nil {
-					r.log.Warn("record of a failed pull not removed", "image", want.name, "err", err)
+				if err := records.Failed(want.Name); err != nil {
+					r.Log.Warn("record of a failed pull not removed", "image", want.Name, "err", err)
 				}
 			}
 		}()
 	}
-	want.event(corev1.EventTypeNormal, "Pulling", "Pulling image %q", want.name)
+	want.Event(corev1.EventTypeNormal, "Pulling", "Pulling image %q", want.Name)
 	asked := time.Now()
-	image, used, took, err := m.pullInTurn(ctx, r, want.name, found)
+	image, used, took, err := m.pullInTurn(ctx, r, want.Name, found)
 	waited := time.Since(asked)
 	m.done.Ring() // unused images are collected: the pull may have filled the disk, or failed because it is full
 	if err != nil {
 		message := criclient.Message(err)
-		reason, detail := pullReason(want.name, message)
-		return nil, pullFailure(want.name, reason, detail, failedImage("Failed to pull image %q: %s", want.name, message))
+		reason, detail := pullReason(want.Name, message)
+		return nil, pullFailure(want.Name, reason, detail, failed("Failed to pull image %q: %s", want.Name, message))
 	}
 	if records != nil {
 		access := pullrecord.Access{NodePodsAccessible: true}
 		if used != nil {
 			access = accessBy(*used)
 		}
-		if err := records.Pulled(want.name, image.GetId(), access); err != nil {
-			r.log.Error("pulled image not recorded: the credentials of pods will be verified again", "image", want.name, "err", err)
+		if err := records.Pulled(want.Name, image.GetId(), access); err != nil {
+			r.Log.Error("pulled image not recorded: the credentials of pods will be verified again", "image", want.Name, "err", err)
 		}
 	}
-	m.node.changed() // the status of the node lists the images
-	want.event(corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
-		want.name, took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), image.GetSize())
-	m.node.metrics.Pulled(image.GetSize(), waited)
-	r.pulled(asked, asked.Add(waited))
+	m.node.Changed() // the status of the node lists the images
+	want.Event(corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+		want.Name, took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), image.GetSize())
+	m.node.Metrics.Pulled(image.GetSize(), waited)
+	r.Pulled(asked, asked.Add(waited))
 	return image, nil
 }
 
 // presentHint returns a sentence about an image that could not be pulled though the node has it, such as an imported one with
 // the tag latest. It is empty if the pod may not use that image: its presence is not revealed then.
-func (m *images) presentHint(ctx context.Context, want wantedImage, found []credentials.Credential) string {
-	if want.policy != corev1.PullAlways || ctx.Err() != nil || m.node.rootDir == "" { // a simulated runtime has every image
+func (m *Manager) presentHint(ctx context.Context, want Image, found []credentials.Credential) string {
+	if want.Policy != corev1.PullAlways || ctx.Err() != nil || m.node.RootDir == "" { // a simulated runtime has every image
 		return ""
 	}
-	image, err := m.node.runtime.ImageStatus(ctx, want.name)
+	image, err := m.node.Runtime.ImageStatus(ctx, want.Name)
 	if err != nil || image == nil {
 		return ""
 	}
-	must, err := m.mustPull(want.name, image, func() ([]credentials.Credential, error) { return found, nil })
+	must, err := m.mustPull(want.Name, image, func() ([]credentials.Credential, error) { return found, nil })
 	if err != nil || must {
 		return ""
 	}
@@ -391,10 +401,10 @@ func (m *images) presentHint(ctx context.Context, want wantedImage, found []cred
 }
 
 // pullFailure is a failed pull, which is tried again later.
-func pullFailure(image, reason, message string, events []imageWarning) *imageFailure {
-	return &imageFailure{
-		reason: reason, message: message, pulled: image, events: append(events, failedImage("Error: %s", reason)...),
-		laterReason: "ImagePullBackOff", laterMessage: fmt.Sprintf("Back-off pulling image %q: %s: %s", image, reason, message),
+func pullFailure(image, reason, message string, events []Warning) *Failure {
+	return &Failure{
+		Reason: reason, Message: message, Pulled: image, Events: append(events, failed("Error: %s", reason)...),
+		LaterReason: "ImagePullBackOff", LaterMessage: fmt.Sprintf("Back-off pulling image %q: %s: %s", image, reason, message),
 	}
 }
 
@@ -413,18 +423,18 @@ func pullReason(image, message string) (reason, text string) {
 }
 
 // pullInTurn waits for its turn among the pulls of the node, and pulls. Other pods may start meanwhile.
-func (m *images) pullInTurn(ctx context.Context, r *imageRequest, image string, found []credentials.Credential) (*cri.Image, *credentials.Credential, time.Duration, error) {
-	defer r.yield()() // even if ctx is over: the caller frees the slot
-	if err := m.turns.wait(ctx, r.pod.Namespace); err != nil {
+func (m *Manager) pullInTurn(ctx context.Context, r *Request, image string, found []credentials.Credential) (*cri.Image, *credentials.Credential, time.Duration, error) {
+	defer r.Yield()() // even if ctx is over: the caller frees the slot
+	if err := m.queue.wait(ctx, r.Pod.Namespace); err != nil {
 		return nil, nil, 0, err
 	}
-	defer m.turns.done(r.pod.Namespace)
+	defer m.queue.done(r.Pod.Namespace)
 	began := time.Now()
-	id, used, err := m.pullWith(ctx, image, r.sandbox(), found)
+	id, used, err := m.pullWith(ctx, image, r.Sandbox(), found)
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	status, err := m.node.runtime.ImageStatus(ctx, id)
+	status, err := m.node.Runtime.ImageStatus(ctx, id)
 	if err == nil && status == nil {
 		err = errors.New("the runtime reported a successful pull and does not have the image")
 	}
@@ -432,15 +442,15 @@ func (m *images) pullInTurn(ctx context.Context, r *imageRequest, image string, 
 }
 
 // pullWith tries the credentials one after the other, or none if there are none.
-func (m *images) pullWith(ctx context.Context, image string, sandbox *cri.PodSandboxConfig, found []credentials.Credential) (string, *credentials.Credential, error) {
+func (m *Manager) pullWith(ctx context.Context, image string, sandbox *cri.PodSandboxConfig, found []credentials.Credential) (string, *credentials.Credential, error) {
 	if len(found) == 0 {
-		id, err := m.node.runtime.PullImage(ctx, image, nil, sandbox)
+		id, err := m.node.Runtime.PullImage(ctx, image, nil, sandbox)
 		return id, nil, err
 	}
 	var messages []string
 	var last error
 	for i := range found {
-		id, err := m.node.runtime.PullImage(ctx, image, &cri.AuthConfig{Username: found[i].Username, Password: found[i].Password}, sandbox)
+		id, err := m.node.Runtime.PullImage(ctx, image, &cri.AuthConfig{Username: found[i].Username, Password: found[i].Password}, sandbox)
 		if err == nil {
 			return id, &found[i], nil
 		}
@@ -455,16 +465,16 @@ func (m *images) pullWith(ctx context.Context, image string, sandbox *cri.PodSan
 	return "", nil, fmt.Errorf("[%s]", strings.Join(messages, ", "))
 }
 
-// ensureVolumes makes sure that the images are there that are volumes of a container, and returns their ids by volume.
-func (m *images) ensureVolumes(ctx context.Context, r *imageRequest, c *corev1.Container) (map[string]string, *imageFailure) {
+// EnsureVolumes makes sure that the images are there that are volumes of a container, and returns their ids by volume.
+func (m *Manager) EnsureVolumes(ctx context.Context, r *Request, c *corev1.Container) (map[string]string, *Failure) {
 	ids := map[string]string{}
-	var fail *imageFailure
-	for i := range r.pod.Spec.Volumes {
-		v := &r.pod.Spec.Volumes[i]
+	var fail *Failure
+	for i := range r.Pod.Spec.Volumes {
+		v := &r.Pod.Spec.Volumes[i]
 		if v.Image == nil || !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name }) {
 			continue
 		}
-		image, f := m.ensure(ctx, r, wantedImage{v.Image.Reference, v.Image.PullPolicy, r.event})
+		image, f := m.Ensure(ctx, r, Image{v.Image.Reference, v.Image.PullPolicy, r.Event})
 		if f != nil {
 			fail = f
 			continue
@@ -474,8 +484,8 @@ func (m *images) ensureVolumes(ctx context.Context, r *imageRequest, c *corev1.C
 	return ids, fail
 }
 
-// volumeImages returns the references of the images that are volumes of a pod.
-func volumeImages(pod *corev1.Pod) []string {
+// OfVolumes returns the references of the images that are volumes of a pod.
+func OfVolumes(pod *corev1.Pod) []string {
 	set := map[string]bool{}
 	for i := range pod.Spec.Volumes {
 		if v := pod.Spec.Volumes[i].Image; v != nil {

@@ -1,4 +1,4 @@
-package node
+package images
 
 import (
 	"context"
@@ -6,33 +6,33 @@ import (
 	"sync"
 )
 
-// turns divides the pulls that the node does at the same time among namespaces: pulls that hang are not in the way of those for
+// queue divides the pulls that the node does at the same time among namespaces: pulls that hang are not in the way of those for
 // pods in other namespaces.
 //
 //   - At most limit pulls run, and at most half of them, rounded up, for one namespace.
 //   - Of the namespaces that wait, the one with the fewest running pulls comes first; among equals, who has waited longest.
-type turns struct {
+type pullQueue struct {
 	limit int
 
 	mu      sync.Mutex
 	running map[string]int // guarded by mu; by namespace
 	total   int            // guarded by mu
-	waiting []*turn        // guarded by mu; in the order of their arrival
+	waiting []*waitingPull // guarded by mu; in the order of their arrival
 }
 
-// A turn is a pull that waits.
-type turn struct {
+// A waitingPull is a pull that waits.
+type waitingPull struct {
 	namespace string
 	granted   chan struct{} // closed when it may begin
 }
 
-func newTurns(limit int) *turns {
-	return &turns{limit: limit, running: map[string]int{}}
+func newPullQueue(limit int) *pullQueue {
+	return &pullQueue{limit: limit, running: map[string]int{}}
 }
 
 // wait waits for the turn of a namespace. Without an error the caller has to call done afterwards.
-func (t *turns) wait(ctx context.Context, namespace string) error {
-	w := &turn{namespace, make(chan struct{})}
+func (t *pullQueue) wait(ctx context.Context, namespace string) error {
+	w := &waitingPull{namespace, make(chan struct{})}
 	t.mu.Lock()
 	t.waiting = append(t.waiting, w)
 	t.grant()
@@ -55,7 +55,7 @@ func (t *turns) wait(ctx context.Context, namespace string) error {
 }
 
 // done ends a turn.
-func (t *turns) done(namespace string) {
+func (t *pullQueue) done(namespace string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.total--
@@ -66,7 +66,7 @@ func (t *turns) done(namespace string) {
 }
 
 // grant lets all begin that may. The caller holds mu.
-func (t *turns) grant() {
+func (t *pullQueue) grant() {
 	share := (t.limit + 1) / 2
 	for t.total < t.limit {
 		next := -1

@@ -1,4 +1,4 @@
-package node
+package images
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 // pullers begin turns and record which of them were granted.
 type pullers struct {
-	*turns
+	*pullQueue
 	g     *run.Group
 	began chan string
 }
@@ -38,7 +38,7 @@ func (p *pullers) take() (list string) {
 func TestHangingPullsLeaveTurnsToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		p := &pullers{newTurns(5), run.NewGroup(ctx, 0), make(chan string, 100)}
+		p := &pullers{newPullQueue(5), run.NewGroup(ctx, 0), make(chan string, 100)}
 		p.add("a", "a", "a", "a", "a", "a")
 		if got := p.take(); got != "a a a " {
 			t.Errorf("one namespace has %q of 5 turns", got)
@@ -65,7 +65,7 @@ func TestHangingPullsLeaveTurnsToOthers(t *testing.T) {
 }
 
 func TestTurnsOfOne(t *testing.T) {
-	turns := newTurns(1)
+	turns := newPullQueue(1)
 	if err := turns.wait(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
