@@ -27,7 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -101,29 +100,6 @@ func (f *files) certificateStates(pod *corev1.Pod, now time.Time, count func(sig
 // credentialFile returns the file with the state of a source of a volume. No volume has a name with a dot.
 func (f *files) credentialFile(pod *corev1.Pod, v *corev1.Volume, index int) string {
 	return filepath.Join(f.memory(pod.UID), ".certificates", fmt.Sprintf("%s-%d", v.Name, index))
-}
-
-// certified reports whether a volume of the pod has a certificate in it.
-func certified(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.Projected != nil &&
-			slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.PodCertificate != nil })
-	})
-}
-
-// requestsOf returns a cache of the certificate requests of a node.
-func (r *references) requestsOf(node string) *cache.Cache[*certificatesv1.PodCertificateRequest] {
-	return cache.New(r.client, client.PodCertificateRequests, cache.Options[*certificatesv1.PodCertificateRequest]{
-		FieldSelector: "spec.nodeName=" + node, Log: r.log,
-	})
-}
-
-// certificateRequests returns the cache of the node's certificate requests when it is complete.
-func (r *references) certificateRequests(ctx context.Context) (*cache.Cache[*certificatesv1.PodCertificateRequest], error) {
-	r.mu.Lock()
-	s := r.requests
-	r.mu.Unlock()
-	return s.complete(ctx, "PodCertificateRequests")
 }
 
 // certificate puts a key and its certificates into p, and returns when they have to be replaced. It requests a certificate

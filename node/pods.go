@@ -268,6 +268,11 @@ func (n *Node) allWorkers() []*worker {
 	return all
 }
 
+// secret returns a secret that a pod of the node refers to.
+func (n *Node) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return n.objects.at(ctx).Secret(namespace, name)
+}
+
 // workedOn returns the newest versions of the pods that have workers.
 func (n *Node) workedOn() []*corev1.Pod {
 	var pods []*corev1.Pod

@@ -195,7 +195,10 @@ type objects struct {
 	r   *references
 }
 
-func (o objects) at(ref reference) *follow {
+// at returns a reader of the objects whose lookups end with ctx.
+func (r *references) at(ctx context.Context) objects { return objects{ctx, r} }
+
+func (o objects) find(ref reference) *follow {
 	o.r.mu.Lock()
 	defer o.r.mu.Unlock()
 	return o.r.held[ref]
@@ -203,7 +206,7 @@ func (o objects) at(ref reference) *follow {
 
 // ConfigMap returns the config map of that name.
 func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
-	f := o.at(reference{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+	f := o.find(reference{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 	if f == nil {
 		return nil, fmt.Errorf("configmap %q is not followed", name)
 	}
@@ -218,14 +221,9 @@ func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
 	return nil, fmt.Errorf("configmap %q not found", name)
 }
 
-// secret returns a secret that a pod of the node refers to.
-func (n *Node) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
-	return objects{ctx, n.objects}.Secret(namespace, name)
-}
-
 // Secret returns the secret of that name.
 func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
-	f := o.at(reference{true, types.NamespacedName{Namespace: namespace, Name: name}})
+	f := o.find(reference{true, types.NamespacedName{Namespace: namespace, Name: name}})
 	if f == nil {
 		return nil, fmt.Errorf("secret %q is not followed", name)
 	}
@@ -238,6 +236,29 @@ func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
 		return s, nil
 	}
 	return nil, fmt.Errorf("secret %q not found", name)
+}
+
+// certified reports whether a volume of the pod has a certificate in it.
+func certified(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Projected != nil &&
+			slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.PodCertificate != nil })
+	})
+}
+
+// requestsOf returns a cache of the certificate requests of a node.
+func (r *references) requestsOf(node string) *cache.Cache[*certificatesv1.PodCertificateRequest] {
+	return cache.New(r.client, client.PodCertificateRequests, cache.Options[*certificatesv1.PodCertificateRequest]{
+		FieldSelector: "spec.nodeName=" + node, Log: r.log,
+	})
+}
+
+// certificateRequests returns the cache of the node's certificate requests when it is complete.
+func (r *references) certificateRequests(ctx context.Context) (*cache.Cache[*certificatesv1.PodCertificateRequest], error) {
+	r.mu.Lock()
+	s := r.requests
+	r.mu.Unlock()
+	return s.complete(ctx, "PodCertificateRequests")
 }
 
 // mostReferences is how many ConfigMaps and Secrets one pod of a node can name. The agent watches each, which takes a
