@@ -16,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/metrics"
+	"github.com/sampan-io/sampan/node/references"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
@@ -108,7 +109,7 @@ func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
 	if rejection := lifecycle.Affordable(&pod.Spec); rejection != nil {
 		return rejection
 	}
-	if rejection := tooManyReferences(pod); rejection != nil {
+	if rejection := references.TooMany(pod); rejection != nil {
 		return rejection
 	}
 	if n.opts.RootDir != "" { // a simulated runtime has none

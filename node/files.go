@@ -323,7 +323,7 @@ func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 			err = p.AddFields(s.DownwardAPI.Items, pod, facts, m)
 		case s.ClusterTrustBundle != nil:
 			var b []byte
-			b, err = f.n.objects.at(ctx).TrustAnchors(s.ClusterTrustBundle)
+			b, err = f.n.objects.At(ctx).TrustAnchors(s.ClusterTrustBundle)
 			p[s.ClusterTrustBundle.Path] = volume.File{Data: b, Mode: m}
 		case s.ServiceAccountToken != nil:
 			var refresh time.Time

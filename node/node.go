@@ -40,6 +40,7 @@ import (
 	"github.com/sampan-io/sampan/node/pluginregistry"
 	"github.com/sampan-io/sampan/node/podcgroup"
 	"github.com/sampan-io/sampan/node/probe"
+	"github.com/sampan-io/sampan/node/references"
 	"github.com/sampan-io/sampan/node/shutdown"
 	"github.com/sampan-io/sampan/node/stats"
 	"github.com/sampan-io/sampan/node/unread"
@@ -255,7 +256,7 @@ type Node struct {
 	selfChanges signal
 	services    *cache.Cache[*corev1.Service]
 	departures  *departures
-	objects     *references
+	objects     *references.Set
 	files       *files
 	images      *images.Manager
 	users       *users
@@ -349,7 +350,7 @@ func New(opts Options) (*Node, error) {
 	n.self.Subscribe(func(_, _ *corev1.Node) { n.selfChanges.send() })
 	n.services = cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{Log: opts.Log})
 	n.departures = newDepartures(n)
-	n.objects = newReferences(opts.Client, opts.Log, n.referenceChanged)
+	n.objects = references.New(opts.Client, opts.Log, n.referenceChanged)
 	n.files = newFiles(n)
 	n.images = images.New(opts.Images, images.Node{
 		Runtime: opts.Runtime, RootDir: opts.RootDir, Accounts: accounts{opts.Client}, Secret: n.secret, Pods: n.workedOn,

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/node/references"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -77,7 +78,7 @@ func (c *credential) state(now time.Time) string {
 
 // certificateStates counts the certificates in the volumes of a pod by signer and state.
 func (f *files) certificateStates(pod *corev1.Pod, now time.Time, count func(signer, state string)) {
-	if f.root == "" || !certified(pod) {
+	if f.root == "" || !references.Certified(pod) {
 		return
 	}
 	for i := range pod.Spec.Volumes {
@@ -176,7 +177,7 @@ func (f *files) renew(ctx context.Context, pod *corev1.Pod, s *corev1.PodCertifi
 	if c.Request == "" && now.Before(c.Refresh) {
 		return nil
 	}
-	requests, err := f.n.objects.certificateRequests(ctx)
+	requests, err := f.n.objects.CertificateRequests(ctx)
 	if err != nil {
 		return err
 	}
@@ -227,7 +228,7 @@ func (c *credential) answer(r *certificatesv1.PodCertificateRequest) {
 			if r.Status.BeginRefreshAt == nil {
 				continue // the server requires it
 			}
-			*c = credential{Key: c.RequestKey, Chain: inPEM(certificatesIn(r.Status.CertificateChain)), Refresh: r.Status.BeginRefreshAt.Add(rand.N(refreshJitter))}
+			*c = credential{Key: c.RequestKey, Chain: references.InPEM(references.CertificatesIn(r.Status.CertificateChain)), Refresh: r.Status.BeginRefreshAt.Add(rand.N(refreshJitter))}
 			if r.Status.NotAfter != nil {
 				c.End = r.Status.NotAfter.Time
 			}

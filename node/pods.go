@@ -216,7 +216,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 		n.metrics.Pods.WorkerStart.Observe(time.Since(w.seen).Seconds())
 		run.Shield(w.log, func() {
 			if rejection == nil || rejection.Outdated() { // a rejected pod reads nothing
-				n.objects.hold(pod)
+				n.objects.Hold(pod)
 			}
 			if f != nil {
 				n.adoptCgroup(w.log, w.view.Granted())
@@ -225,7 +225,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 		})
 		if w.run(ctx) {
 			n.metrics.Forget(pod.UID, w.key)
-			n.objects.release(pod.UID)
+			n.objects.Release(pod.UID)
 			n.mu.Lock()
 			delete(n.workers, pod.UID)
 			n.freed(pod.UID, metrics.PodsRemoved)
@@ -270,7 +270,7 @@ func (n *Node) allWorkers() []*worker {
 
 // secret returns a secret that a pod of the node refers to.
 func (n *Node) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
-	return n.objects.at(ctx).Secret(namespace, name)
+	return n.objects.At(ctx).Secret(namespace, name)
 }
 
 // workedOn returns the newest versions of the pods that have workers.

@@ -39,7 +39,7 @@ func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec
 	}
 	return crispec.Facts{
 		Files: files, Pod: pod, IPs: ips, HostIPs: n.hostIPs, Allocatable: n.machine.allocatable,
-		Services: services, Objects: n.objects.at(ctx),
+		Services: services, Objects: n.objects.At(ctx),
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/sampan-io/sampan/internal/filewatch"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/sorting"
+	"github.com/sampan-io/sampan/node/references"
 )
 
 // Static pods come from the files of a directory. They run without the API server, which gets a mirror pod for each: a copy
@@ -238,11 +239,11 @@ func (n *Node) complete(pod *corev1.Pod, hash string) error {
 // apiReference returns which objects of the API a pod refers to, in upstream's words; "" if there are none. Static pods have to
 // run without the API server.
 func apiReference(pod *corev1.Pod) string {
-	refs := named(pod)
+	refs := references.Named(pod)
 	switch {
 	case pod.Spec.ServiceAccountName != "" || pod.Spec.DeprecatedServiceAccount != "":
 		return "serviceaccounts"
-	case slices.ContainsFunc(refs, func(r reference) bool { return r.secret }):
+	case slices.ContainsFunc(refs, func(r references.Reference) bool { return r.Secret }):
 		return "secrets"
 	case len(refs) > 0:
 		return "configmaps"

@@ -307,7 +307,7 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 	if pod != w.view.Pod {
 		w.rep.saw(pod)
 		if len(pod.Spec.EphemeralContainers) > len(w.view.Pod.Spec.EphemeralContainers) {
-			w.n.objects.hold(pod)
+			w.n.objects.Hold(pod)
 		}
 		w.volumesDue = w.volumesDue || shownChanged(w.view.Pod, pod)
 		w.claimsChanged(pod)

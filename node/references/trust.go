@@ -1,4 +1,4 @@
-package node
+package references
 
 import (
 	"encoding/pem"
@@ -25,13 +25,13 @@ func trusts(pod *corev1.Pod) bool {
 }
 
 // bundles returns a cache of all ClusterTrustBundles.
-func (r *references) bundles(string) *cache.Cache[*certificatesv1.ClusterTrustBundle] {
+func (r *Set) bundles(string) *cache.Cache[*certificatesv1.ClusterTrustBundle] {
 	return cache.New(r.client, client.ClusterTrustBundles, cache.Options[*certificatesv1.ClusterTrustBundle]{Log: r.log})
 }
 
 // TrustAnchors returns the certificates of the bundles that a volume asks for, as PEM, each once. There is none if no bundle
 // matches and the volume says that this is no error.
-func (o objects) TrustAnchors(s *corev1.ClusterTrustBundleProjection) ([]byte, error) {
+func (o Objects) TrustAnchors(s *corev1.ClusterTrustBundleProjection) ([]byte, error) {
 	o.r.mu.Lock()
 	t := o.r.trust
 	o.r.mu.Unlock()
@@ -76,16 +76,16 @@ var anchorOrder = [2]uint64{rand.Uint64(), rand.Uint64()} // written once
 func anchors(bundles ...*certificatesv1.ClusterTrustBundle) []byte {
 	var all []string
 	for _, b := range bundles {
-		all = append(all, certificatesIn(b.Spec.TrustBundle)...)
+		all = append(all, CertificatesIn(b.Spec.TrustBundle)...)
 	}
 	slices.Sort(all)
 	all = slices.Compact(all)
 	rand.New(rand.NewPCG(anchorOrder[0], anchorOrder[1])).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] }) // no secret
-	return inPEM(all)
+	return InPEM(all)
 }
 
-// certificatesIn returns the certificates in a text in PEM, without headers and the text between them.
-func certificatesIn(text string) []string {
+// CertificatesIn returns the certificates in a text in PEM, without headers and the text between them.
+func CertificatesIn(text string) []string {
 	var all []string
 	rest := []byte(text)
 	for {
@@ -97,8 +97,8 @@ func certificatesIn(text string) []string {
 	}
 }
 
-// inPEM returns certificates in PEM.
-func inPEM(certificates []string) []byte {
+// InPEM returns certificates in PEM.
+func InPEM(certificates []string) []byte {
 	var out []byte
 	for _, c := range certificates {
 		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(c)})...)

@@ -1,4 +1,4 @@
-package node
+package references
 
 import (
 	"context"
@@ -17,21 +17,21 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
-// A reference names a config map or a secret.
-type reference struct {
-	secret bool
+// A Reference names a config map or a secret.
+type Reference struct {
+	Secret bool
 	types.NamespacedName
 }
 
 // shared is a cache that runs while a pod of the node needs it.
 type shared[T client.Object] struct {
 	cache  *cache.Cache[T]
-	users  []types.UID // pods; guarded by references.mu
+	users  []types.UID // pods; guarded by Set.mu
 	cancel context.CancelFunc
 }
 
 // hold counts a pod of the node, and starts a cache for the first one. The caller holds r.mu.
-func (s *shared[T]) hold(r *references, pod *corev1.Pod, of func(node string) *cache.Cache[T]) *shared[T] {
+func (s *shared[T]) hold(r *Set, pod *corev1.Pod, of func(node string) *cache.Cache[T]) *shared[T] {
 	if s == nil {
 		s = &shared[T]{cache: of(pod.Spec.NodeName), cancel: func() {}}
 		s.cache.Subscribe(func(_, _ T) {
@@ -50,7 +50,7 @@ func (s *shared[T]) hold(r *references, pod *corev1.Pod, of func(node string) *c
 	return s
 }
 
-// release ends the count of a pod, and returns nil after the last one. The caller holds references.mu.
+// release ends the count of a pod, and returns nil after the last one. The caller holds Set.mu.
 func (s *shared[T]) release(pod types.UID) *shared[T] {
 	if s == nil {
 		return nil
@@ -76,9 +76,9 @@ func (s *shared[T]) complete(ctx context.Context, kinds string) (*cache.Cache[T]
 	}
 }
 
-// references watches the ConfigMaps and Secrets that the node's pods name, each with a
+// Set watches the ConfigMaps and Secrets that the node's pods name, each with a
 // separate watch, because a node may not read others.
-type references struct {
+type Set struct {
 	client  client.Interface
 	log     *slog.Logger
 	changed func(pods []types.UID)
@@ -86,7 +86,7 @@ type references struct {
 
 	mu    sync.Mutex
 	start func(work func(ctx context.Context) error) context.CancelFunc // guarded by mu; nil outside of Run
-	held  map[reference]*follow                                         // guarded by mu
+	held  map[Reference]*follow                                         // guarded by mu
 
 	// These are nil while no pod needs them.
 	trust    *shared[*certificatesv1.ClusterTrustBundle]    // guarded by mu
@@ -95,19 +95,19 @@ type references struct {
 
 // follow is one object that is being followed.
 type follow struct {
-	users  []types.UID // pods; guarded by references.mu
+	users  []types.UID // pods; guarded by Set.mu
 	cancel context.CancelFunc
 	// Exactly one of these is set.
 	configMaps *cache.Cache[*corev1.ConfigMap]
 	secrets    *cache.Cache[*corev1.Secret]
 }
 
-func newReferences(c client.Interface, log *slog.Logger, changed func([]types.UID)) *references {
-	return &references{client: c, log: log, changed: changed, running: make(chan struct{}), held: map[reference]*follow{}}
+func New(c client.Interface, log *slog.Logger, changed func([]types.UID)) *Set {
+	return &Set{client: c, log: log, changed: changed, running: make(chan struct{}), held: map[Reference]*follow{}}
 }
 
 // Run watches until ctx is cancelled.
-func (r *references) Run(ctx context.Context) error {
+func (r *Set) Run(ctx context.Context) error {
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
 	r.mu.Lock()
@@ -125,13 +125,13 @@ func (r *references) Run(ctx context.Context) error {
 	return nil
 }
 
-// hold starts watching the objects that the pod names. It is called again with later versions of the pod, which may name more: those
+// Hold starts watching the objects that the pod names. It is called again with later versions of the pod, which may name more: those
 // of new ephemeral containers.
-func (r *references) hold(pod *corev1.Pod) {
+func (r *Set) Hold(pod *corev1.Pod) {
 	<-r.running
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, ref := range named(pod) {
+	for _, ref := range Named(pod) {
 		f := r.held[ref]
 		if f == nil {
 			f = r.follow(ref)
@@ -144,13 +144,13 @@ func (r *references) hold(pod *corev1.Pod) {
 	if trusts(pod) {
 		r.trust = r.trust.hold(r, pod, r.bundles)
 	}
-	if certified(pod) {
+	if Certified(pod) {
 		r.requests = r.requests.hold(r, pod, r.requestsOf)
 	}
 }
 
-// release ends watching the objects that no other pod names.
-func (r *references) release(pod types.UID) {
+// Release ends watching the objects that no other pod names.
+func (r *Set) Release(pod types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.trust, r.requests = r.trust.release(pod), r.requests.release(pod)
@@ -164,7 +164,7 @@ func (r *references) release(pod types.UID) {
 }
 
 // follow starts to follow one object. The caller holds mu.
-func (r *references) follow(ref reference) *follow {
+func (r *Set) follow(ref Reference) *follow {
 	f := &follow{cancel: func() {}}
 	tell := func() {
 		r.mu.Lock()
@@ -174,7 +174,7 @@ func (r *references) follow(ref reference) *follow {
 	}
 	var work func(ctx context.Context) error
 	name := "metadata.name=" + ref.Name
-	if ref.secret {
+	if ref.Secret {
 		f.secrets = cache.New(r.client, client.Secrets, cache.Options[*corev1.Secret]{Namespace: ref.Namespace, FieldSelector: name, Log: r.log})
 		f.secrets.Subscribe(func(_, _ *corev1.Secret) { tell() })
 		work = f.secrets.Run
@@ -189,24 +189,24 @@ func (r *references) follow(ref reference) *follow {
 	return f
 }
 
-// objects reads watched objects; it waits until their first list has succeeded.
-type objects struct {
+// Objects reads watched objects; it waits until their first list has succeeded.
+type Objects struct {
 	ctx context.Context //nolint:containedctx // lives for one call of package spec or volume, whose lookups have no context
-	r   *references
+	r   *Set
 }
 
-// at returns a reader of the objects whose lookups end with ctx.
-func (r *references) at(ctx context.Context) objects { return objects{ctx, r} }
+// At returns a reader of the objects whose lookups end with ctx.
+func (r *Set) At(ctx context.Context) Objects { return Objects{ctx, r} }
 
-func (o objects) find(ref reference) *follow {
+func (o Objects) find(ref Reference) *follow {
 	o.r.mu.Lock()
 	defer o.r.mu.Unlock()
 	return o.r.held[ref]
 }
 
 // ConfigMap returns the config map of that name.
-func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
-	f := o.find(reference{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+func (o Objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
+	f := o.find(Reference{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 	if f == nil {
 		return nil, fmt.Errorf("configmap %q is not followed", name)
 	}
@@ -222,8 +222,8 @@ func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
 }
 
 // Secret returns the secret of that name.
-func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
-	f := o.find(reference{true, types.NamespacedName{Namespace: namespace, Name: name}})
+func (o Objects) Secret(namespace, name string) (*corev1.Secret, error) {
+	f := o.find(Reference{true, types.NamespacedName{Namespace: namespace, Name: name}})
 	if f == nil {
 		return nil, fmt.Errorf("secret %q is not followed", name)
 	}
@@ -238,8 +238,8 @@ func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
 	return nil, fmt.Errorf("secret %q not found", name)
 }
 
-// certified reports whether a volume of the pod has a certificate in it.
-func certified(pod *corev1.Pod) bool {
+// Certified reports whether a volume of the pod has a certificate in it.
+func Certified(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.Projected != nil &&
 			slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.PodCertificate != nil })
@@ -247,14 +247,14 @@ func certified(pod *corev1.Pod) bool {
 }
 
 // requestsOf returns a cache of the certificate requests of a node.
-func (r *references) requestsOf(node string) *cache.Cache[*certificatesv1.PodCertificateRequest] {
+func (r *Set) requestsOf(node string) *cache.Cache[*certificatesv1.PodCertificateRequest] {
 	return cache.New(r.client, client.PodCertificateRequests, cache.Options[*certificatesv1.PodCertificateRequest]{
 		FieldSelector: "spec.nodeName=" + node, Log: r.log,
 	})
 }
 
-// certificateRequests returns the cache of the node's certificate requests when it is complete.
-func (r *references) certificateRequests(ctx context.Context) (*cache.Cache[*certificatesv1.PodCertificateRequest], error) {
+// CertificateRequests returns the cache of the node's certificate requests when it is complete.
+func (r *Set) CertificateRequests(ctx context.Context) (*cache.Cache[*certificatesv1.PodCertificateRequest], error) {
 	r.mu.Lock()
 	s := r.requests
 	r.mu.Unlock()
@@ -265,9 +265,9 @@ func (r *references) certificateRequests(ctx context.Context) (*cache.Cache[*cer
 // connection's worth of memory: a pod can name 30,000.
 const mostReferences = 1000
 
-// tooManyReferences returns why a pod names more objects than the agent can watch, or nil.
-func tooManyReferences(pod *corev1.Pod) *lifecycle.Rejection {
-	n := len(named(pod))
+// TooMany returns why a pod names more objects than the agent can watch, or nil.
+func TooMany(pod *corev1.Pod) *lifecycle.Rejection {
+	n := len(Named(pod))
 	if n <= mostReferences {
 		return nil
 	}
@@ -276,12 +276,12 @@ func tooManyReferences(pod *corev1.Pod) *lifecycle.Rejection {
 	}
 }
 
-// named returns the config maps and secrets that the pod names, each once.
-func named(pod *corev1.Pod) []reference {
-	var list []reference
-	seen := map[reference]bool{}
+// Named returns the config maps and secrets that the pod names, each once.
+func Named(pod *corev1.Pod) []Reference {
+	var list []Reference
+	seen := map[Reference]bool{}
 	add := func(secret bool, name string) {
-		ref := reference{secret, types.NamespacedName{Namespace: pod.Namespace, Name: name}}
+		ref := Reference{secret, types.NamespacedName{Namespace: pod.Namespace, Name: name}}
 		if name != "" && !seen[ref] {
 			seen[ref], list = true, append(list, ref)
 		}

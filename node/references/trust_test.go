@@ -1,4 +1,4 @@
-package node
+package references
 
 import (
 	"encoding/pem"

@@ -1,4 +1,4 @@
-package node
+package references
 
 import (
 	"fmt"
@@ -23,11 +23,11 @@ func naming(n int) *corev1.Pod {
 }
 
 func TestReferencesOfOnePodAreBounded(t *testing.T) {
-	if r := tooManyReferences(naming(mostReferences)); r != nil {
+	if r := TooMany(naming(mostReferences)); r != nil {
 		t.Errorf("as many as there may be: %v", r)
 	}
 	want := "spec: the pod names 1001 ConfigMaps and Secrets, which are more than a node watches for one pod, want at most 1000"
-	if r := tooManyReferences(naming(mostReferences + 1)); r == nil || r.Message != want {
+	if r := TooMany(naming(mostReferences + 1)); r == nil || r.Message != want {
 		t.Errorf("one more: %v, want %s", r, want)
 	}
 }
@@ -35,6 +35,6 @@ func TestReferencesOfOnePodAreBounded(t *testing.T) {
 func TestReferencesCostIsLinear(t *testing.T) {
 	growthtest.Linear(t, 4000, func(n int) func() {
 		pod := naming(n)
-		return func() { tooManyReferences(pod) }
+		return func() { TooMany(pod) }
 	})
 }
