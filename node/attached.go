@@ -30,9 +30,6 @@ import (
 )
 
 const (
-	// failedMount is the reason of events about volumes.
-	failedMount = "FailedMount"
-
 	// attachLimit is how long the agent waits for a volume to be attached before it reports that and tries again, as in kubelet.
 	attachLimit = 2*time.Minute + 3*time.Second
 
@@ -57,15 +54,15 @@ func mountError(what, name string, err error) error {
 
 // mountDrivers mounts the volumes of a pod, of those in used, whose mount may take long, because a driver does it or a file system is
 // made, and returns when to look at them again (zero: never). Needed is when the pod first needed them. Errors are for users.
-func (n *Node) mountDrivers(ctx context.Context, pod *corev1.Pod, needed time.Time, used map[string]bool) (next time.Time, err error) {
-	if n.files.root == "" {
+func (f *files) mountDrivers(ctx context.Context, pod *corev1.Pod, needed time.Time, used map[string]bool) (next time.Time, err error) {
+	if f.root == "" {
 		return next, nil
 	}
 	for i := range pod.Spec.Volumes {
 		if !used[pod.Spec.Volumes[i].Name] {
 			continue
 		}
-		changes, err := n.mountByDriver(ctx, pod, &pod.Spec.Volumes[i], needed, false)
+		changes, err := f.mountByDriver(ctx, pod, &pod.Spec.Volumes[i], needed, false)
 		if err != nil {
 			return next, err
 		}
@@ -79,8 +76,8 @@ func (n *Node) mountDrivers(ctx context.Context, pod *corev1.Pod, needed time.Ti
 // revisitDrivers looks again at the volumes of a running pod that [Node.mountDrivers] has mounted: their drivers may want to publish them
 // again, and they may have to be expanded. It goes on after a volume that fails, and returns when to look again (zero: never). The
 // errors are for users.
-func (n *Node) revisitDrivers(ctx context.Context, pod *corev1.Pod) (next time.Time, errs []error) {
-	if n.files.root == "" {
+func (f *files) revisitDrivers(ctx context.Context, pod *corev1.Pod) (next time.Time, errs []error) {
+	if f.root == "" {
 		return next, nil
 	}
 	used := volume.Used(&pod.Spec)
@@ -88,7 +85,7 @@ func (n *Node) revisitDrivers(ctx context.Context, pod *corev1.Pod) (next time.T
 		if !used[pod.Spec.Volumes[i].Name] {
 			continue
 		}
-		changes, err := n.mountByDriver(ctx, pod, &pod.Spec.Volumes[i], time.Time{}, true)
+		changes, err := f.mountByDriver(ctx, pod, &pod.Spec.Volumes[i], time.Time{}, true)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -101,28 +98,28 @@ func (n *Node) revisitDrivers(ctx context.Context, pod *corev1.Pod) (next time.T
 
 // mountByDriver mounts one volume, if a driver does it or a file system is made, and reports whether it may change while the pod has it. If
 // again is true the pod runs already.
-func (n *Node) mountByDriver(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, needed time.Time, again bool) (changes bool, err error) {
-	claim, pv, err := n.claimAt(ctx, pod, at)
+func (f *files) mountByDriver(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, needed time.Time, again bool) (changes bool, err error) {
+	claim, pv, err := f.claimAt(ctx, pod, at)
 	if err != nil {
 		return false, mountError("MountVolume.SetUp", at.Name, err)
 	}
 	if pv != nil {
-		n.metrics.Volumes.Claim(pod.UID, at.Name, pv)
+		f.node.metrics.Claim(pod.UID, at.Name, pv)
 	}
 	if isDisk(pv) {
-		return true, n.mountDisk(ctx, pod, at, claim, pv)
+		return true, f.mountDisk(ctx, pod, at, claim, pv)
 	}
-	if n.csi == nil {
+	if f.csi == nil {
 		return false, nil
 	}
-	v, err := n.driverVolume(ctx, pod, at, claim, pv)
+	v, err := f.driverVolume(ctx, pod, at, claim, pv)
 	if err != nil {
 		return false, mountError("MountVolume.SetUp", at.Name, err)
 	}
 	if v == nil {
 		return false, nil
 	}
-	return v.republished() || v.expandable(), n.mountMeasured(ctx, pod, v, needed, again)
+	return v.republished() || v.expandable(), f.mountMeasured(ctx, pod, v, needed, again)
 }
 
 func (v *driverVolume) republished() bool {
@@ -135,20 +132,20 @@ func (v *driverVolume) expandable() bool {
 
 // claimOf returns the claim of a pod's volume, and its volume, if they may be used. A claim that is being deleted may be used by a pod that
 // has its volume: the deletion waits for the pod.
-func (n *Node) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+func (f *files) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	name, ephemeral := volumefit.Named(pod, v)
-	c, err := client.PersistentVolumeClaims.Get(ctx, n.opts.Client, pod.Namespace, name)
+	c, err := client.PersistentVolumeClaims.Get(ctx, f.node.client, pod.Namespace, name)
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
 	case ephemeral && volumefit.Owned(pod, c) != nil:
 		return nil, nil, volumefit.Owned(pod, c)
-	case c.DeletionTimestamp != nil && !n.files.linked(pod, v):
+	case c.DeletionTimestamp != nil && !f.linked(pod, v):
 		return nil, nil, errors.New("PVC is being deleted")
 	case !volumefit.Bound(c) || c.Status.Phase != corev1.ClaimBound:
 		return nil, nil, errors.New("PVC is not bound")
 	}
-	pv, err := client.PersistentVolumes.Get(ctx, n.opts.Client, "", c.Spec.VolumeName)
+	pv, err := client.PersistentVolumes.Get(ctx, f.node.client, "", c.Spec.VolumeName)
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("failed to fetch PV %s from API server: %w", c.Spec.VolumeName, err)
@@ -159,12 +156,12 @@ func (n *Node) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (
 }
 
 // claimAt is claimOf for any volume: nil if it has no claim.
-func (n *Node) claimAt(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+func (f *files) claimAt(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	name, _ := volumefit.Named(pod, v)
 	if name == "" {
 		return nil, nil, nil
 	}
-	claim, pv, err := n.claimOf(ctx, pod, v)
+	claim, pv, err := f.claimOf(ctx, pod, v)
 	if err != nil {
 		return nil, nil, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
 	}
@@ -172,7 +169,7 @@ func (n *Node) claimAt(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (
 }
 
 // driverVolume describes a volume, with its claim if it has one, to its driver, without secrets and tokens; nil if it has no driver.
-func (n *Node) driverVolume(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (*driverVolume, error) {
+func (f *files) driverVolume(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (*driverVolume, error) {
 	v := &driverVolume{at: at, claim: claim, pv: pv, Volume: csi.Volume{Pod: pod.UID, Own: true}}
 	switch {
 	case at.CSI != nil:
@@ -182,7 +179,7 @@ func (n *Node) driverVolume(ctx context.Context, pod *corev1.Pod, at *corev1.Vol
 	default:
 		return nil, nil
 	}
-	driver, err := client.CSIDrivers.Get(ctx, n.opts.Client, "", v.Driver)
+	driver, err := client.CSIDrivers.Get(ctx, f.node.client, "", v.Driver)
 	switch {
 	case apierrors.IsNotFound(err):
 		if v.Ephemeral {
@@ -267,24 +264,24 @@ func usedAs(pod *corev1.Pod, name string, block bool) error {
 }
 
 // mountMeasured is mountDriver, and records how long it took after the volume was attached.
-func (n *Node) mountMeasured(ctx context.Context, pod *corev1.Pod, v *driverVolume, needed time.Time, again bool) error {
+func (f *files) mountMeasured(ctx context.Context, pod *corev1.Pod, v *driverVolume, needed time.Time, again bool) error {
 	plugin, began := metrics.CSIPlugin(v.Driver), time.Now()
 	attached := func(err error) {
-		n.metrics.Volumes.Operation(plugin, metrics.VerifyAttached, began, err)
+		f.node.metrics.Operation(plugin, metrics.VerifyAttached, began, err)
 		began = time.Now()
 	}
-	err := n.mountDriver(ctx, pod, v, again, attached)
+	err := f.mountDriver(ctx, pod, v, again, attached)
 	switch {
 	case v.Block:
-		n.metrics.Volumes.Operation(plugin, metrics.MapVolume, began, err)
+		f.node.metrics.Operation(plugin, metrics.MapVolume, began, err)
 	default:
-		n.metrics.Volumes.Mounted(plugin, needed, began, err)
+		f.node.metrics.Mounted(plugin, needed, began, err)
 	}
 	return err
 }
 
 // mountDriver mounts one volume. It calls attached when it knows whether the volume is attached, if that is necessary.
-func (n *Node) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume, again bool, attached func(error)) error {
+func (f *files) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume, again bool, attached func(error)) error {
 	setUp, device := "MountVolume.SetUp", "MountVolume.MountDevice"
 	if v.Block {
 		setUp, device = "MapVolume.MapPodDevice", "MapVolume.SetUpDevice"
@@ -292,48 +289,48 @@ func (n *Node) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume
 	if err := usedAs(pod, v.at.Name, v.Block); err != nil {
 		return mountError(setUp, v.Name, err)
 	}
-	if err := n.csi.Hold(&v.Volume); err != nil {
+	if err := f.csi.Hold(&v.Volume); err != nil {
 		return mountError(setUp, v.Name, err)
 	}
 	if v.Attached {
-		err := n.awaitAttached(ctx, v)
+		err := f.awaitAttached(ctx, v)
 		if attached(err); err != nil {
 			return err
 		}
 	}
 	if !v.Ephemeral {
-		able, err := n.csi.Abilities(v.Driver)
+		able, err := f.csi.Abilities(v.Driver)
 		if err == nil && able.Stage && v.pv.Spec.CSI.NodeStageSecretRef != nil {
-			v.StageSecrets, err = n.credentials(ctx, "NodeStageSecretRef", v.pv.Spec.CSI.NodeStageSecretRef)
+			v.StageSecrets, err = f.credentials(ctx, "NodeStageSecretRef", v.pv.Spec.CSI.NodeStageSecretRef)
 			if err != nil {
 				return mountError(device, v.Name, err)
 			}
 		}
-		if err := n.csi.Stage(ctx, &v.Volume); err != nil {
+		if err := f.csi.Stage(ctx, &v.Volume); err != nil {
 			return mountError(device, v.Name, err)
 		}
 	}
-	if err := n.describePod(ctx, pod, v); err != nil {
+	if err := f.describePod(ctx, pod, v); err != nil {
 		return mountError(setUp, v.Name, err)
 	}
-	if err := n.csi.Publish(ctx, &v.Volume, again && v.republished()); err != nil {
+	if err := f.csi.Publish(ctx, &v.Volume, again && v.republished()); err != nil {
 		return mountError(setUp, v.Name, err)
 	}
 	if v.claim != nil {
-		n.expand(ctx, pod, v)
+		f.expand(ctx, pod, v)
 	}
 	return nil
 }
 
 // awaitAttached waits until the volume is in use and attached, as the Node object says, and reads what the attacher
 // says to the driver. The controller does not detach what is in use.
-func (n *Node) awaitAttached(ctx context.Context, v *driverVolume) error {
+func (f *files) awaitAttached(ctx context.Context, v *driverVolume) error {
 	limited, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
 	name := volumefit.UniqueName(v.Driver, v.Handle)
 	for {
-		changed := n.selfChanges.next()
-		node, ok := n.self.Get("", n.opts.Name)
+		changed := f.selfChanges.next()
+		node, ok := f.node.self()
 		if ok && slices.Contains(node.Status.VolumesInUse, name) &&
 			slices.ContainsFunc(node.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == name }) {
 			break
@@ -341,14 +338,14 @@ func (n *Node) awaitAttached(ctx context.Context, v *driverVolume) error {
 		select {
 		case <-changed:
 		case <-limited.Done():
-			if ctx.Err() == nil && n.exceeded(ctx, v) {
+			if ctx.Err() == nil && f.exceeded(ctx, v) {
 				return tooManyVolumes(v.at.Name, context.Cause(limited))
 			}
 			return fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[%[1]s], failed to process volumes=[]: %[2]w", //nolint:staticcheck // kubelet's words
 				v.at.Name, context.Cause(limited))
 		}
 	}
-	attachment, err := client.VolumeAttachments.Get(ctx, n.opts.Client, "", volumefit.AttachmentName(v.Handle, v.Driver, n.opts.Name))
+	attachment, err := client.VolumeAttachments.Get(ctx, f.node.client, "", volumefit.AttachmentName(v.Handle, v.Driver, f.node.name))
 	if err == nil && !attachment.Status.Attached {
 		err = fmt.Errorf("volume %s has GET error for volume attachment %s: it is not attached", v.Handle, attachment.Name)
 	}
@@ -360,8 +357,8 @@ func (n *Node) awaitAttached(ctx context.Context, v *driverVolume) error {
 }
 
 // credentials returns the data of a secret for a driver.
-func (n *Node) credentials(ctx context.Context, field string, ref *corev1.SecretReference) (map[string]string, error) {
-	s, err := client.Secrets.Get(ctx, n.opts.Client, ref.Namespace, ref.Name)
+func (f *files) credentials(ctx context.Context, field string, ref *corev1.SecretReference) (map[string]string, error) {
+	s, err := client.Secrets.Get(ctx, f.node.client, ref.Namespace, ref.Name)
 	if err != nil {
 		return nil, fmt.Errorf("fetching %[1]s %[2]s/%[3]s failed: kubernetes.io/csi: failed to find the secret %[3]s in the namespace %[2]s with error: %[4]w",
 			field, ref.Namespace, ref.Name, err)
@@ -374,7 +371,7 @@ func (n *Node) credentials(ctx context.Context, field string, ref *corev1.Secret
 }
 
 // describePod adds what the driver gets to know about the pod, and the secrets with which it publishes the volume.
-func (n *Node) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolume) error {
+func (f *files) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolume) error {
 	var ref *corev1.SecretReference
 	if v.pv != nil {
 		ref = v.pv.Spec.CSI.NodePublishSecretRef
@@ -384,7 +381,7 @@ func (n *Node) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolume
 	v.PublishSecrets, v.PodAttributes = map[string]string{}, map[string]string{}
 	if ref != nil {
 		var err error
-		if v.PublishSecrets, err = n.credentials(ctx, "NodePublishSecretRef", ref); err != nil {
+		if v.PublishSecrets, err = f.credentials(ctx, "NodePublishSecretRef", ref); err != nil {
 			return err
 		}
 	}
@@ -400,7 +397,7 @@ func (n *Node) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolume
 	if len(v.driver.Spec.TokenRequests) == 0 {
 		return nil
 	}
-	tokens, err := n.driverTokens(ctx, pod, v.driver.Spec.TokenRequests)
+	tokens, err := f.driverTokens(ctx, pod, v.driver.Spec.TokenRequests)
 	if err != nil {
 		return fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: %w", err)
 	}
@@ -414,10 +411,10 @@ func (n *Node) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolume
 }
 
 // driverTokens returns tokens of the pod's service account, in JSON, by audience.
-func (n *Node) driverTokens(ctx context.Context, pod *corev1.Pod, requests []storagev1.TokenRequest) (string, error) {
+func (f *files) driverTokens(ctx context.Context, pod *corev1.Pod, requests []storagev1.TokenRequest) (string, error) {
 	tokens := map[string]authenticationv1.TokenRequestStatus{}
 	for _, r := range requests {
-		granted, err := requestToken(ctx, n.opts.Client, credentials.Of(pod), r.Audience, r.ExpirationSeconds, "")
+		granted, err := requestToken(ctx, f.node.client, credentials.Of(pod), r.Audience, r.ExpirationSeconds, "")
 		if err != nil {
 			return "", err
 		}
@@ -428,31 +425,31 @@ func (n *Node) driverTokens(ctx context.Context, pod *corev1.Pod, requests []sto
 }
 
 // releaseDrivers has drivers unmount the volumes of a pod, whose containers have ended.
-func (n *Node) releaseDrivers(ctx context.Context, uid types.UID) error {
-	if n.csi == nil || !isDirectory(uid) {
+func (f *files) releaseDrivers(ctx context.Context, uid types.UID) error {
+	if f.csi == nil || !isDirectory(uid) {
 		return nil
 	}
-	if err := mounts.UnmountBelow(filepath.Join(n.files.pod(uid), "parts")); err != nil {
+	if err := mounts.UnmountBelow(filepath.Join(f.pod(uid), "parts")); err != nil {
 		return err
 	}
-	return n.csi.Release(ctx, uid)
+	return f.csi.Release(ctx, uid)
 }
 
 // driverVolumeAt returns the name under which a driver has published a pod's volume; "" if none has.
-func (n *Node) driverVolumeAt(pod *corev1.Pod, v *corev1.Volume) string {
-	if n.csi == nil {
+func (f *files) driverVolumeAt(pod *corev1.Pod, v *corev1.Volume) string {
+	if f.csi == nil {
 		return ""
 	}
-	path, err := os.Readlink(n.files.path(pod, v))
-	if name := filepath.Base(filepath.Dir(path)); err == nil && path == n.csi.Path(pod.UID, name) {
+	path, err := os.Readlink(f.path(pod, v))
+	if name := filepath.Base(filepath.Dir(path)); err == nil && path == f.csi.Path(pod.UID, name) {
 		return name
 	}
 	return ""
 }
 
 // driverStats returns what the driver of a volume says about its use; nil if it says nothing.
-func (n *Node) driverStats(ctx context.Context, pod *corev1.Pod, pv string) *statsapi.FsStats {
-	usage, at, err := n.csi.Stats(ctx, pod.UID, pv, n.config().VolumeStatsAggPeriod.Duration)
+func (f *files) driverStats(ctx context.Context, pod *corev1.Pod, pv string) *statsapi.FsStats {
+	usage, at, err := f.csi.Stats(ctx, pod.UID, pv, f.node.config.VolumeStatsAggPeriod.Duration)
 	if err != nil || len(usage) == 0 {
 		return nil
 	}

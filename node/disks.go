@@ -22,12 +22,12 @@ func isDisk(pv *corev1.PersistentVolume) bool {
 
 // mountDisk mounts the file system of a block device where [files.claimed] finds it, and expands it if the volume has become
 // larger than the claim says.
-func (n *Node) mountDisk(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) error {
+func (f *files) mountDisk(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) error {
 	if err := usedAs(pod, at.Name, false); err != nil {
 		return mountError("MountVolume.SetUp", pv.Name, err)
 	}
 	r := blockdevice.Request{
-		Device: pv.Spec.Local.Path, Dir: n.files.path(pod, at) + mountSuffix, Options: slices.Clone(pv.Spec.MountOptions),
+		Device: pv.Spec.Local.Path, Dir: f.path(pod, at) + mountSuffix, Options: slices.Clone(pv.Spec.MountOptions),
 	}
 	if pv.Spec.Local.FSType != nil {
 		r.Type = *pv.Spec.Local.FSType
@@ -36,7 +36,7 @@ func (n *Node) mountDisk(ctx context.Context, pod *corev1.Pod, at *corev1.Volume
 	if readOnly {
 		r.Options = append(r.Options, "ro")
 	}
-	if err := n.disks.Mount(ctx, r); err != nil {
+	if err := f.disks.Mount(ctx, r); err != nil {
 		return mountError("MountVolume.MountDevice", pv.Name, err)
 	}
 	if readOnly || !grown(claim, pv) {
@@ -44,8 +44,8 @@ func (n *Node) mountDisk(ctx context.Context, pod *corev1.Pod, at *corev1.Volume
 	}
 	err := blockdevice.Expand(r)
 	if err == nil {
-		err = n.expanded(ctx, claim, pv, 0)
+		err = f.expanded(ctx, claim, pv, 0)
 	}
-	n.reportExpansion(ctx, pod, claim, pv, err)
+	f.reportExpansion(ctx, pod, claim, pv, err)
 	return nil
 }

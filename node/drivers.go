@@ -12,18 +12,17 @@ import (
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/csi"
-	"github.com/sampan-io/sampan/node/dra"
 	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/pluginregistry"
 )
@@ -35,30 +34,49 @@ const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 // later as a whole.
 const conflicts = 10
 
-// openDrivers prepares the node for drivers of volumes (CSI) and of devices (DRA).
-func (n *Node) openDrivers() error {
-	if !n.opts.CSI || n.files.root == "" {
-		return nil
+// makeDrivers prepares for drivers of volumes (CSI), and reports whether the node has them.
+func (f *files) makeDrivers() bool {
+	if !f.node.drivers || f.root == "" {
+		return false
 	}
-	n.csi = csi.New(csi.Options{
-		Root: n.files.root, Node: n.opts.Name, Install: n.installDriver, Uninstall: n.uninstallDriver,
-		Changed: func() { n.health.notify(true) }, Registered: n.driverRegistered, Log: n.log,
+	f.csi = csi.New(csi.Options{
+		Root: f.root, Node: f.node.name, Install: f.installDriver, Uninstall: f.uninstallDriver,
+		Changed: f.node.changed, Registered: f.driverRegistered, Log: f.node.log,
 		Done: func(driver, operation string, began time.Time, err error) {
-			n.metrics.Volumes.Operation(metrics.CSIPlugin(driver), operation, began, err)
+			f.node.metrics.Operation(metrics.CSIPlugin(driver), operation, began, err)
 		},
 	})
-	n.metrics.Volumes.Registered = n.csi.IsRegistered
-	n.claims = dra.New(dra.Options{
-		Root: n.files.root, Claim: n.resourceClaim, Wipe: n.wipeSlices, Registered: n.driverRegistered, Changed: n.nudge, Log: n.log,
-	})
-	n.registry = pluginregistry.New(pluginregistry.Options{
-		Sockets: pluginregistry.Sockets(n.files.root), Log: n.log,
-		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.csi, registration.DRAPlugin: n.claims},
-	})
-	n.metrics.Serve(n.csi.Metrics())
-	n.metrics.Serve(n.claims.Metrics())
-	n.metrics.Serve(n.registry.Metrics())
-	return errors.Join(n.registry.Open(), n.csi.Open(), n.claims.Open())
+	f.node.metrics.Registered = f.csi.IsRegistered
+	return true
+}
+
+// openDrivers reads which volumes drivers have mounted for an earlier agent.
+func (f *files) openDrivers() error { return f.csi.Open() }
+
+// driverMetrics returns the metrics of CSI drivers; nil if the node has none.
+func (f *files) driverMetrics() prometheus.Collector { return f.csi.Metrics() }
+
+// hasDrivers reports whether CSI drivers can register at the node.
+func (f *files) hasDrivers() bool { return f.csi != nil }
+
+// inUse returns the unique names of the volumes that drivers have mounted or are about to.
+func (f *files) inUse() []corev1.UniqueVolumeName { return f.csi.InUse() }
+
+// plugins handles the registrations of CSI drivers.
+func (f *files) plugins() pluginregistry.Handler { return f.csi }
+
+// tasks returns the work for CSI drivers; none if the node has none.
+func (f *files) tasks() []run.Task {
+	if f.csi == nil {
+		return nil
+	}
+	return []run.Task{{Name: "CSI drivers", Run: f.csi.Run}, {Name: "CSINode", Run: f.registerCSINode}, {Name: "CSI limits", Run: f.keepLimits}}
+}
+
+// driverRegistered has pods try again that may wait for a driver.
+func (f *files) driverRegistered() {
+	f.driverChanges.send()
+	f.node.driverRegistered()
 }
 
 // shareMounts makes a directory a shared mount, unless it is on one, so that mounts that containers make in it appear on the
@@ -94,26 +112,14 @@ func shareMounts(dir string) error {
 	return unix.Mount("", dir, "", unix.MS_SHARED, "")
 }
 
-// driverRegistered has pods try again that may wait for a driver.
-func (n *Node) driverRegistered() {
-	n.driverChanges.send()
-	for _, w := range n.allWorkers() {
-		w.post(func() {
-			if m := &w.view.Memory; m.Setup.Reason == failedMount || m.Setup.Reason == failedPrepare {
-				m.Setup.Retry = m.Setup.At
-			}
-		})
-	}
-}
-
 // installDriver writes what a driver says into the Node and the CSINode object.
-func (n *Node) installDriver(ctx context.Context, info csi.Info) error {
+func (f *files) installDriver(ctx context.Context, info csi.Info) error {
 	select {
-	case <-n.ready: // the Node object exists
+	case <-f.node.registered: // the Node object exists
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	err := n.editNode(ctx, func(node *corev1.Node, ids map[string]string) (map[string]string, error) {
+	err := f.editNode(ctx, func(node *corev1.Node, ids map[string]string) (map[string]string, error) {
 		for k, v := range info.Topology {
 			if now, there := node.Labels[k]; there && now != v {
 				return nil, fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q", k, v, k, now)
@@ -129,39 +135,39 @@ func (n *Node) installDriver(ctx context.Context, info csi.Info) error {
 	if info.MaxVolumes > 0 {
 		entry.Allocatable = &storagev1.VolumeNodeResources{Count: new(int32(min(info.MaxVolumes, math.MaxInt32)))}
 	}
-	if err := n.editCSINode(ctx, info.Driver, &entry); err != nil {
+	if err := f.editCSINode(ctx, info.Driver, &entry); err != nil {
 		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
 	}
 	return nil
 }
 
 // uninstallDriver removes a driver from these objects. Labels stay, as in kubelet: other drivers may have them.
-func (n *Node) uninstallDriver(ctx context.Context, name string) error {
-	n.driverChanges.send()
-	if err := n.editCSINode(ctx, name, nil); err != nil {
+func (f *files) uninstallDriver(ctx context.Context, name string) error {
+	f.driverChanges.send()
+	if err := f.editCSINode(ctx, name, nil); err != nil {
 		return fmt.Errorf("error uninstalling CSI driver from CSINode object %w", err)
 	}
-	return n.editNode(ctx, func(_ *corev1.Node, ids map[string]string) (map[string]string, error) {
+	return f.editNode(ctx, func(_ *corev1.Node, ids map[string]string) (map[string]string, error) {
 		delete(ids, name)
 		return nil, nil
 	})
 }
 
 // registerCSINode makes the CSINode object of the node, which every node has, also without drivers.
-func (n *Node) registerCSINode(ctx context.Context) error {
+func (f *files) registerCSINode(ctx context.Context) error {
 	select {
-	case <-n.ready: // the Node object exists, which owns it
+	case <-f.node.registered: // the Node object exists, which owns it
 	case <-ctx.Done():
 		return nil
 	}
 	for failures := 1; ctx.Err() == nil; failures++ {
-		err := n.editCSINode(ctx, "", nil)
+		err := f.editCSINode(ctx, "", nil)
 		if err == nil {
 			<-ctx.Done()
 			return nil
 		}
 		if failures == 1 && ctx.Err() == nil {
-			n.log.Warn("CSINode object not made, will try again", "err", err)
+			f.node.log.Warn("CSINode object not made, will try again", "err", err)
 		}
 		run.Pause(ctx, pauseAfter(failures))
 	}
@@ -169,11 +175,11 @@ func (n *Node) registerCSINode(ctx context.Context) error {
 }
 
 // editNode changes the names that drivers have for the node, and adds labels.
-func (n *Node) editNode(ctx context.Context, edit func(node *corev1.Node, ids map[string]string) (map[string]string, error)) error {
+func (f *files) editNode(ctx context.Context, edit func(node *corev1.Node, ids map[string]string) (map[string]string, error)) error {
 	var err error
 	for range conflicts {
 		var node *corev1.Node
-		if node, err = client.Nodes.Get(ctx, n.opts.Client, "", n.opts.Name); err != nil {
+		if node, err = client.Nodes.Get(ctx, f.node.client, "", f.node.name); err != nil {
 			return err
 		}
 		ids := map[string]string{}
@@ -196,7 +202,7 @@ func (n *Node) editNode(ctx context.Context, edit func(node *corev1.Node, ids ma
 		if err != nil {
 			return err
 		}
-		if _, err = client.Nodes.Patch(ctx, n.opts.Client, "", n.opts.Name, types.MergePatchType, patch, ""); !apierrors.IsConflict(err) {
+		if _, err = client.Nodes.Patch(ctx, f.node.client, "", f.node.name, types.MergePatchType, patch, ""); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -223,11 +229,11 @@ func driverPatch(node *corev1.Node, labels, ids map[string]string) ([]byte, erro
 
 // editCSINode makes the entry of a driver what it should be; nil means that there should be none. The object is made if
 // necessary, and replaced if it belonged to a node of the same name that was deleted.
-func (n *Node) editCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) error {
+func (f *files) editCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) error {
 	var err error
 	for range conflicts {
 		var again bool
-		if again, err = n.tryCSINode(ctx, driver, want); err == nil && !again {
+		if again, err = f.tryCSINode(ctx, driver, want); err == nil && !again {
 			return nil
 		}
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
@@ -237,27 +243,27 @@ func (n *Node) editCSINode(ctx context.Context, driver string, want *storagev1.C
 	return err
 }
 
-func (n *Node) tryCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) (again bool, err error) {
-	self, err := client.Nodes.Get(ctx, n.opts.Client, "", n.opts.Name)
+func (f *files) tryCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) (again bool, err error) {
+	self, err := client.Nodes.Get(ctx, f.node.client, "", f.node.name)
 	if err != nil {
 		return false, err
 	}
-	object, err := client.CSINodes.Get(ctx, n.opts.Client, "", n.opts.Name)
+	object, err := client.CSINodes.Get(ctx, f.node.client, "", f.node.name)
 	if apierrors.IsNotFound(err) {
-		object = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.opts.Name, OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "v1", Kind: "Node", Name: n.opts.Name, UID: self.UID},
+		object = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: f.node.name, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: f.node.name, UID: self.UID},
 		}}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}
 		if want != nil {
 			object.Spec.Drivers = append(object.Spec.Drivers, *want)
 		}
-		_, err = client.CSINodes.Create(ctx, n.opts.Client, object)
+		_, err = client.CSINodes.Create(ctx, f.node.client, object)
 		return false, err
 	}
 	if err != nil {
 		return false, err
 	}
 	if !slices.ContainsFunc(object.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" && r.UID == self.UID }) {
-		return true, client.CSINodes.Delete(ctx, n.opts.Client, "", n.opts.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &object.UID}})
+		return true, client.CSINodes.Delete(ctx, f.node.client, "", f.node.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &object.UID}})
 	}
 	next := object.DeepCopy()
 	i := slices.IndexFunc(next.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
@@ -275,7 +281,7 @@ func (n *Node) tryCSINode(ctx context.Context, driver string, want *storagev1.CS
 		next.Spec.Drivers = slices.Delete(next.Spec.Drivers, i, i+1)
 		again = want != nil
 	}
-	_, err = client.CSINodes.Update(ctx, n.opts.Client, next, "")
+	_, err = client.CSINodes.Update(ctx, f.node.client, next, "")
 	return again, err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -20,6 +21,14 @@ type podFiles struct {
 	files *files
 	pod   *corev1.Pod
 }
+
+// reader returns the files in the volumes of a pod for its environment.
+func (f *files) reader(ctx context.Context, pod *corev1.Pod) crispec.Files {
+	return podFiles{ctx, f, pod}
+}
+
+// kept reports whether pods have files at all: with a simulated runtime they have none.
+func (f *files) kept() bool { return f.root != "" }
 
 // Open opens a file in an emptyDir; the API server allows no volumes of other types. Errors are kubelet's: the details are in the log.
 func (p podFiles) Open(name, path string) (io.ReadCloser, string, error) {
@@ -33,7 +42,7 @@ func (p podFiles) Open(name, path string) (io.ReadCloser, string, error) {
 	dir := p.files.path(p.pod, &p.pod.Spec.Volumes[i])
 	file, err := volume.Read(dir, path)
 	if err != nil {
-		p.files.n.log.Warn("file of environment variables not read", "pod", p.pod.Namespace+"/"+p.pod.Name, "volume", name, "path", path, "err", err)
+		p.files.node.log.Warn("file of environment variables not read", "pod", p.pod.Namespace+"/"+p.pod.Name, "volume", name, "path", path, "err", err)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, "", fs.ErrNotExist
 		}

@@ -111,7 +111,7 @@ func expansionDone(c *corev1.PersistentVolumeClaim, size resource.Quantity, byte
 
 // changeClaim writes a change of the status of a claim, and returns the claim. The write fails if the claim has changed
 // since it was read.
-func (n *Node) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, change claimChange) (*corev1.PersistentVolumeClaim, error) {
+func (f *files) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, change claimChange) (*corev1.PersistentVolumeClaim, error) {
 	if change == nil {
 		return c, nil
 	}
@@ -119,7 +119,7 @@ func (n *Node) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim,
 	if err != nil {
 		return c, err
 	}
-	now, err := client.PersistentVolumeClaims.Patch(ctx, n.opts.Client, c.Namespace, c.Name, types.StrategicMergePatchType, patch, "status")
+	now, err := client.PersistentVolumeClaims.Patch(ctx, f.node.client, c.Namespace, c.Name, types.StrategicMergePatchType, patch, "status")
 	if err != nil {
 		return c, fmt.Errorf("write status of persistentvolumeclaim %s/%s: %w", c.Namespace, c.Name, err)
 	}
@@ -127,26 +127,26 @@ func (n *Node) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim,
 }
 
 // expanded writes the new size of a volume into its claim, of which nothing waits any more.
-func (n *Node) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, bytes int64) error {
+func (f *files) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, bytes int64) error {
 	size := pv.Spec.Capacity[corev1.ResourceStorage]
-	return n.endExpansion(ctx, c, pv, func(c *corev1.PersistentVolumeClaim) claimChange { return expansionDone(c, size, bytes) })
+	return f.endExpansion(ctx, c, pv, func(c *corev1.PersistentVolumeClaim) claimChange { return expansionDone(c, size, bytes) })
 }
 
 // notExpanded writes into the claim of a volume that its driver has not expanded it.
-func (n *Node) notExpanded(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, cause error) error {
+func (f *files) notExpanded(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, cause error) error {
 	size := pv.Spec.Capacity[corev1.ResourceStorage]
-	return n.endExpansion(ctx, c, pv, func(c *corev1.PersistentVolumeClaim) claimChange { return expansionFailed(c, size, cause, time.Now()) })
+	return f.endExpansion(ctx, c, pv, func(c *corev1.PersistentVolumeClaim) claimChange { return expansionFailed(c, size, cause, time.Now()) })
 }
 
 // endExpansion writes how an expansion has ended. If the claim has changed since it was read, it is read again, and
 // gets the change that it needs now; none if it is another one or is not to be expanded any more.
-func (n *Node) endExpansion(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, change func(*corev1.PersistentVolumeClaim) claimChange) error {
+func (f *files) endExpansion(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, change func(*corev1.PersistentVolumeClaim) claimChange) error {
 	var err error
 	for range conflicts {
-		if _, err = n.changeClaim(ctx, c, change(c)); !apierrors.IsConflict(err) {
+		if _, err = f.changeClaim(ctx, c, change(c)); !apierrors.IsConflict(err) {
 			return err
 		}
-		now, failed := client.PersistentVolumeClaims.Get(ctx, n.opts.Client, c.Namespace, c.Name)
+		now, failed := client.PersistentVolumeClaims.Get(ctx, f.node.client, c.Namespace, c.Name)
 		switch {
 		case apierrors.IsNotFound(failed):
 			return nil
@@ -161,53 +161,53 @@ func (n *Node) endExpansion(ctx context.Context, c *corev1.PersistentVolumeClaim
 }
 
 // reportExpansion sends the events about an expansion that has ended.
-func (n *Node) reportExpansion(ctx context.Context, pod *corev1.Pod, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, err error) {
+func (f *files) reportExpansion(ctx context.Context, pod *corev1.Pod, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, err error) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		n.recorder.Event(pod, corev1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", pv.Name, err)
+		f.node.recorder.Event(pod, corev1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", pv.Name, err)
 	default:
-		n.recorder.Event(pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, n.opts.Name)
-		n.recorder.Event(c, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, n.opts.Name)
+		f.node.recorder.Event(pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, f.node.name)
+		f.node.recorder.Event(c, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, f.node.name)
 	}
 }
 
 // expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that
 // into the claim. A failure is reported; the volume can be used with its old size.
-func (n *Node) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
-	if v.ReadOnly || !expansionDue(v.claim, v.pv) || n.csi.ExpansionRefused(&v.Volume) {
+func (f *files) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
+	if v.ReadOnly || !expansionDue(v.claim, v.pv) || f.csi.ExpansionRefused(&v.Volume) {
 		return
 	}
-	able, err := n.csi.Abilities(v.Driver)
+	able, err := f.csi.Abilities(v.Driver)
 	if err != nil || !able.Expand {
 		return // the controller of the driver does all of it
 	}
-	err = n.expandVolume(ctx, v)
+	err = f.expandVolume(ctx, v)
 	if csi.RefusedInUse(err) { // not a failure of the pod, as in kubelet
-		n.log.Info("volume not expanded while it is in use, as its driver wants it", "volume", v.Name, "driver", v.Driver, "err", err)
+		f.node.log.Info("volume not expanded while it is in use, as its driver wants it", "volume", v.Name, "driver", v.Driver, "err", err)
 		return
 	}
-	n.reportExpansion(ctx, pod, v.claim, v.pv, err)
+	f.reportExpansion(ctx, pod, v.claim, v.pv, err)
 }
 
 // expandVolume is expand without its events.
-func (n *Node) expandVolume(ctx context.Context, v *driverVolume) (err error) {
-	if v.claim, err = n.changeClaim(ctx, v.claim, expansionBegun(v.claim)); err != nil {
+func (f *files) expandVolume(ctx context.Context, v *driverVolume) (err error) {
+	if v.claim, err = f.changeClaim(ctx, v.claim, expansionBegun(v.claim)); err != nil {
 		return err
 	}
 	var secrets map[string]string
 	if ref := v.pv.Spec.CSI.NodeExpandSecretRef; ref != nil {
-		if secrets, err = n.credentials(ctx, "NodeExpandSecretRef", ref); err != nil {
+		if secrets, err = f.credentials(ctx, "NodeExpandSecretRef", ref); err != nil {
 			return err
 		}
 	}
 	size := v.pv.Spec.Capacity[corev1.ResourceStorage]
-	bytes, err := n.csi.Expand(ctx, &v.Volume, size.Value(), secrets)
+	bytes, err := f.csi.Expand(ctx, &v.Volume, size.Value(), secrets)
 	if err == nil {
-		return n.expanded(ctx, v.claim, v.pv, bytes)
+		return f.expanded(ctx, v.claim, v.pv, bytes)
 	}
-	if failed := n.notExpanded(ctx, v.claim, v.pv, err); failed != nil {
-		n.opts.Log.WarnContext(ctx, "failed expansion not written into the claim", "claim", v.claim.Namespace+"/"+v.claim.Name, "err", failed)
+	if failed := f.notExpanded(ctx, v.claim, v.pv, err); failed != nil {
+		f.node.log.WarnContext(ctx, "failed expansion not written into the claim", "claim", v.claim.Namespace+"/"+v.claim.Name, "err", failed)
 	}
 	return err
 }

@@ -186,13 +186,12 @@ func TestEndOfExpansionMeetsAChangedClaim(t *testing.T) {
 			after := before.DeepCopy()
 			tt.edit(after)
 			api.Set(t, after)
-			n := &Node{opts: Options{Client: api, Log: slog.New(slog.DiscardHandler)}}
-			n.log = n.opts.Log
+			f := newFiles(volumeNode{client: api, log: slog.New(slog.DiscardHandler)})
 			var err error
 			if tt.err == nil {
-				err = n.expanded(t.Context(), before, pv, 0)
+				err = f.expanded(t.Context(), before, pv, 0)
 			} else {
-				err = n.notExpanded(t.Context(), before, pv, tt.err)
+				err = f.notExpanded(t.Context(), before, pv, tt.err)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -213,8 +212,8 @@ func TestEndOfExpansionMeetsAChangedClaim(t *testing.T) {
 		other := c.DeepCopy()
 		other.UID = "u2"
 		api := clienttest.New(t, other)
-		n := &Node{opts: Options{Client: api}}
-		if err := n.expanded(t.Context(), c, pv, 0); err != nil {
+		f := newFiles(volumeNode{client: api})
+		if err := f.expanded(t.Context(), c, pv, 0); err != nil {
 			t.Fatal(err)
 		}
 		got := clienttest.Find(api, client.PersistentVolumeClaims, "default", "data")

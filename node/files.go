@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,12 +21,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/credentials"
 	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/csi"
+	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/metrics"
+	"github.com/sampan-io/sampan/node/references"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -39,12 +44,53 @@ import (
 //	ROOT/memory/UID/.used/NAME   links to what volumes have been given to the pod's group
 //	ROOT/memory/UID/.certificates   keys and certificates of podCertificate sources, and their requests
 type files struct {
-	n    *Node
+	node volumeNode
 	root string // empty: nothing is written
 	uses *volume.Uses
+
+	csi   *csi.Manager         // nil: there are no CSI drivers; written before volumes are used
+	disks *blockdevice.Mounter // nil: there are no files; written before volumes are used
+
+	selfChanges   signal // changes of the Node object
+	driverChanges signal // a CSI driver has registered or gone, or a CSIDriver has changed
+	use           usage  // of volumes and logs
 }
 
-func newFiles(n *Node) *files { return &files{n: n, root: n.opts.RootDir} }
+// volumeNode holds what volumes need of the node.
+type volumeNode struct {
+	name            string
+	client          client.Interface // as the node
+	rootDir         string           // see [Options.RootDir]
+	clusterDomain   string
+	devicePluginDir string // see [Options.DevicePluginDir]
+	seccompRoot     string // where the profiles of type Localhost are
+	drivers         bool   // CSI drivers can register
+	// localVolume returns the path on this machine of a PersistentVolume of the type local; nil means that of its spec.
+	localVolume func(*corev1.PersistentVolume) string
+	config      *kubeletconfig.Config
+
+	references *references.Set
+	recorder   *client.Recorder
+	metrics    *metrics.Volumes
+	log        *slog.Logger
+
+	registered <-chan struct{}              // closed when the Node object exists
+	self       func() (*corev1.Node, bool)  // the Node object
+	memory     func() int64                 // of the machine, in bytes
+	logs       func(pod *corev1.Pod) string // the directory of a pod's logs; "" if there is none
+	users      func(pod *corev1.Pod) *cri.UserNamespace
+	// recursiveReadOnly reports whether the runtime can mount everything below a mount read-only.
+	recursiveReadOnly func() bool
+	// changed is called when the status of the node has to be written again.
+	changed func()
+	// driverRegistered is called when a driver has registered for which pods may wait.
+	driverRegistered func()
+}
+
+func newFiles(n volumeNode) *files { return &files{node: n, root: n.rootDir} }
+
+// nodeChanged reports that the Node object has changed.
+func (f *files) nodeChanged() { f.selfChanges.send() }
 
 func (f *files) pod(uid types.UID) string { return filepath.Join(f.root, "pods", string(uid)) }
 
@@ -67,10 +113,10 @@ func (f *files) open() error {
 	}
 	f.root = real
 	f.uses = volume.NewUses(filepath.Join(real, "memory"))
-	f.n.disks = blockdevice.New(real)
-	if f.n.opts.CSI {
+	f.disks = blockdevice.New(real)
+	if f.node.drivers {
 		if err := shareMounts(f.root); err != nil { // before anything is mounted in it
-			f.n.log.Warn("mounts that containers make do not appear on the node: pods of CSI drivers do not start", "dir", f.root, "err", err)
+			f.node.log.Warn("mounts that containers make do not appear on the node: pods of CSI drivers do not start", "dir", f.root, "err", err)
 		}
 	}
 	memory := filepath.Join(f.root, "memory")
@@ -80,7 +126,7 @@ func (f *files) open() error {
 	}
 	err = mountMemory(memory, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0711")
 	if errors.Is(err, unix.EPERM) {
-		f.n.log.Warn("no permission to mount a tmpfs: secrets of pods are kept on disk", "dir", memory)
+		f.node.log.Warn("no permission to mount a tmpfs: secrets of pods are kept on disk", "dir", memory)
 		return nil
 	}
 	if err != nil {
@@ -141,7 +187,7 @@ func (f *files) setUp(ctx context.Context, pod *corev1.Pod, facts crispec.Facts,
 			if err != nil {
 				return next, err
 			}
-			next = earliest(next, refresh)
+			next = sooner(next, refresh)
 		}
 	}
 	return next, nil
@@ -160,7 +206,7 @@ func (f *files) update(ctx context.Context, pod *corev1.Pod, facts crispec.Facts
 		if err != nil {
 			errs = append(errs, err)
 		}
-		next = earliest(next, refresh)
+		next = sooner(next, refresh)
 	}
 	return next, errs
 }
@@ -170,8 +216,8 @@ func (f *files) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, f
 	began := time.Now()
 	refresh, err := f.make(ctx, pod, v, facts)
 	// Volumes that are images are mounted by the runtime, and those of drivers by mountDrivers.
-	if plugin := f.n.metrics.Volumes.Plugin(pod.UID, v); v.Image == nil && plugin != metrics.NoPlugin && !strings.HasPrefix(plugin, metrics.CSIPlugin("")) {
-		f.n.metrics.Volumes.Mounted(plugin, needed, began, err)
+	if plugin := f.node.metrics.Plugin(pod.UID, v); v.Image == nil && plugin != metrics.NoPlugin && !strings.HasPrefix(plugin, metrics.CSIPlugin("")) {
+		f.node.metrics.Mounted(plugin, needed, began, err)
 	}
 	if err != nil {
 		return refresh, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err) // Kubernetes' words
@@ -195,7 +241,7 @@ func (f *files) make(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, fac
 	case !isWritten(v):
 		return time.Time{}, f.hosted(ctx, pod, v, gid)
 	}
-	limited, cancel := context.WithTimeout(ctx, lookup)
+	limited, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
 	p := volume.Payload{}
 	next, err := f.payload(limited, pod, v, facts, p)
@@ -215,7 +261,7 @@ func (f *files) make(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, fac
 // memorySize returns how large, in bytes, an empty directory in memory may become: its own limit, that of the memory of all
 // containers together, or what the node has, whichever is least.
 func (f *files) memorySize(pod *corev1.Pod, e *corev1.EmptyDirVolumeSource) int64 {
-	size := f.n.machine.capacity.Memory().Value()
+	size := f.node.memory()
 	if limit := crispec.PodResources(pod, lifecycle.ClassOf(pod)).GetMemoryLimitInBytes(); limit > 0 {
 		size = min(size, limit)
 	}
@@ -323,16 +369,16 @@ func (f *files) payload(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 			err = p.AddFields(s.DownwardAPI.Items, pod, facts, m)
 		case s.ClusterTrustBundle != nil:
 			var b []byte
-			b, err = f.n.objects.At(ctx).TrustAnchors(s.ClusterTrustBundle)
+			b, err = f.node.references.At(ctx).TrustAnchors(s.ClusterTrustBundle)
 			p[s.ClusterTrustBundle.Path] = volume.File{Data: b, Mode: m}
 		case s.ServiceAccountToken != nil:
 			var refresh time.Time
 			refresh, err = f.token(ctx, pod, filepath.Join(f.path(pod, v), s.ServiceAccountToken.Path), s.ServiceAccountToken, m, p)
-			next = earliest(next, refresh)
+			next = sooner(next, refresh)
 		case s.PodCertificate != nil:
 			var refresh time.Time
 			refresh, err = f.certificate(ctx, pod, v, i, m, p)
-			next = earliest(next, refresh)
+			next = sooner(next, refresh)
 		case s == (corev1.VolumeProjection{}): // valid, and has no files
 		default:
 			err = errors.New("unsupported source of a projected volume")
@@ -423,7 +469,7 @@ func (f *files) token(ctx context.Context, pod *corev1.Pod, file string, s *core
 	}
 	of := credentials.Of(pod)
 	of.ServiceAccount = cmp.Or(of.ServiceAccount, "default")
-	granted, err := requestToken(ctx, f.n.opts.Client, of, s.Audience, s.ExpirationSeconds, "")
+	granted, err := requestToken(ctx, f.node.client, of, s.Audience, s.ExpirationSeconds, "")
 	if err != nil {
 		return time.Time{}, fmt.Errorf("failed to fetch token: %w", err) // Kubernetes' words
 	}
@@ -468,7 +514,7 @@ func (f *files) mounts(pod *corev1.Pod, c *corev1.Container, attempt int32, ips 
 		own = string(b)
 	}
 	// Written in place: running containers have this very file mounted.
-	if err := os.WriteFile(path, []byte(crispec.Hosts(pod, ips, f.n.opts.ClusterDomain, own)), 0o644); err != nil { // containers of any user read it
+	if err := os.WriteFile(path, []byte(crispec.Hosts(pod, ips, f.node.clusterDomain, own)), 0o644); err != nil { // containers of any user read it
 		return nil, err
 	}
 	return append(list, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: path}), nil
@@ -562,14 +608,14 @@ func (f *files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 	if v == nil {
 		return nil, fmt.Errorf("cannot find volume %q to mount into container %q", vm.Name, c.Name) // kubelet's words
 	}
-	recursive, err := recursiveReadOnly(vm, f.n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts))
+	recursive, err := recursiveReadOnly(vm, f.node.recursiveReadOnly())
 	if err != nil {
 		return nil, err
 	}
 	m := &cri.Mount{
 		ContainerPath: containerPath(vm), HostPath: f.path(pod, v), Readonly: vm.ReadOnly || readOnly(v), RecursiveReadOnly: recursive,
 	}
-	if u := f.n.users.get(pod); u.GetMode() == cri.NamespaceMode_POD {
+	if u := f.node.users(pod); u.GetMode() == cri.NamespaceMode_POD {
 		m.UidMappings, m.GidMappings = u.GetUids(), u.GetGids()
 	}
 	if vm.MountPropagation != nil {
@@ -777,3 +823,23 @@ func (f *files) remove(uid types.UID) error {
 func isDirectory(uid types.UID) bool {
 	return uid != "" && uid != "." && uid != ".." && !strings.ContainsRune(string(uid), '/')
 }
+
+// mountMemory mounts a tmpfs whose content is not written to swap, if the kernel can do that (Linux 6.4, and outside user namespaces).
+func mountMemory(dir string, flags uintptr, options string) error {
+	err := unix.Mount("tmpfs", dir, "tmpfs", flags, options+",noswap")
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
+		return unix.Mount("tmpfs", dir, "tmpfs", flags, options)
+	}
+	return err
+}
+
+// sooner returns the earlier of two times, of which zero means never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// lookupTime is how long a volume waits for the first answer about an object that it names.
+const lookupTime = 10 * time.Second

@@ -25,7 +25,7 @@ func isHosted(v *corev1.Volume) bool {
 // hosted makes the link to a volume that lies elsewhere in the node's file system, for [files.mount] to find. Only the link
 // belongs to the pod: it is removed with the pod, and its target stays.
 func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, gid int) error {
-	limited, cancel := context.WithTimeout(ctx, lookup)
+	limited, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
 	path := ""
 	switch {
@@ -35,10 +35,10 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 			return err
 		}
 	case v.CSI != nil:
-		if f.n.csi == nil {
+		if f.csi == nil {
 			return errors.New("CSI drivers are not supported on this node")
 		}
-		path = f.n.csi.Path(pod.UID, v.Name) // its driver has mounted it
+		path = f.csi.Path(pod.UID, v.Name) // its driver has mounted it
 	case v.NFS != nil:
 		path = f.path(pod, v) + mountSuffix
 		if err := mountNFS(limited, v.NFS, nil, path); err != nil {
@@ -46,9 +46,9 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 		}
 	case isHosted(v):
 		name, _ := volumefit.Named(pod, v)
-		_, pv, err := f.n.claimOf(limited, pod, v)
+		_, pv, err := f.claimOf(limited, pod, v)
 		if err == nil {
-			pv = f.n.placed(pv)
+			pv = f.placed(pv)
 			path, err = f.claimed(limited, pod, v, pv)
 		}
 		if err == nil && pv.Spec.Local != nil && !isBlock(pv) {
@@ -64,11 +64,11 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 }
 
 // placed returns a volume with the path that it has on this machine.
-func (n *Node) placed(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
-	if n.opts.LocalVolume == nil || pv.Spec.Local == nil {
+func (f *files) placed(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+	if f.node.localVolume == nil || pv.Spec.Local == nil {
 		return pv
 	}
-	path := n.opts.LocalVolume(pv)
+	path := f.node.localVolume(pv)
 	if path != pv.Spec.Local.Path {
 		pv = pv.DeepCopy()
 		pv.Spec.Local.Path = path
@@ -83,12 +83,12 @@ const mountSuffix = ".mount"
 // claimed returns the path of the volume of a claim.
 func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume) (string, error) {
 	switch {
-	case pv.Spec.CSI != nil && f.n.csi == nil:
+	case pv.Spec.CSI != nil && f.csi == nil:
 		return "", errors.New("CSI drivers are not supported on this node")
 	case pv.Spec.CSI != nil && isBlock(pv):
-		return f.n.csi.Device(pod.UID, pv.Name), nil // its driver has made it
+		return f.csi.Device(pod.UID, pv.Name), nil // its driver has made it
 	case pv.Spec.CSI != nil:
-		return f.n.csi.Path(pod.UID, pv.Name), nil // its driver has mounted it
+		return f.csi.Path(pod.UID, pv.Name), nil // its driver has mounted it
 	case isBlock(pv) && pv.Spec.Local == nil:
 		return "", fmt.Errorf("PV %s has the unsupported volumeMode Block: want Filesystem", pv.Name)
 	case isBlock(pv):
@@ -135,7 +135,7 @@ func (f *files) give(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, pv 
 			if has, err := volume.Group(dir); err != nil {
 				return fmt.Errorf("failed to check fsGroup for %s (%w)", pv.Spec.Local.Path, err)
 			} else if has != gid {
-				f.n.recorder.Event(pod, corev1.EventTypeWarning, "AlreadyMountedVolume",
+				f.node.recorder.Event(pod, corev1.EventTypeWarning, "AlreadyMountedVolume",
 					"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", gid, pv.Name, has)
 			}
 			return nil
@@ -168,11 +168,11 @@ func findDevice(path string) error {
 // directory, where drivers and plug-ins find it by their unchanged manifests (decision 0065).
 func (f *files) hostPath(path string) string {
 	clean := filepath.Clean(path)
-	if f.n.csi == nil || clean != pluginregistry.KubeletDir && !strings.HasPrefix(clean, pluginregistry.KubeletDir+"/") {
+	if f.csi == nil || clean != pluginregistry.KubeletDir && !strings.HasPrefix(clean, pluginregistry.KubeletDir+"/") {
 		return path
 	}
 	rest := strings.TrimPrefix(strings.TrimPrefix(clean, pluginregistry.KubeletDir), "/")
-	for name, dir := range map[string]string{"device-plugins": f.n.opts.DevicePluginDir, "seccomp": f.n.opts.Seccomp.Root} {
+	for name, dir := range map[string]string{"device-plugins": f.node.devicePluginDir, "seccomp": f.node.seccompRoot} {
 		if below, is := strings.CutPrefix(rest, name); is && dir != "" && (below == "" || below[0] == '/') {
 			return filepath.Join(dir, below)
 		}

@@ -105,16 +105,11 @@ func (n *Node) isolate(ctx context.Context, pod *corev1.Pod) (handler string, er
 	}
 	if n.devices != nil {
 		if err := n.devices.Allocate(ctx, pod); err != nil {
-			return "", &unexpected{lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}}
+			return "", &lifecycle.RejectionError{Rejection: lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}}
 		}
 	}
 	return handler, n.setCgroup(pod, lifecycle.ClassOf(pod), n.metrics.CgroupCreate)
 }
-
-// unexpected is the error of a pod that this node will never run.
-type unexpected struct{ lifecycle.Rejection }
-
-func (r *unexpected) Error() string { return r.Message }
 
 // refuse ends a pod that was admitted, and that the node turned out to be unable to run.
 func (w *worker) refuse(r lifecycle.Rejection) func() {

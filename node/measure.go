@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -68,7 +69,7 @@ func (n *Node) measure(ctx context.Context, files bool, age time.Duration) (*sta
 	if m.Layers, err = n.writableLayers(ctx, age); err != nil {
 		return nil, fmt.Errorf("stats of containers: %w", err)
 	}
-	m.Files = n.fileUsage(ctx, m.Pods, now)
+	m.Files = n.files.fileUsage(ctx, m.Pods, now)
 	m.Node.Runtime = n.imageUsage(ctx, m.Node.Fs, now)
 	return stats.Summarize(m), nil
 }
@@ -168,4 +169,31 @@ func (n *Node) statsSummary(w http.ResponseWriter, r *http.Request) {
 	n.rates.Fill(summary)
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(summary)
+}
+
+// layers holds the last stats of containers with their writable layers: to measure these a runtime reads directories.
+type layers struct {
+	mu  sync.Mutex
+	all []*cri.ContainerStats // guarded by mu
+	at  time.Time             // guarded by mu; when they were measured
+}
+
+// writableLayers returns the stats of containers with their writable layers, not older than age.
+func (n *Node) writableLayers(ctx context.Context, age time.Duration) ([]*cri.ContainerStats, error) {
+	u := &n.layers
+	u.mu.Lock()
+	layers, at := u.all, u.at
+	u.mu.Unlock()
+	now := time.Now()
+	if layers != nil && now.Sub(at) < age {
+		return layers, nil
+	}
+	layers, err := n.opts.Runtime.ListContainerStats(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	u.mu.Lock()
+	u.all, u.at = layers, now
+	u.mu.Unlock()
+	return layers, nil
 }

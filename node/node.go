@@ -25,11 +25,9 @@ import (
 	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/cpumanager"
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
-	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/deviceplugin"
 	"github.com/sampan-io/sampan/node/dra"
 	"github.com/sampan-io/sampan/node/eviction"
@@ -245,39 +243,33 @@ func (o Options) check() (Options, error) {
 
 // A Node is the agent of one node.
 type Node struct {
-	opts     Options
-	log      *slog.Logger
-	hostIPs  []string
-	machine  machine
-	recorder *client.Recorder
-	pods     *cache.Cache[*corev1.Pod]
-	self     *cache.Cache[*corev1.Node] // the Node object
-	// selfChanges reports changes of self.
-	selfChanges signal
-	services    *cache.Cache[*corev1.Service]
-	departures  *departures
-	objects     *references.Set
-	files       *files
-	images      *images.Manager
-	users       *users
-	cgroups     *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
-	devices     *deviceplugin.Manager // nil: there are no device plug-ins
-	csi         *csi.Manager          // nil: there are no CSI drivers; written before any worker starts
-	claims      *dra.Manager          // nil: there are no drivers of devices; written before any worker starts
-	disks       *blockdevice.Mounter  // nil: there are no files; written before any worker starts
-	registry    *pluginregistry.Registry
-	// driverChanges reports that a CSI driver has registered or gone, or that a CSIDriver has changed.
-	driverChanges signal
-	handlers      handlers // of the runtime; written before any worker starts
-	features      *corev1.NodeFeatures
-	appArmor      bool          // the kernel has it; written before any worker starts
-	slots         chan struct{} // one per pod that may be starting
+	opts       Options
+	log        *slog.Logger
+	hostIPs    []string
+	machine    machine
+	recorder   *client.Recorder
+	pods       *cache.Cache[*corev1.Pod]
+	self       *cache.Cache[*corev1.Node] // the Node object
+	services   *cache.Cache[*corev1.Service]
+	departures *departures
+	objects    *references.Set
+	files      *files
+	images     *images.Manager
+	users      *users
+	cgroups    *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
+	devices    *deviceplugin.Manager // nil: there are no device plug-ins
+	claims     *dra.Manager          // nil: there are no drivers of devices; written before any worker starts
+	registry   *pluginregistry.Registry
+	handlers   handlers // of the runtime; written before any worker starts
+	features   *corev1.NodeFeatures
+	appArmor   bool          // the kernel has it; written before any worker starts
+	slots      chan struct{} // one per pod that may be starting
 	// probeSlots holds one per probe that is running.
 	probeSlots chan struct{}
 	access     access           // to the kubelet API
 	streams    *streamTransport // to those of the runtime
 	metrics    *metrics.Metrics
-	volumeUse  usage // of volumes and logs
+	layers     layers
 	rates      stats.Rates
 	unread     unread.Tracker // of the output of containers
 
@@ -347,11 +339,20 @@ func New(opts Options) (*Node, error) {
 	n.pods = cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{FieldSelector: "spec.nodeName=" + opts.Name, Log: opts.Log})
 	n.pods.Subscribe(n.podChanged)
 	n.self = cache.New(opts.Client, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: "metadata.name=" + opts.Name, Log: opts.Log})
-	n.self.Subscribe(func(_, _ *corev1.Node) { n.selfChanges.send() })
+	n.self.Subscribe(func(_, _ *corev1.Node) { n.files.nodeChanged() })
 	n.services = cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{Log: opts.Log})
 	n.departures = newDepartures(n)
 	n.objects = references.New(opts.Client, opts.Log, n.referenceChanged)
-	n.files = newFiles(n)
+	n.files = newFiles(volumeNode{
+		name: opts.Name, client: opts.Client, rootDir: opts.RootDir, clusterDomain: opts.ClusterDomain, devicePluginDir: opts.DevicePluginDir,
+		seccompRoot: opts.Seccomp.Root, drivers: opts.CSI, localVolume: opts.LocalVolume, config: n.config(),
+		references: n.objects, recorder: n.recorder, metrics: n.metrics.Volumes, log: n.log, registered: n.ready,
+		self:   func() (*corev1.Node, bool) { return n.self.Get("", opts.Name) },
+		memory: func() int64 { return n.machine.capacity.Memory().Value() }, logs: n.logs,
+		users:             func(pod *corev1.Pod) *cri.UserNamespace { return n.users.get(pod) },
+		recursiveReadOnly: func() bool { return n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts) },
+		changed:           func() { n.health.notify(true) }, driverRegistered: n.driverRegistered,
+	})
 	n.images = images.New(opts.Images, images.Node{
 		Runtime: opts.Runtime, RootDir: opts.RootDir, Accounts: accounts{opts.Client}, Secret: n.secret, Pods: n.workedOn,
 		Changed: func() { n.health.changed.Ring() }, Event: n.event, Metrics: n.metrics.Images, Log: n.log,
@@ -406,7 +407,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.images.Open(ctx); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
-	if err := n.openDrivers(); err != nil {
+	if err := n.openPlugins(); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
 	if n.opts.LogLinks != "" {
@@ -422,9 +423,9 @@ func (n *Node) Run(ctx context.Context) error {
 	if len(n.opts.Listeners) > 0 {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
 	}
-	if n.csi != nil {
-		last = append(last, run.Task{Name: "CSI drivers", Run: n.csi.Run}, run.Task{Name: "CSINode", Run: n.registerCSINode},
-			run.Task{Name: "CSI limits", Run: n.keepLimits}, run.Task{Name: "resource claims", Run: n.claims.Run}, run.Task{Name: "plug-ins", Run: n.registry.Run})
+	last = append(last, n.files.tasks()...)
+	if n.claims != nil {
+		last = append(last, run.Task{Name: "resource claims", Run: n.claims.Run}, run.Task{Name: "plug-ins", Run: n.registry.Run})
 	}
 	if n.opts.RootDir != "" {
 		last = append(last, run.Task{Name: "eviction", Run: n.watchPressure})

@@ -263,7 +263,7 @@ func (s nodeState) volumes(gauge gaugeFunc) {
 		if state.over {
 			continue
 		}
-		for _, v := range s.n.claimedVolumes(ctx, state.pod) {
+		for _, v := range s.n.files.claimedVolumes(ctx, state.pod) {
 			if v.PVCRef == nil || seen[v.PVCRef.Namespace+"/"+v.PVCRef.Name] {
 				continue
 			}

@@ -28,6 +28,9 @@ import (
 	"github.com/sampan-io/sampan/node/volume"
 )
 
+// failedMount is the reason of events about volumes.
+const failedMount = "FailedMount"
+
 const (
 	// retryPause is how long Kubernetes waits before it tries again what went
 	// wrong without a reason to expect anything else.
@@ -43,7 +46,7 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 	case lifecycle.Fail, lifecycle.Start: // see step
 	case lifecycle.SetUp:
 		pod := w.view.Granted()
-		w.view.Memory.Mounted = w.n.files.root != "" // from here on it may have volumes
+		w.view.Memory.Mounted = w.n.files.kept() // from here on it may have volumes
 		w.begin(a, now, func(ctx context.Context) func() { return w.setUp(ctx, pod, a) })
 	case lifecycle.Update:
 		w.apply(a, now)
@@ -159,8 +162,8 @@ func (w *worker) attempt(ctx context.Context, a lifecycle.Action, f func(ctx con
 // setUp makes the volumes and the sandbox. It waits for drivers of volumes before it waits for its turn among the pods that
 // start: a driver may hang.
 func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action) func() {
-	again, err := w.n.mountDrivers(ctx, pod, w.seen, volume.Used(&pod.Spec))
-	if refused := (*unexpected)(nil); errors.As(err, &refused) {
+	again, err := w.n.files.mountDrivers(ctx, pod, w.seen, volume.Used(&pod.Spec))
+	if refused := (*lifecycle.RejectionError)(nil); errors.As(err, &refused) {
 		return w.refuse(refused.Rejection)
 	}
 	if err != nil {
@@ -187,7 +190,7 @@ func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action)
 	if ctx.Err() == nil {
 		w.n.metrics.Pods.Sandboxed(pod, err)
 	}
-	if refused := (*unexpected)(nil); errors.As(err, &refused) {
+	if refused := (*lifecycle.RejectionError)(nil); errors.As(err, &refused) {
 		return w.refuse(refused.Rejection)
 	}
 	if err != nil {
@@ -281,7 +284,7 @@ func (w *worker) renew(now time.Time) time.Time {
 		err := run.Catch(func() error {
 			next, errs = w.n.updateVolumes(ctx, pod, ips)
 			w.post(func() { w.writing = false }) // drivers may take long
-			again, more := w.n.revisitDrivers(ctx, pod)
+			again, more := w.n.files.revisitDrivers(ctx, pod)
 			next, errs = earliest(next, again), append(errs, more...)
 			return nil
 		})
@@ -614,7 +617,7 @@ func (w *worker) later() {
 
 // unmount unmounts and removes the volumes of a pod whose containers have ended: those of drivers first.
 func (n *Node) unmount(ctx context.Context, uid types.UID) error {
-	if err := n.releaseDrivers(ctx, uid); err != nil {
+	if err := n.files.releaseDrivers(ctx, uid); err != nil {
 		return err
 	}
 	return n.files.unmount(uid)

@@ -118,7 +118,7 @@ func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 	before := c
 	err = f.renew(ctx, pod, s, &c, time.Now())
 	if c.Refused != "" && before.Refused == "" {
-		f.n.recorder.Event(pod, corev1.EventTypeWarning, c.RefusedBy, "%s", c.Refused)
+		f.node.recorder.Event(pod, corev1.EventTypeWarning, c.RefusedBy, "%s", c.Refused)
 	}
 	due := f.reportAge(pod, &c, time.Now())
 	if c.Request != before.Request || c.Refused != before.Refused || c.Told != before.Told {
@@ -136,7 +136,7 @@ func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 	}
 	switch {
 	case err != nil: // the pod has a certificate, and keeps it until there is a new one
-		f.n.log.Warn("renewing the certificate of a pod failed, will try again", "pod", pod.Namespace+"/"+pod.Name, "volume", v.Name, "err", err)
+		f.node.log.Warn("renewing the certificate of a pod failed, will try again", "pod", pod.Namespace+"/"+pod.Name, "volume", v.Name, "err", err)
 		return time.Now().Add(retryPause), nil
 	case c.Request != "":
 		return due, nil // the answer to the request comes first
@@ -153,11 +153,11 @@ func (f *files) reportAge(pod *corev1.Pod, c *credential, now time.Time) time.Ti
 	late := c.Refresh.Add(overdue)
 	if c.Told == "" && now.After(late) {
 		c.Told = certificateOverdue
-		f.n.recorder.Event(pod, corev1.EventTypeWarning, certificateOverdue, "PodCertificate refresh overdue")
+		f.node.recorder.Event(pod, corev1.EventTypeWarning, certificateOverdue, "PodCertificate refresh overdue")
 	}
 	if c.Told != certificateExpired && !c.End.IsZero() && now.After(c.End) {
 		c.Told = certificateExpired
-		f.n.recorder.Event(pod, corev1.EventTypeWarning, certificateExpired, "PodCertificate expired")
+		f.node.recorder.Event(pod, corev1.EventTypeWarning, certificateExpired, "PodCertificate expired")
 	}
 	const after = time.Second // certificates have whole seconds
 	switch {
@@ -177,7 +177,7 @@ func (f *files) renew(ctx context.Context, pod *corev1.Pod, s *corev1.PodCertifi
 	if c.Request == "" && now.Before(c.Refresh) {
 		return nil
 	}
-	requests, err := f.n.objects.CertificateRequests(ctx)
+	requests, err := f.node.references.CertificateRequests(ctx)
 	if err != nil {
 		return err
 	}
@@ -241,11 +241,11 @@ func (c *credential) answer(r *certificatesv1.PodCertificateRequest) {
 
 // requestCertificate makes a key and requests a certificate for it. It returns the key in PEM.
 func (f *files) requestCertificate(ctx context.Context, pod *corev1.Pod, s *corev1.PodCertificateProjection) (*certificatesv1.PodCertificateRequest, []byte, error) {
-	account, err := client.ServiceAccounts.Get(ctx, f.n.opts.Client, pod.Namespace, cmp.Or(pod.Spec.ServiceAccountName, "default"))
+	account, err := client.ServiceAccounts.Get(ctx, f.node.client, pod.Namespace, cmp.Or(pod.Spec.ServiceAccountName, "default"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("while fetching service account: %w", err)
 	}
-	node, err := client.Nodes.Get(ctx, f.n.opts.Client, "", f.n.opts.Name)
+	node, err := client.Nodes.Get(ctx, f.node.client, "", f.node.name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("while getting node object: %w", err)
 	}
@@ -261,7 +261,7 @@ func (f *files) requestCertificate(ctx context.Context, pod *corev1.Pod, s *core
 	if err != nil {
 		return nil, nil, fmt.Errorf("while marshaling key to PKCS#8: %w", err)
 	}
-	made, err := client.PodCertificateRequests.Create(ctx, f.n.opts.Client, &certificatesv1.PodCertificateRequest{
+	made, err := client.PodCertificateRequests.Create(ctx, f.node.client, &certificatesv1.PodCertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, GenerateName: "req-",
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
@@ -270,7 +270,7 @@ func (f *files) requestCertificate(ctx context.Context, pod *corev1.Pod, s *core
 			SignerName: s.SignerName,
 			PodName:    pod.Name, PodUID: pod.UID,
 			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
-			NodeName: types.NodeName(f.n.opts.Name), NodeUID: node.UID,
+			NodeName: types.NodeName(f.node.name), NodeUID: node.UID,
 			MaxExpirationSeconds:      s.MaxExpirationSeconds,
 			StubPKCS10Request:         proof,
 			UnverifiedUserAnnotations: s.UserAnnotations,

@@ -34,8 +34,8 @@ func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec
 		services = append(services, api)
 	}
 	var files crispec.Files
-	if n.files.root != "" {
-		files = podFiles{ctx, n.files, pod}
+	if n.files.kept() {
+		files = n.files.reader(ctx, pod)
 	}
 	return crispec.Facts{
 		Files: files, Pod: pod, IPs: ips, HostIPs: n.hostIPs, Allocatable: n.machine.allocatable,
@@ -79,7 +79,7 @@ func (n *Node) prepareEphemeral(ctx context.Context, o order) error {
 	if len(late) == 0 {
 		return nil
 	}
-	if _, err := n.mountDrivers(ctx, o.pod, time.Time{}, late); err != nil {
+	if _, err := n.files.mountDrivers(ctx, o.pod, time.Time{}, late); err != nil {
 		return err
 	}
 	_, err := n.makeVolumes(ctx, o.pod, time.Time{}, late)

@@ -6,8 +6,6 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/podcgroup"
@@ -55,12 +53,3 @@ func (n *Node) checkSwap() error {
 
 // swapOn reports whether there is swap, from /proc/swaps: it has one line for each in use, after a headline.
 func swapOn(swaps string) bool { return strings.Count(strings.TrimSpace(swaps), "\n") > 0 }
-
-// mountMemory mounts a tmpfs whose content is not written to swap, if the kernel can do that (Linux 6.4, and outside user namespaces).
-func mountMemory(dir string, flags uintptr, options string) error {
-	err := unix.Mount("tmpfs", dir, "tmpfs", flags, options+",noswap")
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
-		return unix.Mount("tmpfs", dir, "tmpfs", flags, options)
-	}
-	return err
-}

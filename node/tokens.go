@@ -50,13 +50,13 @@ func nextToken(granted authenticationv1.TokenRequestStatus) time.Time {
 type accounts struct{ api client.Interface }
 
 func (a accounts) Account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookup)
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
 	return client.ServiceAccounts.Get(ctx, a.api, namespace, name)
 }
 
 func (a accounts) Token(ctx context.Context, pod credentials.Pod, account types.UID, audience string) (string, time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookup)
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
 	granted, err := requestToken(ctx, a.api, pod, audience, nil, account)
 	if err != nil {

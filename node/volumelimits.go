@@ -93,10 +93,10 @@ func (r *limitRefresher) answered(driver string) {
 }
 
 // keepLimits asks drivers for their limits until ctx is cancelled. It watches the CSIDrivers from when the node has a driver.
-func (n *Node) keepLimits(ctx context.Context) error {
+func (f *files) keepLimits(ctx context.Context) error {
 	for {
-		changed := n.driverChanges.next()
-		if len(n.csi.Drivers()) > 0 {
+		changed := f.driverChanges.next()
+		if len(f.csi.Drivers()) > 0 {
 			break
 		}
 		select {
@@ -105,17 +105,17 @@ func (n *Node) keepLimits(ctx context.Context) error {
 			return nil
 		}
 	}
-	objects := cache.New(n.opts.Client, client.CSIDrivers, cache.Options[*storagev1.CSIDriver]{Log: n.opts.Log})
-	objects.Subscribe(func(_, _ *storagev1.CSIDriver) { n.driverChanges.send() })
+	objects := cache.New(f.node.client, client.CSIDrivers, cache.Options[*storagev1.CSIDriver]{Log: f.node.log})
+	objects.Subscribe(func(_, _ *storagev1.CSIDriver) { f.driverChanges.send() })
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
 	g.Go(func(ctx context.Context) { _ = objects.Run(ctx) })
 	schedule := limitSchedule{}
-	refresher := &limitRefresher{group: g, refresh: n.csi.Refresh, log: n.log, pending: map[string]bool{}}
+	refresher := &limitRefresher{group: g, refresh: f.csi.Refresh, log: f.node.log, pending: map[string]bool{}}
 	for ctx.Err() == nil {
-		changed := n.driverChanges.next()
+		changed := f.driverChanges.next()
 		periods := map[string]time.Duration{}
-		for _, name := range n.csi.Drivers() {
+		for _, name := range f.csi.Drivers() {
 			if d, ok := objects.Get("", name); ok && updatePeriod(d) > 0 {
 				periods[name] = updatePeriod(d)
 			}
@@ -143,23 +143,23 @@ func awaitChange(ctx context.Context, changed <-chan struct{}, after time.Durati
 }
 
 // exceeded reports whether a volume was not attached because the node has too many, as its driver says. The limit is updated then.
-func (n *Node) exceeded(ctx context.Context, v *driverVolume) bool {
+func (f *files) exceeded(ctx context.Context, v *driverVolume) bool {
 	if updatePeriod(v.driver) == 0 {
 		return false
 	}
-	a, err := client.VolumeAttachments.Get(ctx, n.opts.Client, "", volumefit.AttachmentName(v.Handle, v.Driver, n.opts.Name))
+	a, err := client.VolumeAttachments.Get(ctx, f.node.client, "", volumefit.AttachmentName(v.Handle, v.Driver, f.node.name))
 	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil || *a.Status.AttachError.ErrorCode != int32(codes.ResourceExhausted) {
 		return false
 	}
-	if err := n.csi.Refresh(ctx, v.Driver); err != nil && ctx.Err() == nil {
-		n.log.Warn("limit of a CSI driver not updated", "driver", v.Driver, "err", err)
+	if err := f.csi.Refresh(ctx, v.Driver); err != nil && ctx.Err() == nil {
+		f.node.log.Warn("limit of a CSI driver not updated", "driver", v.Driver, "err", err)
 	}
 	return true
 }
 
 // tooManyVolumes is the error of a pod with a volume that can't be attached because the node has too many.
 func tooManyVolumes(volume string, cause error) error {
-	return &unexpected{lifecycle.Rejection{
+	return &lifecycle.RejectionError{Rejection: lifecycle.Rejection{
 		Reason: "VolumeAttachmentLimitExceeded",
 		Message: fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[%[1]s], unattached volumes=[%[1]s], failed to process volumes=[]: %[2]v",
 			volume, cause),

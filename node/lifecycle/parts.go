@@ -19,3 +19,8 @@ func ClassOf(pod *corev1.Pod) corev1.PodQOSClass {
 	}
 	return QOS(pod)
 }
+
+// A RejectionError is the error of a pod that was admitted, and that its node turned out to be unable to run.
+type RejectionError struct{ Rejection }
+
+func (r *RejectionError) Error() string { return r.Message }
