@@ -11,8 +11,8 @@ import (
 	"os/exec"
 
 	"github.com/sampan-io/sampan/cluster/local"
-	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/routes"
+	"github.com/sampan-io/sampan/node/volumes"
 	"github.com/sampan-io/sampan/proxy/announce"
 	"github.com/sampan-io/sampan/proxy/nft"
 	"github.com/sampan-io/sampan/proxy/userspace"
@@ -30,7 +30,7 @@ func Clean(ctx context.Context, p local.Profile, i local.Instance, runtime func(
 	if n, err := local.ParsePair(i.Runtime.PodNetwork); err == nil {
 		all = n.All()
 	}
-	err := errors.Join(routes.Remove(all), nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), userspace.RemoveTransparent(p.RelayTable()), node.Clean(p.AgentRoot()))
+	err := errors.Join(routes.Remove(all), nft.Remove(p.ServiceTable()), announce.Remove(p.BalancerLink()), userspace.RemoveTransparent(p.RelayTable()), volumes.Clean(p.AgentRoot()))
 	if i.Runtime.Endpoint != "" {
 		return errors.Join(err, cleanForeign(ctx, p, i.Runtime.Endpoint))
 	}

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/criclient"
+	"github.com/sampan-io/sampan/node/volumes"
 )
 
 // A checkpointing is a runtime that remembers the last request for a checkpoint.
@@ -33,7 +33,7 @@ func TestCheckpointIsPassedOn(t *testing.T) {
 	rt := &checkpointing{Runtime: r.opts.Runtime}
 	r.opts.Runtime, r.opts.RootDir = rt, t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(r.opts.RootDir); err != nil {
+		if err := volumes.Clean(r.opts.RootDir); err != nil {
 			t.Error(err)
 		}
 	})

@@ -27,8 +27,8 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/blockdevice/blockdevicetest"
+	"github.com/sampan-io/sampan/node/volumes"
 	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
@@ -78,7 +78,7 @@ func (r *rig) read(path string) string {
 func TestVolumes(t *testing.T) {
 	root := t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})
@@ -237,7 +237,7 @@ func (r *rig) mountsAt(dir string) int {
 func TestPartsOfVolumesAreMountedOnce(t *testing.T) {
 	root := t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})
@@ -316,7 +316,7 @@ func TestVolumeThatCannotBeMountedIsReported(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			root := t.TempDir()
 			t.Cleanup(func() {
-				if err := node.Clean(root); err != nil {
+				if err := volumes.Clean(root); err != nil {
 					t.Error(err)
 				}
 			})
@@ -364,7 +364,7 @@ func TestHostedVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})
@@ -427,7 +427,7 @@ func TestHostedVolumes(t *testing.T) {
 func TestLocalDiskKeepsItsFiles(t *testing.T) {
 	root := t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})
@@ -488,7 +488,7 @@ func TestLocalDiskKeepsItsFiles(t *testing.T) {
 func TestEndedPodKeepsNoVolumes(t *testing.T) {
 	root := t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})
@@ -557,7 +557,7 @@ func TestEndedPodKeepsNoVolumes(t *testing.T) {
 func TestVolumesFollowFieldsOfThePod(t *testing.T) {
 	root := t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})
@@ -619,7 +619,7 @@ func TestVolumesFollowFieldsOfThePod(t *testing.T) {
 func TestEmptyDirInMemoryIsBoundedByThePod(t *testing.T) {
 	root := t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})

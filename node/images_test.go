@@ -18,7 +18,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/volumes"
 	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
@@ -111,7 +111,7 @@ func inPullingBubble(t *testing.T, f func(r *rig, rt *pullingRuntime), objs ...c
 	t.Helper()
 	root := t.TempDir() + "/pods"
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})

@@ -69,7 +69,7 @@ func (n *Node) measure(ctx context.Context, files bool, age time.Duration) (*sta
 	if m.Layers, err = n.writableLayers(ctx, age); err != nil {
 		return nil, fmt.Errorf("stats of containers: %w", err)
 	}
-	m.Files = n.files.fileUsage(ctx, m.Pods, now)
+	m.Files = n.files.Usage(ctx, m.Pods, now)
 	m.Node.Runtime = n.imageUsage(ctx, m.Node.Fs, now)
 	return stats.Summarize(m), nil
 }

@@ -42,6 +42,7 @@ import (
 	"github.com/sampan-io/sampan/node/shutdown"
 	"github.com/sampan-io/sampan/node/stats"
 	"github.com/sampan-io/sampan/node/unread"
+	"github.com/sampan-io/sampan/node/volumes"
 	"github.com/sampan-io/sampan/runtime/api"
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
@@ -253,7 +254,7 @@ type Node struct {
 	services   *cache.Cache[*corev1.Service]
 	departures *departures
 	objects    *references.Set
-	files      *files
+	files      *volumes.Files
 	images     *images.Manager
 	users      *users
 	cgroups    *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
@@ -339,22 +340,22 @@ func New(opts Options) (*Node, error) {
 	n.pods = cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{FieldSelector: "spec.nodeName=" + opts.Name, Log: opts.Log})
 	n.pods.Subscribe(n.podChanged)
 	n.self = cache.New(opts.Client, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: "metadata.name=" + opts.Name, Log: opts.Log})
-	n.self.Subscribe(func(_, _ *corev1.Node) { n.files.nodeChanged() })
+	n.self.Subscribe(func(_, _ *corev1.Node) { n.files.NodeChanged() })
 	n.services = cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{Log: opts.Log})
 	n.departures = newDepartures(n)
 	n.objects = references.New(opts.Client, opts.Log, n.referenceChanged)
-	n.files = newFiles(volumeNode{
-		name: opts.Name, client: opts.Client, rootDir: opts.RootDir, clusterDomain: opts.ClusterDomain, devicePluginDir: opts.DevicePluginDir,
-		seccompRoot: opts.Seccomp.Root, drivers: opts.CSI, localVolume: opts.LocalVolume, config: n.config(),
-		references: n.objects, recorder: n.recorder, metrics: n.metrics.Volumes, log: n.log, registered: n.ready,
-		self:   func() (*corev1.Node, bool) { return n.self.Get("", opts.Name) },
-		memory: func() int64 { return n.machine.capacity.Memory().Value() }, logs: n.logs,
-		users:             func(pod *corev1.Pod) *cri.UserNamespace { return n.users.get(pod) },
-		recursiveReadOnly: func() bool { return n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts) },
-		changed:           func() { n.health.notify(true) }, driverRegistered: n.driverRegistered,
+	n.files = volumes.New(volumes.Node{
+		Name: opts.Name, Client: opts.Client, RootDir: opts.RootDir, ClusterDomain: opts.ClusterDomain, DevicePluginDir: opts.DevicePluginDir,
+		SeccompRoot: opts.Seccomp.Root, Drivers: opts.CSI, LocalVolume: opts.LocalVolume, Config: n.config(),
+		References: n.objects, Recorder: n.recorder, Metrics: n.metrics.Volumes, Log: n.log, Registered: n.ready,
+		Self:   func() (*corev1.Node, bool) { return n.self.Get("", opts.Name) },
+		Memory: func() int64 { return n.machine.capacity.Memory().Value() }, Logs: n.logs,
+		Users:             func(pod *corev1.Pod) *cri.UserNamespace { return n.users.get(pod) },
+		RecursiveReadOnly: func() bool { return n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts) },
+		Changed:           func() { n.health.notify(true) }, DriverRegistered: n.driverRegistered,
 	})
 	n.images = images.New(opts.Images, images.Node{
-		Runtime: opts.Runtime, RootDir: opts.RootDir, Accounts: accounts{opts.Client}, Secret: n.secret, Pods: n.workedOn,
+		Runtime: opts.Runtime, RootDir: opts.RootDir, Accounts: volumes.Accounts{Client: opts.Client}, Secret: n.secret, Pods: n.workedOn,
 		Changed: func() { n.health.changed.Ring() }, Event: n.event, Metrics: n.metrics.Images, Log: n.log,
 	})
 	n.users = newUsers(n.files, opts.MaxPods)
@@ -401,7 +402,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
 	n.configure(ctx)
-	if err := errors.Join(n.checkSwap(), n.files.open(), n.openIsolation(ctx), n.openProcessors()); err != nil {
+	if err := errors.Join(n.checkSwap(), n.files.Open(), n.openIsolation(ctx), n.openProcessors()); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
 	if err := n.images.Open(ctx); err != nil {
@@ -423,7 +424,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if len(n.opts.Listeners) > 0 {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
 	}
-	last = append(last, n.files.tasks()...)
+	last = append(last, n.files.Tasks()...)
 	if n.claims != nil {
 		last = append(last, run.Task{Name: "resource claims", Run: n.claims.Run}, run.Task{Name: "plug-ins", Run: n.registry.Run})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/podcgroup"
 	"github.com/sampan-io/sampan/node/stats"
+	"github.com/sampan-io/sampan/node/volumes"
 )
 
 // nodeState collects what a node is and what runs on it, when a client asks.
@@ -212,7 +213,7 @@ func (s nodeState) pods(gauge gaugeFunc) {
 			}
 		}
 		s.logs(gauge, state.pod)
-		s.n.files.certificateStates(state.pod, time.Now(), func(signer, state string) { t.credentials[[3]string{signer, state}]++ })
+		s.n.files.CertificateStates(state.pod, time.Now(), func(signer, state string) { t.credentials[[3]string{signer, state}]++ })
 	}
 	gauge(descPods, float64(t.running))
 	gauge(descEphemeral, float64(t.ephemeral))
@@ -256,14 +257,14 @@ func stateName(s lifecycle.State) string {
 // volumes collects the volumes of claims.
 func (s nodeState) volumes(gauge gaugeFunc) {
 	seen := map[string]bool{}
-	ctx, cancel := context.WithTimeout(context.Background(), measureLimit) //nolint:forbidigo // a collector gets no context
+	ctx, cancel := context.WithTimeout(context.Background(), volumes.MeasureLimit) //nolint:forbidigo // a collector gets no context
 	defer cancel()
 	for _, w := range s.n.allWorkers() {
 		state, _ := w.status()
 		if state.over {
 			continue
 		}
-		for _, v := range s.n.files.claimedVolumes(ctx, state.pod) {
+		for _, v := range s.n.files.Claimed(ctx, state.pod) {
 			if v.PVCRef == nil || seen[v.PVCRef.Namespace+"/"+v.PVCRef.Name] {
 				continue
 			}

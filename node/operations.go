@@ -46,7 +46,7 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 	case lifecycle.Fail, lifecycle.Start: // see step
 	case lifecycle.SetUp:
 		pod := w.view.Granted()
-		w.view.Memory.Mounted = w.n.files.kept() // from here on it may have volumes
+		w.view.Memory.Mounted = w.n.files.Kept() // from here on it may have volumes
 		w.begin(a, now, func(ctx context.Context) func() { return w.setUp(ctx, pod, a) })
 	case lifecycle.Update:
 		w.apply(a, now)
@@ -162,7 +162,7 @@ func (w *worker) attempt(ctx context.Context, a lifecycle.Action, f func(ctx con
 // setUp makes the volumes and the sandbox. It waits for drivers of volumes before it waits for its turn among the pods that
 // start: a driver may hang.
 func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action) func() {
-	again, err := w.n.files.mountDrivers(ctx, pod, w.seen, volume.Used(&pod.Spec))
+	again, err := w.n.files.MountDrivers(ctx, pod, w.seen, volume.Used(&pod.Spec))
 	if refused := (*lifecycle.RejectionError)(nil); errors.As(err, &refused) {
 		return w.refuse(refused.Rejection)
 	}
@@ -284,7 +284,7 @@ func (w *worker) renew(now time.Time) time.Time {
 		err := run.Catch(func() error {
 			next, errs = w.n.updateVolumes(ctx, pod, ips)
 			w.post(func() { w.writing = false }) // drivers may take long
-			again, more := w.n.files.revisitDrivers(ctx, pod)
+			again, more := w.n.files.RevisitDrivers(ctx, pod)
 			next, errs = earliest(next, again), append(errs, more...)
 			return nil
 		})
@@ -314,7 +314,7 @@ func (w *worker) renew(now time.Time) time.Time {
 func (n *Node) updateVolumes(ctx context.Context, pod *corev1.Pod, ips []string) (time.Time, []error) {
 	ctx, cancel := context.WithTimeout(ctx, lookup)
 	defer cancel()
-	return n.files.update(ctx, pod, n.facts(ctx, pod, ips))
+	return n.files.Update(ctx, pod, n.facts(ctx, pod, ips))
 }
 
 func podIPs(s *corev1.PodStatus) []string {
@@ -469,7 +469,7 @@ func (w *worker) start(ctx context.Context, o order) func() {
 		if err := w.n.opts.Runtime.RemoveContainer(ctx, o.old[i].ID); err == nil {
 			logs.Remove(filepath.Join(w.n.logs(o.pod), crispec.LogPath(o.old[i].Name, o.old[i].Attempt)))
 			w.n.unlinkLogs(o.pod)
-			if err := w.n.files.forget(o.pod, o.container, o.old[i].Attempt); err != nil {
+			if err := w.n.files.Forget(o.pod, o.container, o.old[i].Attempt); err != nil {
 				w.log.Warn("files of an old attempt of a container not removed", "container", o.old[i].Name, "attempt", o.old[i].Attempt, "err", err)
 			}
 		}
@@ -617,10 +617,10 @@ func (w *worker) later() {
 
 // unmount unmounts and removes the volumes of a pod whose containers have ended: those of drivers first.
 func (n *Node) unmount(ctx context.Context, uid types.UID) error {
-	if err := n.files.releaseDrivers(ctx, uid); err != nil {
+	if err := n.files.ReleaseDrivers(ctx, uid); err != nil {
 		return err
 	}
-	return n.files.unmount(uid)
+	return n.files.Unmount(uid)
 }
 
 // unmounted handles the result of unmounting the pod's volumes.

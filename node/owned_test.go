@@ -13,7 +13,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/volumes"
 )
 
 // edit changes a pod in the API server.
@@ -48,7 +48,7 @@ func TestVolumeIsGivenToItsGroupOnce(t *testing.T) {
 	}
 	root, disk := t.TempDir(), t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})
@@ -127,7 +127,7 @@ func TestVolumeIsGivenToItsGroupOnce(t *testing.T) {
 func TestTokenIsRenewedBesideBrokenVolumes(t *testing.T) {
 	root, disk, host := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})
@@ -190,7 +190,7 @@ func TestTokenIsRenewedBesideBrokenVolumes(t *testing.T) {
 func TestVolumesThatNoContainerUses(t *testing.T) {
 	root := t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})
@@ -230,7 +230,7 @@ func TestVolumesThatNoContainerUses(t *testing.T) {
 func TestPartOfAVolumeThatIsNotThere(t *testing.T) {
 	root := t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})

@@ -11,20 +11,20 @@ import (
 
 // openPlugins prepares the node for drivers of volumes (CSI) and of devices (DRA).
 func (n *Node) openPlugins() error {
-	if !n.files.makeDrivers() {
+	if !n.files.MakeDrivers() {
 		return nil
 	}
 	n.claims = dra.New(dra.Options{
-		Root: n.files.root, Claim: n.resourceClaim, Wipe: n.wipeSlices, Registered: n.driverRegistered, Changed: n.nudge, Log: n.log,
+		Root: n.files.Root(), Claim: n.resourceClaim, Wipe: n.wipeSlices, Registered: n.driverRegistered, Changed: n.nudge, Log: n.log,
 	})
 	n.registry = pluginregistry.New(pluginregistry.Options{
-		Sockets: pluginregistry.Sockets(n.files.root), Log: n.log,
-		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.files.plugins(), registration.DRAPlugin: n.claims},
+		Sockets: pluginregistry.Sockets(n.files.Root()), Log: n.log,
+		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.files.Plugins(), registration.DRAPlugin: n.claims},
 	})
-	n.metrics.Serve(n.files.driverMetrics())
+	n.metrics.Serve(n.files.DriverMetrics())
 	n.metrics.Serve(n.claims.Metrics())
 	n.metrics.Serve(n.registry.Metrics())
-	return errors.Join(n.registry.Open(), n.files.openDrivers(), n.claims.Open())
+	return errors.Join(n.registry.Open(), n.files.OpenDrivers(), n.claims.Open())
 }
 
 // driverRegistered has pods try again that may wait for a driver.

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/volumes"
 )
 
 // answer gives the only request that waits the answer of its signer.
@@ -47,7 +47,7 @@ func withFiles(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	root := t.TempDir()
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})

@@ -31,7 +31,7 @@ type podResources struct {
 
 // servePodResources serves that API until ctx is cancelled. Without it the node goes on.
 func (n *Node) servePodResources(ctx context.Context) error {
-	listener, err := listenPodResources(filepath.Join(n.files.root, "pod-resources"))
+	listener, err := listenPodResources(filepath.Join(n.files.Root(), "pod-resources"))
 	if err != nil {
 		n.log.Error("the API about the devices of pods is not served", "err", err)
 		<-ctx.Done()

@@ -132,7 +132,7 @@ func (n *Node) adoptOrphans() {
 		n.log.Info("pod was deleted while no agent ran, stopping it", "pod", pod.Namespace+"/"+pod.Name)
 		n.startWorker(pod, f, nil).leave()
 	}
-	files, left := n.files.pods(), 0
+	files, left := n.files.Pods(), 0
 	for _, uid := range files {
 		if n.workers[uid] == nil {
 			left++
@@ -203,7 +203,7 @@ func ended(pod *corev1.Pod) bool {
 // startWorker starts the worker of a pod, which ends a rejected one. The caller holds mu.
 func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejection) *worker {
 	w := newWorker(n, pod)
-	w.view.Memory.Mounted = n.files.mounted(pod.UID) // by an earlier agent
+	w.view.Memory.Mounted = n.files.Mounted(pod.UID) // by an earlier agent
 	if f != nil {
 		w.sandboxes, w.stale, w.volumesDue = f.ids, true, true
 		w.mounted.Store(true)
@@ -365,5 +365,5 @@ func (n *Node) cleanUp(pod *corev1.Pod) error {
 	if err := n.unisolate(pod); err != nil {
 		return err
 	}
-	return n.files.remove(pod.UID)
+	return n.files.Remove(pod.UID)
 }

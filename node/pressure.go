@@ -322,7 +322,7 @@ func (n *Node) storageOf(ctx context.Context, p *eviction.Pod) {
 		if v.EmptyDir == nil || v.EmptyDir.Medium != corev1.StorageMediumDefault {
 			continue
 		}
-		bytes, files := diskUse(ctx, n.files.path(p.Pod, v))
+		bytes, files := diskUse(ctx, n.files.Path(p.Pod, v))
 		p.Volumes[v.Name] = bytes
 		p.Inodes += files
 	}

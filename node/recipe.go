@@ -34,8 +34,8 @@ func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec
 		services = append(services, api)
 	}
 	var files crispec.Files
-	if n.files.kept() {
-		files = n.files.reader(ctx, pod)
+	if n.files.Kept() {
+		files = n.files.Reader(ctx, pod)
 	}
 	return crispec.Facts{
 		Files: files, Pod: pod, IPs: ips, HostIPs: n.hostIPs, Allocatable: n.machine.allocatable,
@@ -62,7 +62,7 @@ func (n *Node) prepare(ctx context.Context, w *worker, pod *corev1.Pod) (time.Ti
 func (n *Node) makeVolumes(ctx context.Context, pod *corev1.Pod, needed time.Time, used map[string]bool) (time.Time, error) {
 	limited, cancel := context.WithTimeout(ctx, lookup)
 	defer cancel()
-	return n.files.setUp(ctx, pod, n.facts(limited, pod, nil), needed, used)
+	return n.files.SetUp(ctx, pod, n.facts(limited, pod, nil), needed, used)
 }
 
 // prepareEphemeral makes the volumes that an ephemeral container is the first of the pod to use. Other containers find theirs.
@@ -79,7 +79,7 @@ func (n *Node) prepareEphemeral(ctx context.Context, o order) error {
 	if len(late) == 0 {
 		return nil
 	}
-	if _, err := n.files.mountDrivers(ctx, o.pod, time.Time{}, late); err != nil {
+	if _, err := n.files.MountDrivers(ctx, o.pod, time.Time{}, late); err != nil {
 		return err
 	}
 	_, err := n.makeVolumes(ctx, o.pod, time.Time{}, late)
@@ -128,14 +128,14 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image, v
 		return nil, err
 	}
 	env := func(name string) (string, bool) { v, ok := known[name]; return v, ok }
-	if err := n.files.catchUp(ctx, o.pod, o.container, facts, env); err != nil {
+	if err := n.files.CatchUp(ctx, o.pod, o.container, facts, env); err != nil {
 		return nil, err
 	}
-	mounts, err := n.files.mounts(o.pod, o.container, o.attempt, ips, volumes, env)
+	mounts, err := n.files.Mounts(o.pod, o.container, o.attempt, ips, volumes, env)
 	if err != nil {
 		return nil, err
 	}
-	last, err := n.files.createMessageFile(o.pod, o.container, o.attempt)
+	last, err := n.files.CreateMessageFile(o.pod, o.container, o.attempt)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image, v
 	if err != nil {
 		return nil, err
 	}
-	if err := n.files.blockDevices(o.pod, o.container, config); err != nil {
+	if err := n.files.BlockDevices(o.pod, o.container, config); err != nil {
 		return nil, err
 	}
 	return config, n.addDevices(ctx, o, config)

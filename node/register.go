@@ -318,7 +318,7 @@ func nodeStatusFields(s *corev1.NodeStatus) map[string]any {
 func (n *Node) registered() *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.opts.Name, Labels: n.labels()}}
 	node.Spec.Taints, node.Spec.ProviderID = n.opts.Taints, n.config().ProviderID
-	if n.files.hasDrivers() {
+	if n.files.HasDrivers() {
 		node.Annotations = map[string]string{volumefit.ManagedAttach: "true"}
 	}
 	return node
@@ -357,7 +357,7 @@ func (n *Node) metadata(node *corev1.Node) []byte {
 	if len(labels) > 0 {
 		meta["labels"] = labels
 	}
-	if n.files.hasDrivers() && node.Annotations[volumefit.ManagedAttach] != "true" {
+	if n.files.HasDrivers() && node.Annotations[volumefit.ManagedAttach] != "true" {
 		meta["annotations"] = map[string]string{volumefit.ManagedAttach: "true"}
 	}
 	if len(meta) > 0 {
@@ -384,8 +384,8 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 	s.NodeInfo = n.machine.info
 	s.DaemonEndpoints.KubeletEndpoint.Port = n.port()
 	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = n.handlers.status(), n.features, n.declared
-	if n.files.hasDrivers() {
-		s.VolumesInUse = n.files.inUse()
+	if n.files.HasDrivers() {
+		s.VolumesInUse = n.files.InUse()
 	}
 	if images, err := n.opts.Runtime.ListImages(ctx); err == nil {
 		s.Images = imageList(images, int(*n.config().NodeStatusMaxImages))

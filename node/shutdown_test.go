@@ -11,16 +11,16 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
-	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/shutdown/logindtest"
+	"github.com/sampan-io/sampan/node/volumes"
 )
 
 func TestShutdownEndsPodsByPriority(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})

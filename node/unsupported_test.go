@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/internal/podfeature"
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/volumes"
 )
 
 // rejects runs an agent that keeps files, as one of a real runtime does, until a pod was rejected.
@@ -17,7 +17,7 @@ func rejects(t *testing.T, edit func(*corev1.Pod), check func(r *rig, p *corev1.
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "pods")
 	t.Cleanup(func() {
-		if err := node.Clean(root); err != nil {
+		if err := volumes.Clean(root); err != nil {
 			t.Error(err)
 		}
 	})

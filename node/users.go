@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/wholefile"
+	"github.com/sampan-io/sampan/node/volumes"
 )
 
 // idsPerPod is how many user ids, and as many group ids, a pod with users of its own has, as kubelet has it.
@@ -23,7 +24,7 @@ const idsPerPod = 65536
 // Range 0 is the node's own. No two pods have the same one. The range of a pod is in the file userns of its directory, in
 // kubelet's format, so that a restarted agent gives it to no other pod.
 type users struct {
-	files *files
+	files *volumes.Files
 	count int // of ranges
 
 	mu    sync.Mutex
@@ -43,18 +44,18 @@ type idRange struct {
 	Length      uint32 `json:"length"`
 }
 
-func newUsers(f *files, pods int) *users {
+func newUsers(f *volumes.Files, pods int) *users {
 	const ranges = 1<<16 - 2 // ids have 32 bits; the last one means none
 	return &users{files: f, count: min(pods, ranges), of: map[types.UID]uint32{}, taken: map[uint32]types.UID{}}
 }
 
-func (u *users) file(uid types.UID) string { return filepath.Join(u.files.pod(uid), "userns") }
+func (u *users) file(uid types.UID) string { return filepath.Join(u.files.Dir(uid), "userns") }
 
 // open reads which pods have ranges. A file that this agent could not have written is an error.
 func (u *users) open() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, uid := range u.files.pods() {
+	for _, uid := range u.files.Pods() {
 		b, err := os.ReadFile(u.file(uid))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sampan-io/sampan/node/volumes"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -23,7 +24,7 @@ func firstID(u *users, uid types.UID) uint32 {
 }
 
 func TestUsersOfPodsAreSeparate(t *testing.T) {
-	f := &files{root: t.TempDir()}
+	f := volumes.New(volumes.Node{RootDir: t.TempDir()})
 	u := newUsers(f, 2)
 	for _, uid := range []types.UID{"a", "b", "a"} {
 		if err := u.allocate(uid); err != nil {
@@ -52,8 +53,8 @@ func TestUsersOfPodsAreSeparate(t *testing.T) {
 }
 
 func TestUsersRefuseForeignFile(t *testing.T) {
-	f := &files{root: t.TempDir()}
-	dir := f.pod("a")
+	f := volumes.New(volumes.Node{RootDir: t.TempDir()})
+	dir := f.Dir("a")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

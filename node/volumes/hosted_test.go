@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"path/filepath"
@@ -22,7 +22,7 @@ func TestOnlyBlockDevicesAreVolumesOfModeBlock(t *testing.T) {
 }
 
 func TestKubeletDirectoryIsTheAgentsOwn(t *testing.T) {
-	f := &files{node: volumeNode{devicePluginDir: "/d/device-plugins", seccompRoot: "/d/seccomp"}, csi: &csi.Manager{}, root: "/d/pods"}
+	f := &Files{node: Node{DevicePluginDir: "/d/device-plugins", SeccompRoot: "/d/seccomp"}, csi: &csi.Manager{}, root: "/d/pods"}
 	for path, want := range map[string]string{
 		"/var/lib/kubelet": "/d/pods", "/var/lib/kubelet/plugins/x": "/d/pods/plugins/x", "/var/lib/kubeletx": "/var/lib/kubeletx",
 		"/var/lib/kubelet/device-plugins/": "/d/device-plugins", "/var/lib/kubelet/seccomp/operator": "/d/seccomp/operator", "/var/lib/kubelet/seccomp2": "/d/pods/seccomp2",

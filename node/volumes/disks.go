@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"context"
@@ -20,14 +20,14 @@ func isDisk(pv *corev1.PersistentVolume) bool {
 	return err == nil && info.Mode().Type() == fs.ModeDevice
 }
 
-// mountDisk mounts the file system of a block device where [files.claimed] finds it, and expands it if the volume has become
+// mountDisk mounts the file system of a block device where Files.claimed finds it, and expands it if the volume has become
 // larger than the claim says.
-func (f *files) mountDisk(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) error {
+func (f *Files) mountDisk(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) error {
 	if err := usedAs(pod, at.Name, false); err != nil {
 		return mountError("MountVolume.SetUp", pv.Name, err)
 	}
 	r := blockdevice.Request{
-		Device: pv.Spec.Local.Path, Dir: f.path(pod, at) + mountSuffix, Options: slices.Clone(pv.Spec.MountOptions),
+		Device: pv.Spec.Local.Path, Dir: f.Path(pod, at) + mountSuffix, Options: slices.Clone(pv.Spec.MountOptions),
 	}
 	if pv.Spec.Local.FSType != nil {
 		r.Type = *pv.Spec.Local.FSType

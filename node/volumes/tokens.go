@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"context"
@@ -46,19 +46,19 @@ func nextToken(granted authenticationv1.TokenRequestStatus) time.Time {
 	return time.Now().Add(time.Until(granted.ExpirationTimestamp.Time) * 4 / 5)
 }
 
-// accounts implements [credentials.Accounts]. A request takes at most as long as one for a secret.
-type accounts struct{ api client.Interface }
+// Accounts implements [credentials.Accounts]. A request takes at most as long as one for a secret.
+type Accounts struct{ Client client.Interface }
 
-func (a accounts) Account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+func (a Accounts) Account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
-	return client.ServiceAccounts.Get(ctx, a.api, namespace, name)
+	return client.ServiceAccounts.Get(ctx, a.Client, namespace, name)
 }
 
-func (a accounts) Token(ctx context.Context, pod credentials.Pod, account types.UID, audience string) (string, time.Time, error) {
+func (a Accounts) Token(ctx context.Context, pod credentials.Pod, account types.UID, audience string) (string, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
-	granted, err := requestToken(ctx, a.api, pod, audience, nil, account)
+	granted, err := requestToken(ctx, a.Client, pod, audience, nil, account)
 	if err != nil {
 		return "", time.Time{}, err
 	}

@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"context"
@@ -93,7 +93,7 @@ func (r *limitRefresher) answered(driver string) {
 }
 
 // keepLimits asks drivers for their limits until ctx is cancelled. It watches the CSIDrivers from when the node has a driver.
-func (f *files) keepLimits(ctx context.Context) error {
+func (f *Files) keepLimits(ctx context.Context) error {
 	for {
 		changed := f.driverChanges.next()
 		if len(f.csi.Drivers()) > 0 {
@@ -105,13 +105,13 @@ func (f *files) keepLimits(ctx context.Context) error {
 			return nil
 		}
 	}
-	objects := cache.New(f.node.client, client.CSIDrivers, cache.Options[*storagev1.CSIDriver]{Log: f.node.log})
+	objects := cache.New(f.node.Client, client.CSIDrivers, cache.Options[*storagev1.CSIDriver]{Log: f.node.Log})
 	objects.Subscribe(func(_, _ *storagev1.CSIDriver) { f.driverChanges.send() })
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
 	g.Go(func(ctx context.Context) { _ = objects.Run(ctx) })
 	schedule := limitSchedule{}
-	refresher := &limitRefresher{group: g, refresh: f.csi.Refresh, log: f.node.log, pending: map[string]bool{}}
+	refresher := &limitRefresher{group: g, refresh: f.csi.Refresh, log: f.node.Log, pending: map[string]bool{}}
 	for ctx.Err() == nil {
 		changed := f.driverChanges.next()
 		periods := map[string]time.Duration{}
@@ -143,16 +143,16 @@ func awaitChange(ctx context.Context, changed <-chan struct{}, after time.Durati
 }
 
 // exceeded reports whether a volume was not attached because the node has too many, as its driver says. The limit is updated then.
-func (f *files) exceeded(ctx context.Context, v *driverVolume) bool {
+func (f *Files) exceeded(ctx context.Context, v *driverVolume) bool {
 	if updatePeriod(v.driver) == 0 {
 		return false
 	}
-	a, err := client.VolumeAttachments.Get(ctx, f.node.client, "", volumefit.AttachmentName(v.Handle, v.Driver, f.node.name))
+	a, err := client.VolumeAttachments.Get(ctx, f.node.Client, "", volumefit.AttachmentName(v.Handle, v.Driver, f.node.Name))
 	if err != nil || a.Status.AttachError == nil || a.Status.AttachError.ErrorCode == nil || *a.Status.AttachError.ErrorCode != int32(codes.ResourceExhausted) {
 		return false
 	}
 	if err := f.csi.Refresh(ctx, v.Driver); err != nil && ctx.Err() == nil {
-		f.node.log.Warn("limit of a CSI driver not updated", "driver", v.Driver, "err", err)
+		f.node.Log.Warn("limit of a CSI driver not updated", "driver", v.Driver, "err", err)
 	}
 	return true
 }

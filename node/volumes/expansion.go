@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"context"
@@ -111,7 +111,7 @@ func expansionDone(c *corev1.PersistentVolumeClaim, size resource.Quantity, byte
 
 // changeClaim writes a change of the status of a claim, and returns the claim. The write fails if the claim has changed
 // since it was read.
-func (f *files) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, change claimChange) (*corev1.PersistentVolumeClaim, error) {
+func (f *Files) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, change claimChange) (*corev1.PersistentVolumeClaim, error) {
 	if change == nil {
 		return c, nil
 	}
@@ -119,7 +119,7 @@ func (f *files) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim
 	if err != nil {
 		return c, err
 	}
-	now, err := client.PersistentVolumeClaims.Patch(ctx, f.node.client, c.Namespace, c.Name, types.StrategicMergePatchType, patch, "status")
+	now, err := client.PersistentVolumeClaims.Patch(ctx, f.node.Client, c.Namespace, c.Name, types.StrategicMergePatchType, patch, "status")
 	if err != nil {
 		return c, fmt.Errorf("write status of persistentvolumeclaim %s/%s: %w", c.Namespace, c.Name, err)
 	}
@@ -127,26 +127,26 @@ func (f *files) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim
 }
 
 // expanded writes the new size of a volume into its claim, of which nothing waits any more.
-func (f *files) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, bytes int64) error {
+func (f *Files) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, bytes int64) error {
 	size := pv.Spec.Capacity[corev1.ResourceStorage]
 	return f.endExpansion(ctx, c, pv, func(c *corev1.PersistentVolumeClaim) claimChange { return expansionDone(c, size, bytes) })
 }
 
 // notExpanded writes into the claim of a volume that its driver has not expanded it.
-func (f *files) notExpanded(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, cause error) error {
+func (f *Files) notExpanded(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, cause error) error {
 	size := pv.Spec.Capacity[corev1.ResourceStorage]
 	return f.endExpansion(ctx, c, pv, func(c *corev1.PersistentVolumeClaim) claimChange { return expansionFailed(c, size, cause, time.Now()) })
 }
 
 // endExpansion writes how an expansion has ended. If the claim has changed since it was read, it is read again, and
 // gets the change that it needs now; none if it is another one or is not to be expanded any more.
-func (f *files) endExpansion(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, change func(*corev1.PersistentVolumeClaim) claimChange) error {
+func (f *Files) endExpansion(ctx context.Context, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, change func(*corev1.PersistentVolumeClaim) claimChange) error {
 	var err error
 	for range conflicts {
 		if _, err = f.changeClaim(ctx, c, change(c)); !apierrors.IsConflict(err) {
 			return err
 		}
-		now, failed := client.PersistentVolumeClaims.Get(ctx, f.node.client, c.Namespace, c.Name)
+		now, failed := client.PersistentVolumeClaims.Get(ctx, f.node.Client, c.Namespace, c.Name)
 		switch {
 		case apierrors.IsNotFound(failed):
 			return nil
@@ -161,20 +161,20 @@ func (f *files) endExpansion(ctx context.Context, c *corev1.PersistentVolumeClai
 }
 
 // reportExpansion sends the events about an expansion that has ended.
-func (f *files) reportExpansion(ctx context.Context, pod *corev1.Pod, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, err error) {
+func (f *Files) reportExpansion(ctx context.Context, pod *corev1.Pod, c *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, err error) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		f.node.recorder.Event(pod, corev1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", pv.Name, err)
+		f.node.Recorder.Event(pod, corev1.EventTypeWarning, "VolumeResizeFailed", "NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", pv.Name, err)
 	default:
-		f.node.recorder.Event(pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, f.node.name)
-		f.node.recorder.Event(c, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, f.node.name)
+		f.node.Recorder.Event(pod, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, f.node.Name)
+		f.node.Recorder.Event(c, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", pv.Name, f.node.Name)
 	}
 }
 
 // expand has the driver expand the file system of a volume that has become larger than the claim says, and writes that
 // into the claim. A failure is reported; the volume can be used with its old size.
-func (f *files) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
+func (f *Files) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
 	if v.ReadOnly || !expansionDue(v.claim, v.pv) || f.csi.ExpansionRefused(&v.Volume) {
 		return
 	}
@@ -184,14 +184,14 @@ func (f *files) expand(ctx context.Context, pod *corev1.Pod, v *driverVolume) {
 	}
 	err = f.expandVolume(ctx, v)
 	if csi.RefusedInUse(err) { // not a failure of the pod, as in kubelet
-		f.node.log.Info("volume not expanded while it is in use, as its driver wants it", "volume", v.Name, "driver", v.Driver, "err", err)
+		f.node.Log.Info("volume not expanded while it is in use, as its driver wants it", "volume", v.Name, "driver", v.Driver, "err", err)
 		return
 	}
 	f.reportExpansion(ctx, pod, v.claim, v.pv, err)
 }
 
 // expandVolume is expand without its events.
-func (f *files) expandVolume(ctx context.Context, v *driverVolume) (err error) {
+func (f *Files) expandVolume(ctx context.Context, v *driverVolume) (err error) {
 	if v.claim, err = f.changeClaim(ctx, v.claim, expansionBegun(v.claim)); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (f *files) expandVolume(ctx context.Context, v *driverVolume) (err error) {
 		return f.expanded(ctx, v.claim, v.pv, bytes)
 	}
 	if failed := f.notExpanded(ctx, v.claim, v.pv, err); failed != nil {
-		f.node.log.WarnContext(ctx, "failed expansion not written into the claim", "claim", v.claim.Namespace+"/"+v.claim.Name, "err", failed)
+		f.node.Log.WarnContext(ctx, "failed expansion not written into the claim", "claim", v.claim.Namespace+"/"+v.claim.Name, "err", failed)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package node_test
+package volumes_test
 
 import (
 	"io/fs"
@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/nstest"
-	"github.com/sampan-io/sampan/node"
+	"github.com/sampan-io/sampan/node/volumes"
 )
 
 // TestCleanLeavesWhatDriversNeed cleans up below a mount that is busy, because a driver on the machine has its sockets
@@ -59,7 +59,7 @@ func TestCleanLeavesWhatDriversNeed(t *testing.T) {
 			defer l.Close()
 		}
 		for range 2 {
-			if err := node.Clean(root); err != nil {
+			if err := volumes.Clean(root); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -104,7 +104,7 @@ func TestCleanUnmountsNothingBehindLinks(t *testing.T) {
 			if err := os.Symlink(outside, link); err != nil {
 				t.Fatal(err)
 			}
-			if err := node.Clean(root); err != nil {
+			if err := volumes.Clean(root); err != nil {
 				t.Error(err)
 			}
 			if mounted, err := mountinfo.Mounted(outside); !mounted || err != nil {

@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"context"
@@ -24,20 +24,20 @@ type usage struct {
 	at   map[types.UID]time.Time    // guarded by mu; when they were measured
 }
 
-// measureLimit is how long one request may read directories. Pods that are left have their last results.
-const measureLimit = 2 * time.Second
+// MeasureLimit is how long one request may read directories. Pods that are left have their last results.
+const MeasureLimit = 2 * time.Second
 
-// fileUsage returns the use of volumes and logs of pods, by UID. Pods that are not in the list are forgotten.
-func (f *files) fileUsage(ctx context.Context, pods []stats.Pod, now time.Time) map[types.UID]*stats.Files {
+// Usage returns the use of volumes and logs of pods, by UID. Pods that are not in the list are forgotten.
+func (f *Files) Usage(ctx context.Context, pods []stats.Pod, now time.Time) map[types.UID]*stats.Files {
 	u := &f.use
 	u.measuring.Lock()
 	defer u.measuring.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, measureLimit)
+	ctx, cancel := context.WithTimeout(ctx, MeasureLimit)
 	defer cancel()
 	u.mu.Lock()
 	known, at := u.pods, u.at
 	u.mu.Unlock()
-	period := f.node.config.VolumeStatsAggPeriod.Duration
+	period := f.node.Config.VolumeStatsAggPeriod.Duration
 	next, times := make(map[types.UID]*stats.Files, len(pods)), make(map[types.UID]time.Time, len(pods))
 	for _, p := range pods {
 		if old := known[p.UID]; old != nil && (ctx.Err() != nil || now.Sub(at[p.UID]) < period) {
@@ -55,18 +55,18 @@ func (f *files) fileUsage(ctx context.Context, pods []stats.Pod, now time.Time) 
 }
 
 // measureFiles returns what the volumes and logs of a pod occupy, or nil if there was no time for it.
-func (f *files) measureFiles(ctx context.Context, pod *corev1.Pod, now time.Time) *stats.Files {
+func (f *Files) measureFiles(ctx context.Context, pod *corev1.Pod, now time.Time) *stats.Files {
 	found := &stats.Files{Logs: map[string]*statsapi.FsStats{}}
-	fs := stats.OfFileSystem(f.node.rootDir, now)
-	if f.mounted(pod.UID) && *f.node.config.LocalStorageCapacityIsolation {
+	fs := stats.OfFileSystem(f.node.RootDir, now)
+	if f.Mounted(pod.UID) && *f.node.Config.LocalStorageCapacityIsolation {
 		for i := range pod.Spec.Volumes {
 			v := &pod.Spec.Volumes[i]
 			if isHosted(v) {
 				continue
 			}
-			dir, began := f.path(pod, v), time.Now()
+			dir, began := f.Path(pod, v), time.Now()
 			space, err := stats.OfDirectory(ctx, dir)
-			f.node.metrics.Measured.WithLabelValues("du").Observe(time.Since(began).Seconds())
+			f.node.Metrics.Measured.WithLabelValues("du").Observe(time.Since(began).Seconds())
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -78,9 +78,9 @@ func (f *files) measureFiles(ctx context.Context, pod *corev1.Pod, now time.Time
 				found.Ephemeral.Inodes += space.Inodes
 			}
 		}
-		found.Volumes = append(found.Volumes, f.claimedVolumes(ctx, pod)...)
+		found.Volumes = append(found.Volumes, f.Claimed(ctx, pod)...)
 	}
-	if dir := f.node.logs(pod); dir != "" {
+	if dir := f.node.Logs(pod); dir != "" {
 		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 			for i := range list {
 				space := stats.OfLogs(filepath.Join(dir, list[i].Name))
@@ -93,9 +93,9 @@ func (f *files) measureFiles(ctx context.Context, pod *corev1.Pod, now time.Time
 	return found
 }
 
-// claimedVolumes returns the use of the pod's volumes of claims: that of the file systems that they are on, or what their driver says.
-func (f *files) claimedVolumes(ctx context.Context, pod *corev1.Pod) []statsapi.VolumeStats {
-	if f.node.rootDir == "" {
+// Claimed returns the use of the pod's volumes of claims: that of the file systems that they are on, or what their driver says.
+func (f *Files) Claimed(ctx context.Context, pod *corev1.Pod) []statsapi.VolumeStats {
+	if f.node.RootDir == "" {
 		return nil
 	}
 	var all []statsapi.VolumeStats
@@ -106,12 +106,12 @@ func (f *files) claimedVolumes(ctx context.Context, pod *corev1.Pod) []statsapi.
 			continue
 		}
 		began, source := time.Now(), "statfs"
-		fs := stats.OfFileSystem(f.path(pod, v), began)
+		fs := stats.OfFileSystem(f.Path(pod, v), began)
 		if pv := f.driverVolumeAt(pod, v); pv != "" {
-			source = f.node.metrics.Driver(pod.UID, v)
+			source = f.node.Metrics.Driver(pod.UID, v)
 			fs = f.driverStats(ctx, pod, pv)
 		}
-		f.node.metrics.Measured.WithLabelValues(source).Observe(time.Since(began).Seconds())
+		f.node.Metrics.Measured.WithLabelValues(source).Observe(time.Since(began).Seconds())
 		if fs != nil {
 			all = append(all, statsapi.VolumeStats{Name: v.Name, FsStats: *fs, PVCRef: &statsapi.PVCReference{Name: name, Namespace: pod.Namespace}})
 		}

@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"cmp"
@@ -40,6 +40,9 @@ const (
 	certificateExpired = "CertificateExpired"
 )
 
+// certificateRetry is the pause before a certificate is looked for again.
+const certificateRetry = 10 * time.Second
+
 // refreshJitter spreads the renewals of certificates that were issued together, as kubelet does.
 const refreshJitter = 5 * time.Minute
 
@@ -76,8 +79,8 @@ func (c *credential) state(now time.Time) string {
 	return "fresh"
 }
 
-// certificateStates counts the certificates in the volumes of a pod by signer and state.
-func (f *files) certificateStates(pod *corev1.Pod, now time.Time, count func(signer, state string)) {
+// CertificateStates counts the certificates in the volumes of a pod by signer and state.
+func (f *Files) CertificateStates(pod *corev1.Pod, now time.Time, count func(signer, state string)) {
 	if f.root == "" || !references.Certified(pod) {
 		return
 	}
@@ -99,13 +102,13 @@ func (f *files) certificateStates(pod *corev1.Pod, now time.Time, count func(sig
 }
 
 // credentialFile returns the file with the state of a source of a volume. No volume has a name with a dot.
-func (f *files) credentialFile(pod *corev1.Pod, v *corev1.Volume, index int) string {
+func (f *Files) credentialFile(pod *corev1.Pod, v *corev1.Volume, index int) string {
 	return filepath.Join(f.memory(pod.UID), ".certificates", fmt.Sprintf("%s-%d", v.Name, index))
 }
 
 // certificate puts a key and its certificates into p, and returns when they have to be replaced. It requests a certificate
 // if there is none, or if it is time for a new one. While the first request waits for its signer, that is an error.
-func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, index int, mode int32, p volume.Payload) (time.Time, error) {
+func (f *Files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, index int, mode int32, p volume.Payload) (time.Time, error) {
 	if f.root == "" {
 		return time.Time{}, nil // no process would read it
 	}
@@ -118,7 +121,7 @@ func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 	before := c
 	err = f.renew(ctx, pod, s, &c, time.Now())
 	if c.Refused != "" && before.Refused == "" {
-		f.node.recorder.Event(pod, corev1.EventTypeWarning, c.RefusedBy, "%s", c.Refused)
+		f.node.Recorder.Event(pod, corev1.EventTypeWarning, c.RefusedBy, "%s", c.Refused)
 	}
 	due := f.reportAge(pod, &c, time.Now())
 	if c.Request != before.Request || c.Refused != before.Refused || c.Told != before.Told {
@@ -136,8 +139,8 @@ func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 	}
 	switch {
 	case err != nil: // the pod has a certificate, and keeps it until there is a new one
-		f.node.log.Warn("renewing the certificate of a pod failed, will try again", "pod", pod.Namespace+"/"+pod.Name, "volume", v.Name, "err", err)
-		return time.Now().Add(retryPause), nil
+		f.node.Log.Warn("renewing the certificate of a pod failed, will try again", "pod", pod.Namespace+"/"+pod.Name, "volume", v.Name, "err", err)
+		return time.Now().Add(certificateRetry), nil
 	case c.Request != "":
 		return due, nil // the answer to the request comes first
 	}
@@ -146,18 +149,18 @@ func (f *files) certificate(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 
 // reportAge reports a certificate whose renewal is overdue, and one that has expired, in an event each. It returns when to look again;
 // zero means never.
-func (f *files) reportAge(pod *corev1.Pod, c *credential, now time.Time) time.Time {
+func (f *Files) reportAge(pod *corev1.Pod, c *credential, now time.Time) time.Time {
 	if len(c.Chain) == 0 {
 		return time.Time{}
 	}
 	late := c.Refresh.Add(overdue)
 	if c.Told == "" && now.After(late) {
 		c.Told = certificateOverdue
-		f.node.recorder.Event(pod, corev1.EventTypeWarning, certificateOverdue, "PodCertificate refresh overdue")
+		f.node.Recorder.Event(pod, corev1.EventTypeWarning, certificateOverdue, "PodCertificate refresh overdue")
 	}
 	if c.Told != certificateExpired && !c.End.IsZero() && now.After(c.End) {
 		c.Told = certificateExpired
-		f.node.recorder.Event(pod, corev1.EventTypeWarning, certificateExpired, "PodCertificate expired")
+		f.node.Recorder.Event(pod, corev1.EventTypeWarning, certificateExpired, "PodCertificate expired")
 	}
 	const after = time.Second // certificates have whole seconds
 	switch {
@@ -170,14 +173,14 @@ func (f *files) reportAge(pod *corev1.Pod, c *credential, now time.Time) time.Ti
 }
 
 // renew brings a credential up to date: it makes a request if one is due, and takes the answer to it.
-func (f *files) renew(ctx context.Context, pod *corev1.Pod, s *corev1.PodCertificateProjection, c *credential, now time.Time) error {
+func (f *Files) renew(ctx context.Context, pod *corev1.Pod, s *corev1.PodCertificateProjection, c *credential, now time.Time) error {
 	if c.Refused != "" {
 		return errors.New(c.Refused)
 	}
 	if c.Request == "" && now.Before(c.Refresh) {
 		return nil
 	}
-	requests, err := f.node.references.CertificateRequests(ctx)
+	requests, err := f.node.References.CertificateRequests(ctx)
 	if err != nil {
 		return err
 	}
@@ -240,12 +243,12 @@ func (c *credential) answer(r *certificatesv1.PodCertificateRequest) {
 }
 
 // requestCertificate makes a key and requests a certificate for it. It returns the key in PEM.
-func (f *files) requestCertificate(ctx context.Context, pod *corev1.Pod, s *corev1.PodCertificateProjection) (*certificatesv1.PodCertificateRequest, []byte, error) {
-	account, err := client.ServiceAccounts.Get(ctx, f.node.client, pod.Namespace, cmp.Or(pod.Spec.ServiceAccountName, "default"))
+func (f *Files) requestCertificate(ctx context.Context, pod *corev1.Pod, s *corev1.PodCertificateProjection) (*certificatesv1.PodCertificateRequest, []byte, error) {
+	account, err := client.ServiceAccounts.Get(ctx, f.node.Client, pod.Namespace, cmp.Or(pod.Spec.ServiceAccountName, "default"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("while fetching service account: %w", err)
 	}
-	node, err := client.Nodes.Get(ctx, f.node.client, "", f.node.name)
+	node, err := client.Nodes.Get(ctx, f.node.Client, "", f.node.Name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("while getting node object: %w", err)
 	}
@@ -261,7 +264,7 @@ func (f *files) requestCertificate(ctx context.Context, pod *corev1.Pod, s *core
 	if err != nil {
 		return nil, nil, fmt.Errorf("while marshaling key to PKCS#8: %w", err)
 	}
-	made, err := client.PodCertificateRequests.Create(ctx, f.node.client, &certificatesv1.PodCertificateRequest{
+	made, err := client.PodCertificateRequests.Create(ctx, f.node.Client, &certificatesv1.PodCertificateRequest{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, GenerateName: "req-",
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
@@ -270,7 +273,7 @@ func (f *files) requestCertificate(ctx context.Context, pod *corev1.Pod, s *core
 			SignerName: s.SignerName,
 			PodName:    pod.Name, PodUID: pod.UID,
 			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
-			NodeName: types.NodeName(f.node.name), NodeUID: node.UID,
+			NodeName: types.NodeName(f.node.Name), NodeUID: node.UID,
 			MaxExpirationSeconds:      s.MaxExpirationSeconds,
 			StubPKCS10Request:         proof,
 			UnverifiedUserAnnotations: s.UserAnnotations,

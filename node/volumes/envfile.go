@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"context"
@@ -18,17 +18,17 @@ import (
 // podFiles reads files in the volumes of a pod, as [crispec.Files]. Containers write them: reading ends with ctx.
 type podFiles struct {
 	ctx   context.Context //nolint:containedctx // of one call, which has no other way to it
-	files *files
+	files *Files
 	pod   *corev1.Pod
 }
 
-// reader returns the files in the volumes of a pod for its environment.
-func (f *files) reader(ctx context.Context, pod *corev1.Pod) crispec.Files {
+// Reader returns the files in the volumes of a pod for its environment.
+func (f *Files) Reader(ctx context.Context, pod *corev1.Pod) crispec.Files {
 	return podFiles{ctx, f, pod}
 }
 
-// kept reports whether pods have files at all: with a simulated runtime they have none.
-func (f *files) kept() bool { return f.root != "" }
+// Kept reports whether pods have files at all: with a simulated runtime they have none.
+func (f *Files) Kept() bool { return f.root != "" }
 
 // Open opens a file in an emptyDir; the API server allows no volumes of other types. Errors are kubelet's: the details are in the log.
 func (p podFiles) Open(name, path string) (io.ReadCloser, string, error) {
@@ -39,10 +39,10 @@ func (p podFiles) Open(name, path string) (io.ReadCloser, string, error) {
 	case !volume.Used(&p.pod.Spec)[name]: // kubelets do not make such volumes either
 		return nil, "", fmt.Errorf("cannot find the volume %q referenced by FileKeyRef: no container of the pod mounts it", name)
 	}
-	dir := p.files.path(p.pod, &p.pod.Spec.Volumes[i])
+	dir := p.files.Path(p.pod, &p.pod.Spec.Volumes[i])
 	file, err := volume.Read(dir, path)
 	if err != nil {
-		p.files.node.log.Warn("file of environment variables not read", "pod", p.pod.Namespace+"/"+p.pod.Name, "volume", name, "path", path, "err", err)
+		p.files.node.Log.Warn("file of environment variables not read", "pod", p.pod.Namespace+"/"+p.pod.Name, "volume", name, "path", path, "err", err)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, "", fs.ErrNotExist
 		}

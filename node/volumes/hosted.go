@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"context"
@@ -22,9 +22,9 @@ func isHosted(v *corev1.Volume) bool {
 	return v.HostPath != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.NFS != nil || v.CSI != nil
 }
 
-// hosted makes the link to a volume that lies elsewhere in the node's file system, for [files.mount] to find. Only the link
+// hosted makes the link to a volume that lies elsewhere in the node's file system, for [Files.Mounts] to find. Only the link
 // belongs to the pod: it is removed with the pod, and its target stays.
-func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, gid int) error {
+func (f *Files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, gid int) error {
 	limited, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
 	path := ""
@@ -40,7 +40,7 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 		}
 		path = f.csi.Path(pod.UID, v.Name) // its driver has mounted it
 	case v.NFS != nil:
-		path = f.path(pod, v) + mountSuffix
+		path = f.Path(pod, v) + mountSuffix
 		if err := mountNFS(limited, v.NFS, nil, path); err != nil {
 			return err
 		}
@@ -60,15 +60,15 @@ func (f *files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 	default:
 		return errors.New("unsupported volume type: want emptyDir, configMap, secret, projected, downwardAPI, hostPath, nfs, csi, ephemeral or persistentVolumeClaim")
 	}
-	return link(filepath.Clean(path), f.path(pod, v))
+	return link(filepath.Clean(path), f.Path(pod, v))
 }
 
 // placed returns a volume with the path that it has on this machine.
-func (f *files) placed(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
-	if f.node.localVolume == nil || pv.Spec.Local == nil {
+func (f *Files) placed(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+	if f.node.LocalVolume == nil || pv.Spec.Local == nil {
 		return pv
 	}
-	path := f.node.localVolume(pv)
+	path := f.node.LocalVolume(pv)
 	if path != pv.Spec.Local.Path {
 		pv = pv.DeepCopy()
 		pv.Spec.Local.Path = path
@@ -81,7 +81,7 @@ func (f *files) placed(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
 const mountSuffix = ".mount"
 
 // claimed returns the path of the volume of a claim.
-func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume) (string, error) {
+func (f *Files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume) (string, error) {
 	switch {
 	case pv.Spec.CSI != nil && f.csi == nil:
 		return "", errors.New("CSI drivers are not supported on this node")
@@ -100,12 +100,12 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 		path := f.hostPath(pv.Spec.HostPath.Path)
 		return path, findHostPath(path, pv.Spec.HostPath.Type)
 	case pv.Spec.NFS != nil:
-		path := f.path(pod, v) + mountSuffix
+		path := f.Path(pod, v) + mountSuffix
 		return path, mountNFS(ctx, pv.Spec.NFS, pv.Spec.MountOptions, path)
 	case pv.Spec.Local == nil:
 		return "", fmt.Errorf("PV %s has an unsupported volume type: want csi, hostPath, local or nfs", pv.Name)
 	case isDisk(pv):
-		path := f.path(pod, v) + mountSuffix
+		path := f.Path(pod, v) + mountSuffix
 		mounted, err := mountinfo.Mounted(path)
 		if err == nil && !mounted {
 			err = fmt.Errorf("device %s is not mounted", pv.Spec.Local.Path) // it has just appeared
@@ -126,7 +126,7 @@ func (f *files) claimed(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 
 // give gives the files of a local volume at dir to the pod's group; gid -1 means that it has none. As in kubelet that happens once, when the
 // volume is mounted for the pod, and not while another pod of the node uses it: that one may have changed the modes of its files.
-func (f *files) give(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume, dir string, gid int) error {
+func (f *Files) give(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume, dir string, gid int) error {
 	return f.uses.Take(ctx, pod.UID, v.Name, filepath.Clean(pv.Spec.Local.Path), func(shared bool) error {
 		if gid < 0 {
 			return nil
@@ -135,7 +135,7 @@ func (f *files) give(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, pv 
 			if has, err := volume.Group(dir); err != nil {
 				return fmt.Errorf("failed to check fsGroup for %s (%w)", pv.Spec.Local.Path, err)
 			} else if has != gid {
-				f.node.recorder.Event(pod, corev1.EventTypeWarning, "AlreadyMountedVolume",
+				f.node.Recorder.Event(pod, corev1.EventTypeWarning, "AlreadyMountedVolume",
 					"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", gid, pv.Name, has)
 			}
 			return nil
@@ -166,13 +166,13 @@ func findDevice(path string) error {
 
 // hostPath returns the path on this machine of a path in a pod: what kubelet keeps in /var/lib/kubelet is in the agent's own
 // directory, where drivers and plug-ins find it by their unchanged manifests (decision 0065).
-func (f *files) hostPath(path string) string {
+func (f *Files) hostPath(path string) string {
 	clean := filepath.Clean(path)
 	if f.csi == nil || clean != pluginregistry.KubeletDir && !strings.HasPrefix(clean, pluginregistry.KubeletDir+"/") {
 		return path
 	}
 	rest := strings.TrimPrefix(strings.TrimPrefix(clean, pluginregistry.KubeletDir), "/")
-	for name, dir := range map[string]string{"device-plugins": f.node.devicePluginDir, "seccomp": f.node.seccompRoot} {
+	for name, dir := range map[string]string{"device-plugins": f.node.DevicePluginDir, "seccomp": f.node.SeccompRoot} {
 		if below, is := strings.CutPrefix(rest, name); is && dir != "" && (below == "" || below[0] == '/') {
 			return filepath.Join(dir, below)
 		}
@@ -237,8 +237,8 @@ func hostPathWord(kind corev1.HostPathType) string {
 }
 
 // linked reports whether the pod has a volume that lies elsewhere.
-func (f *files) linked(pod *corev1.Pod, v *corev1.Volume) bool {
-	_, err := os.Readlink(f.path(pod, v))
+func (f *Files) linked(pod *corev1.Pod, v *corev1.Volume) bool {
+	_, err := os.Readlink(f.Path(pod, v))
 	return err == nil
 }
 

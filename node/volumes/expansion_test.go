@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"encoding/json"
@@ -186,7 +186,7 @@ func TestEndOfExpansionMeetsAChangedClaim(t *testing.T) {
 			after := before.DeepCopy()
 			tt.edit(after)
 			api.Set(t, after)
-			f := newFiles(volumeNode{client: api, log: slog.New(slog.DiscardHandler)})
+			f := New(Node{Client: api, Log: slog.New(slog.DiscardHandler)})
 			var err error
 			if tt.err == nil {
 				err = f.expanded(t.Context(), before, pv, 0)
@@ -212,7 +212,7 @@ func TestEndOfExpansionMeetsAChangedClaim(t *testing.T) {
 		other := c.DeepCopy()
 		other.UID = "u2"
 		api := clienttest.New(t, other)
-		f := newFiles(volumeNode{client: api})
+		f := New(Node{Client: api})
 		if err := f.expanded(t.Context(), c, pv, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"github.com/sampan-io/sampan/node/pluginregistry"
 )
 
-// Clean removes what agents have left in the file system under Options.RootDir: mounts, volumes, secrets. No pod of the
+// Clean removes what agents have left in the file system under node.Options.RootDir: mounts, volumes, secrets. No pod of the
 // node may be running any more. It may be called again.
 //
 // It leaves what is not the agent's: files of drivers in plugins, and sockets of programs that run on the machine. It

@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"context"
@@ -34,39 +34,39 @@ const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 // later as a whole.
 const conflicts = 10
 
-// makeDrivers prepares for drivers of volumes (CSI), and reports whether the node has them.
-func (f *files) makeDrivers() bool {
-	if !f.node.drivers || f.root == "" {
+// MakeDrivers prepares for drivers of volumes (CSI), and reports whether the node has them.
+func (f *Files) MakeDrivers() bool {
+	if !f.node.Drivers || f.root == "" {
 		return false
 	}
 	f.csi = csi.New(csi.Options{
-		Root: f.root, Node: f.node.name, Install: f.installDriver, Uninstall: f.uninstallDriver,
-		Changed: f.node.changed, Registered: f.driverRegistered, Log: f.node.log,
+		Root: f.root, Node: f.node.Name, Install: f.installDriver, Uninstall: f.uninstallDriver,
+		Changed: f.node.Changed, Registered: f.driverRegistered, Log: f.node.Log,
 		Done: func(driver, operation string, began time.Time, err error) {
-			f.node.metrics.Operation(metrics.CSIPlugin(driver), operation, began, err)
+			f.node.Metrics.Operation(metrics.CSIPlugin(driver), operation, began, err)
 		},
 	})
-	f.node.metrics.Registered = f.csi.IsRegistered
+	f.node.Metrics.Registered = f.csi.IsRegistered
 	return true
 }
 
-// openDrivers reads which volumes drivers have mounted for an earlier agent.
-func (f *files) openDrivers() error { return f.csi.Open() }
+// OpenDrivers reads which volumes drivers have mounted for an earlier agent.
+func (f *Files) OpenDrivers() error { return f.csi.Open() }
 
-// driverMetrics returns the metrics of CSI drivers; nil if the node has none.
-func (f *files) driverMetrics() prometheus.Collector { return f.csi.Metrics() }
+// DriverMetrics returns the metrics of CSI drivers; nil if the node has none.
+func (f *Files) DriverMetrics() prometheus.Collector { return f.csi.Metrics() }
 
-// hasDrivers reports whether CSI drivers can register at the node.
-func (f *files) hasDrivers() bool { return f.csi != nil }
+// HasDrivers reports whether CSI drivers can register at the node.
+func (f *Files) HasDrivers() bool { return f.csi != nil }
 
-// inUse returns the unique names of the volumes that drivers have mounted or are about to.
-func (f *files) inUse() []corev1.UniqueVolumeName { return f.csi.InUse() }
+// InUse returns the unique names of the volumes that drivers have mounted or are about to.
+func (f *Files) InUse() []corev1.UniqueVolumeName { return f.csi.InUse() }
 
-// plugins handles the registrations of CSI drivers.
-func (f *files) plugins() pluginregistry.Handler { return f.csi }
+// Plugins handles the registrations of CSI drivers.
+func (f *Files) Plugins() pluginregistry.Handler { return f.csi }
 
-// tasks returns the work for CSI drivers; none if the node has none.
-func (f *files) tasks() []run.Task {
+// Tasks returns the work for CSI drivers; none if the node has none.
+func (f *Files) Tasks() []run.Task {
 	if f.csi == nil {
 		return nil
 	}
@@ -74,9 +74,9 @@ func (f *files) tasks() []run.Task {
 }
 
 // driverRegistered has pods try again that may wait for a driver.
-func (f *files) driverRegistered() {
+func (f *Files) driverRegistered() {
 	f.driverChanges.send()
-	f.node.driverRegistered()
+	f.node.DriverRegistered()
 }
 
 // shareMounts makes a directory a shared mount, unless it is on one, so that mounts that containers make in it appear on the
@@ -113,9 +113,9 @@ func shareMounts(dir string) error {
 }
 
 // installDriver writes what a driver says into the Node and the CSINode object.
-func (f *files) installDriver(ctx context.Context, info csi.Info) error {
+func (f *Files) installDriver(ctx context.Context, info csi.Info) error {
 	select {
-	case <-f.node.registered: // the Node object exists
+	case <-f.node.Registered: // the Node object exists
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -142,7 +142,7 @@ func (f *files) installDriver(ctx context.Context, info csi.Info) error {
 }
 
 // uninstallDriver removes a driver from these objects. Labels stay, as in kubelet: other drivers may have them.
-func (f *files) uninstallDriver(ctx context.Context, name string) error {
+func (f *Files) uninstallDriver(ctx context.Context, name string) error {
 	f.driverChanges.send()
 	if err := f.editCSINode(ctx, name, nil); err != nil {
 		return fmt.Errorf("error uninstalling CSI driver from CSINode object %w", err)
@@ -153,10 +153,13 @@ func (f *files) uninstallDriver(ctx context.Context, name string) error {
 	})
 }
 
+// A CSINode object that could not be made is tried again after pauses between these.
+const firstRetryPause, lastRetryPause = 200 * time.Millisecond, 15 * time.Second
+
 // registerCSINode makes the CSINode object of the node, which every node has, also without drivers.
-func (f *files) registerCSINode(ctx context.Context) error {
+func (f *Files) registerCSINode(ctx context.Context) error {
 	select {
-	case <-f.node.registered: // the Node object exists, which owns it
+	case <-f.node.Registered: // the Node object exists, which owns it
 	case <-ctx.Done():
 		return nil
 	}
@@ -167,19 +170,19 @@ func (f *files) registerCSINode(ctx context.Context) error {
 			return nil
 		}
 		if failures == 1 && ctx.Err() == nil {
-			f.node.log.Warn("CSINode object not made, will try again", "err", err)
+			f.node.Log.Warn("CSINode object not made, will try again", "err", err)
 		}
-		run.Pause(ctx, pauseAfter(failures))
+		run.Pause(ctx, run.Backoff{First: firstRetryPause, Max: lastRetryPause}.Pause(failures))
 	}
 	return nil
 }
 
 // editNode changes the names that drivers have for the node, and adds labels.
-func (f *files) editNode(ctx context.Context, edit func(node *corev1.Node, ids map[string]string) (map[string]string, error)) error {
+func (f *Files) editNode(ctx context.Context, edit func(node *corev1.Node, ids map[string]string) (map[string]string, error)) error {
 	var err error
 	for range conflicts {
 		var node *corev1.Node
-		if node, err = client.Nodes.Get(ctx, f.node.client, "", f.node.name); err != nil {
+		if node, err = client.Nodes.Get(ctx, f.node.Client, "", f.node.Name); err != nil {
 			return err
 		}
 		ids := map[string]string{}
@@ -202,7 +205,7 @@ func (f *files) editNode(ctx context.Context, edit func(node *corev1.Node, ids m
 		if err != nil {
 			return err
 		}
-		if _, err = client.Nodes.Patch(ctx, f.node.client, "", f.node.name, types.MergePatchType, patch, ""); !apierrors.IsConflict(err) {
+		if _, err = client.Nodes.Patch(ctx, f.node.Client, "", f.node.Name, types.MergePatchType, patch, ""); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -229,7 +232,7 @@ func driverPatch(node *corev1.Node, labels, ids map[string]string) ([]byte, erro
 
 // editCSINode makes the entry of a driver what it should be; nil means that there should be none. The object is made if
 // necessary, and replaced if it belonged to a node of the same name that was deleted.
-func (f *files) editCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) error {
+func (f *Files) editCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) error {
 	var err error
 	for range conflicts {
 		var again bool
@@ -243,27 +246,27 @@ func (f *files) editCSINode(ctx context.Context, driver string, want *storagev1.
 	return err
 }
 
-func (f *files) tryCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) (again bool, err error) {
-	self, err := client.Nodes.Get(ctx, f.node.client, "", f.node.name)
+func (f *Files) tryCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) (again bool, err error) {
+	self, err := client.Nodes.Get(ctx, f.node.Client, "", f.node.Name)
 	if err != nil {
 		return false, err
 	}
-	object, err := client.CSINodes.Get(ctx, f.node.client, "", f.node.name)
+	object, err := client.CSINodes.Get(ctx, f.node.Client, "", f.node.Name)
 	if apierrors.IsNotFound(err) {
-		object = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: f.node.name, OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "v1", Kind: "Node", Name: f.node.name, UID: self.UID},
+		object = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: f.node.Name, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: f.node.Name, UID: self.UID},
 		}}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}
 		if want != nil {
 			object.Spec.Drivers = append(object.Spec.Drivers, *want)
 		}
-		_, err = client.CSINodes.Create(ctx, f.node.client, object)
+		_, err = client.CSINodes.Create(ctx, f.node.Client, object)
 		return false, err
 	}
 	if err != nil {
 		return false, err
 	}
 	if !slices.ContainsFunc(object.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" && r.UID == self.UID }) {
-		return true, client.CSINodes.Delete(ctx, f.node.client, "", f.node.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &object.UID}})
+		return true, client.CSINodes.Delete(ctx, f.node.Client, "", f.node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &object.UID}})
 	}
 	next := object.DeepCopy()
 	i := slices.IndexFunc(next.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
@@ -281,7 +284,7 @@ func (f *files) tryCSINode(ctx context.Context, driver string, want *storagev1.C
 		next.Spec.Drivers = slices.Delete(next.Spec.Drivers, i, i+1)
 		again = want != nil
 	}
-	_, err = client.CSINodes.Update(ctx, f.node.client, next, "")
+	_, err = client.CSINodes.Update(ctx, f.node.Client, next, "")
 	return again, err
 }
 

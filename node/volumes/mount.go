@@ -1,4 +1,4 @@
-package node
+package volumes
 
 import (
 	"context"
@@ -52,9 +52,9 @@ func mountError(what, name string, err error) error {
 	return fmt.Errorf("%s failed for volume %q : %w", what, name, err)
 }
 
-// mountDrivers mounts the volumes of a pod, of those in used, whose mount may take long, because a driver does it or a file system is
+// MountDrivers mounts the volumes of a pod, of those in used, whose mount may take long, because a driver does it or a file system is
 // made, and returns when to look at them again (zero: never). Needed is when the pod first needed them. Errors are for users.
-func (f *files) mountDrivers(ctx context.Context, pod *corev1.Pod, needed time.Time, used map[string]bool) (next time.Time, err error) {
+func (f *Files) MountDrivers(ctx context.Context, pod *corev1.Pod, needed time.Time, used map[string]bool) (next time.Time, err error) {
 	if f.root == "" {
 		return next, nil
 	}
@@ -73,10 +73,10 @@ func (f *files) mountDrivers(ctx context.Context, pod *corev1.Pod, needed time.T
 	return next, nil
 }
 
-// revisitDrivers looks again at the volumes of a running pod that [Node.mountDrivers] has mounted: their drivers may want to publish them
+// RevisitDrivers looks again at the volumes of a running pod that [Files.MountDrivers] has mounted: their drivers may want to publish them
 // again, and they may have to be expanded. It goes on after a volume that fails, and returns when to look again (zero: never). The
 // errors are for users.
-func (f *files) revisitDrivers(ctx context.Context, pod *corev1.Pod) (next time.Time, errs []error) {
+func (f *Files) RevisitDrivers(ctx context.Context, pod *corev1.Pod) (next time.Time, errs []error) {
 	if f.root == "" {
 		return next, nil
 	}
@@ -98,13 +98,13 @@ func (f *files) revisitDrivers(ctx context.Context, pod *corev1.Pod) (next time.
 
 // mountByDriver mounts one volume, if a driver does it or a file system is made, and reports whether it may change while the pod has it. If
 // again is true the pod runs already.
-func (f *files) mountByDriver(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, needed time.Time, again bool) (changes bool, err error) {
+func (f *Files) mountByDriver(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, needed time.Time, again bool) (changes bool, err error) {
 	claim, pv, err := f.claimAt(ctx, pod, at)
 	if err != nil {
 		return false, mountError("MountVolume.SetUp", at.Name, err)
 	}
 	if pv != nil {
-		f.node.metrics.Claim(pod.UID, at.Name, pv)
+		f.node.Metrics.Claim(pod.UID, at.Name, pv)
 	}
 	if isDisk(pv) {
 		return true, f.mountDisk(ctx, pod, at, claim, pv)
@@ -132,9 +132,9 @@ func (v *driverVolume) expandable() bool {
 
 // claimOf returns the claim of a pod's volume, and its volume, if they may be used. A claim that is being deleted may be used by a pod that
 // has its volume: the deletion waits for the pod.
-func (f *files) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+func (f *Files) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	name, ephemeral := volumefit.Named(pod, v)
-	c, err := client.PersistentVolumeClaims.Get(ctx, f.node.client, pod.Namespace, name)
+	c, err := client.PersistentVolumeClaims.Get(ctx, f.node.Client, pod.Namespace, name)
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
@@ -145,7 +145,7 @@ func (f *files) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 	case !volumefit.Bound(c) || c.Status.Phase != corev1.ClaimBound:
 		return nil, nil, errors.New("PVC is not bound")
 	}
-	pv, err := client.PersistentVolumes.Get(ctx, f.node.client, "", c.Spec.VolumeName)
+	pv, err := client.PersistentVolumes.Get(ctx, f.node.Client, "", c.Spec.VolumeName)
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("failed to fetch PV %s from API server: %w", c.Spec.VolumeName, err)
@@ -156,7 +156,7 @@ func (f *files) claimOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 }
 
 // claimAt is claimOf for any volume: nil if it has no claim.
-func (f *files) claimAt(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+func (f *Files) claimAt(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	name, _ := volumefit.Named(pod, v)
 	if name == "" {
 		return nil, nil, nil
@@ -169,7 +169,7 @@ func (f *files) claimAt(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 }
 
 // driverVolume describes a volume, with its claim if it has one, to its driver, without secrets and tokens; nil if it has no driver.
-func (f *files) driverVolume(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (*driverVolume, error) {
+func (f *Files) driverVolume(ctx context.Context, pod *corev1.Pod, at *corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (*driverVolume, error) {
 	v := &driverVolume{at: at, claim: claim, pv: pv, Volume: csi.Volume{Pod: pod.UID, Own: true}}
 	switch {
 	case at.CSI != nil:
@@ -179,7 +179,7 @@ func (f *files) driverVolume(ctx context.Context, pod *corev1.Pod, at *corev1.Vo
 	default:
 		return nil, nil
 	}
-	driver, err := client.CSIDrivers.Get(ctx, f.node.client, "", v.Driver)
+	driver, err := client.CSIDrivers.Get(ctx, f.node.Client, "", v.Driver)
 	switch {
 	case apierrors.IsNotFound(err):
 		if v.Ephemeral {
@@ -264,24 +264,24 @@ func usedAs(pod *corev1.Pod, name string, block bool) error {
 }
 
 // mountMeasured is mountDriver, and records how long it took after the volume was attached.
-func (f *files) mountMeasured(ctx context.Context, pod *corev1.Pod, v *driverVolume, needed time.Time, again bool) error {
+func (f *Files) mountMeasured(ctx context.Context, pod *corev1.Pod, v *driverVolume, needed time.Time, again bool) error {
 	plugin, began := metrics.CSIPlugin(v.Driver), time.Now()
 	attached := func(err error) {
-		f.node.metrics.Operation(plugin, metrics.VerifyAttached, began, err)
+		f.node.Metrics.Operation(plugin, metrics.VerifyAttached, began, err)
 		began = time.Now()
 	}
 	err := f.mountDriver(ctx, pod, v, again, attached)
 	switch {
 	case v.Block:
-		f.node.metrics.Operation(plugin, metrics.MapVolume, began, err)
+		f.node.Metrics.Operation(plugin, metrics.MapVolume, began, err)
 	default:
-		f.node.metrics.Mounted(plugin, needed, began, err)
+		f.node.Metrics.Mounted(plugin, needed, began, err)
 	}
 	return err
 }
 
 // mountDriver mounts one volume. It calls attached when it knows whether the volume is attached, if that is necessary.
-func (f *files) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume, again bool, attached func(error)) error {
+func (f *Files) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolume, again bool, attached func(error)) error {
 	setUp, device := "MountVolume.SetUp", "MountVolume.MountDevice"
 	if v.Block {
 		setUp, device = "MapVolume.MapPodDevice", "MapVolume.SetUpDevice"
@@ -324,13 +324,13 @@ func (f *files) mountDriver(ctx context.Context, pod *corev1.Pod, v *driverVolum
 
 // awaitAttached waits until the volume is in use and attached, as the Node object says, and reads what the attacher
 // says to the driver. The controller does not detach what is in use.
-func (f *files) awaitAttached(ctx context.Context, v *driverVolume) error {
+func (f *Files) awaitAttached(ctx context.Context, v *driverVolume) error {
 	limited, cancel := context.WithTimeout(ctx, attachLimit)
 	defer cancel()
 	name := volumefit.UniqueName(v.Driver, v.Handle)
 	for {
 		changed := f.selfChanges.next()
-		node, ok := f.node.self()
+		node, ok := f.node.Self()
 		if ok && slices.Contains(node.Status.VolumesInUse, name) &&
 			slices.ContainsFunc(node.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == name }) {
 			break
@@ -345,7 +345,7 @@ func (f *files) awaitAttached(ctx context.Context, v *driverVolume) error {
 				v.at.Name, context.Cause(limited))
 		}
 	}
-	attachment, err := client.VolumeAttachments.Get(ctx, f.node.client, "", volumefit.AttachmentName(v.Handle, v.Driver, f.node.name))
+	attachment, err := client.VolumeAttachments.Get(ctx, f.node.Client, "", volumefit.AttachmentName(v.Handle, v.Driver, f.node.Name))
 	if err == nil && !attachment.Status.Attached {
 		err = fmt.Errorf("volume %s has GET error for volume attachment %s: it is not attached", v.Handle, attachment.Name)
 	}
@@ -357,8 +357,8 @@ func (f *files) awaitAttached(ctx context.Context, v *driverVolume) error {
 }
 
 // credentials returns the data of a secret for a driver.
-func (f *files) credentials(ctx context.Context, field string, ref *corev1.SecretReference) (map[string]string, error) {
-	s, err := client.Secrets.Get(ctx, f.node.client, ref.Namespace, ref.Name)
+func (f *Files) credentials(ctx context.Context, field string, ref *corev1.SecretReference) (map[string]string, error) {
+	s, err := client.Secrets.Get(ctx, f.node.Client, ref.Namespace, ref.Name)
 	if err != nil {
 		return nil, fmt.Errorf("fetching %[1]s %[2]s/%[3]s failed: kubernetes.io/csi: failed to find the secret %[3]s in the namespace %[2]s with error: %[4]w",
 			field, ref.Namespace, ref.Name, err)
@@ -371,7 +371,7 @@ func (f *files) credentials(ctx context.Context, field string, ref *corev1.Secre
 }
 
 // describePod adds what the driver gets to know about the pod, and the secrets with which it publishes the volume.
-func (f *files) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolume) error {
+func (f *Files) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolume) error {
 	var ref *corev1.SecretReference
 	if v.pv != nil {
 		ref = v.pv.Spec.CSI.NodePublishSecretRef
@@ -411,10 +411,10 @@ func (f *files) describePod(ctx context.Context, pod *corev1.Pod, v *driverVolum
 }
 
 // driverTokens returns tokens of the pod's service account, in JSON, by audience.
-func (f *files) driverTokens(ctx context.Context, pod *corev1.Pod, requests []storagev1.TokenRequest) (string, error) {
+func (f *Files) driverTokens(ctx context.Context, pod *corev1.Pod, requests []storagev1.TokenRequest) (string, error) {
 	tokens := map[string]authenticationv1.TokenRequestStatus{}
 	for _, r := range requests {
-		granted, err := requestToken(ctx, f.node.client, credentials.Of(pod), r.Audience, r.ExpirationSeconds, "")
+		granted, err := requestToken(ctx, f.node.Client, credentials.Of(pod), r.Audience, r.ExpirationSeconds, "")
 		if err != nil {
 			return "", err
 		}
@@ -424,23 +424,23 @@ func (f *files) driverTokens(ctx context.Context, pod *corev1.Pod, requests []st
 	return string(b), err
 }
 
-// releaseDrivers has drivers unmount the volumes of a pod, whose containers have ended.
-func (f *files) releaseDrivers(ctx context.Context, uid types.UID) error {
+// ReleaseDrivers has drivers unmount the volumes of a pod, whose containers have ended.
+func (f *Files) ReleaseDrivers(ctx context.Context, uid types.UID) error {
 	if f.csi == nil || !isDirectory(uid) {
 		return nil
 	}
-	if err := mounts.UnmountBelow(filepath.Join(f.pod(uid), "parts")); err != nil {
+	if err := mounts.UnmountBelow(filepath.Join(f.Dir(uid), "parts")); err != nil {
 		return err
 	}
 	return f.csi.Release(ctx, uid)
 }
 
 // driverVolumeAt returns the name under which a driver has published a pod's volume; "" if none has.
-func (f *files) driverVolumeAt(pod *corev1.Pod, v *corev1.Volume) string {
+func (f *Files) driverVolumeAt(pod *corev1.Pod, v *corev1.Volume) string {
 	if f.csi == nil {
 		return ""
 	}
-	path, err := os.Readlink(f.path(pod, v))
+	path, err := os.Readlink(f.Path(pod, v))
 	if name := filepath.Base(filepath.Dir(path)); err == nil && path == f.csi.Path(pod.UID, name) {
 		return name
 	}
@@ -448,8 +448,8 @@ func (f *files) driverVolumeAt(pod *corev1.Pod, v *corev1.Volume) string {
 }
 
 // driverStats returns what the driver of a volume says about its use; nil if it says nothing.
-func (f *files) driverStats(ctx context.Context, pod *corev1.Pod, pv string) *statsapi.FsStats {
-	usage, at, err := f.csi.Stats(ctx, pod.UID, pv, f.node.config.VolumeStatsAggPeriod.Duration)
+func (f *Files) driverStats(ctx context.Context, pod *corev1.Pod, pv string) *statsapi.FsStats {
+	usage, at, err := f.csi.Stats(ctx, pod.UID, pv, f.node.Config.VolumeStatsAggPeriod.Duration)
 	if err != nil || len(usage) == 0 {
 		return nil
 	}
