@@ -8,24 +8,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/podstate"
-	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/lifecycle"
-	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/references"
-	"github.com/sampan-io/sampan/scheduler/plugin"
 )
-
-// Admission: the node admits or rejects each pod that is new to the agent before anything else happens to it; see
-// [lifecycle.Supported], [lifecycle.Affordable], [lifecycle.Allowed], [lifecycle.Featured] and [lifecycle.Admit]. Pods are checked one after the other, under Node.mu.
-// Node.taken counts the active pods: pods that have been admitted, that the API server still has, and that have not
-// ended. The pods of the agent's first list are checked together, the oldest first. A pod that the node has admitted once
-// is never checked again, even if the node has changed since: it has a sandbox, or a start time, which no pod has before
-// its node has seen it.
 
 // arrive records a change of a pod before the first list is complete. The caller holds mu.
 func (n *Node) arrive(old, pod *corev1.Pod) {
@@ -68,12 +56,9 @@ func (n *Node) take(pod *corev1.Pod) {
 	var rejection *lifecycle.Rejection
 	switch {
 	case !n.admitted(pod):
-		rejection = n.admit(pod, n.object())
+		rejection = n.capacity.Admit(pod, n.object())
 	case !podstate.Finished(pod):
-		n.taken.Place(plugin.NewPod(pod), n.opts.Name)
-		if refusal := n.giveProcessors(pod); refusal != nil {
-			n.log.Warn("a pod that runs gets no processors for itself", "pod", pod.Namespace+"/"+pod.Name, "err", refusal.Message)
-		}
+		n.capacity.Adopt(pod)
 	}
 	f := n.found[pod.UID]
 	delete(n.found, pod.UID)
@@ -86,71 +71,21 @@ func (n *Node) admitted(pod *corev1.Pod) bool {
 	return n.found[pod.UID] != nil || pod.Status.StartTime != nil || !podstate.Active(pod)
 }
 
-// admit decides about a pod, and counts it if it is admitted. A panic is a rejection. The caller holds mu.
-func (n *Node) admit(pod *corev1.Pod, node *corev1.Node) (rejection *lifecycle.Rejection) {
-	err := run.Catch(func() error {
-		rejection = n.judge(pod, node)
-		return nil
-	})
-	if err != nil {
-		n.log.Error("panic at the admission of a pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)
-		rejection = &lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}
-	}
-	if rejection != nil {
-		n.freeProcessors(pod.UID)
-	}
-	return rejection
-}
-
-func (n *Node) judge(pod *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
-	if n.closing {
-		return &lifecycle.Rejection{Reason: "NodeShutdown", Message: "Pod was rejected as the node is shutting down."}
-	}
+// refuse returns why the node can't run a pod at all; nil if it can.
+func (n *Node) refuse(pod *corev1.Pod) *lifecycle.Rejection {
 	if rejection := lifecycle.Affordable(&pod.Spec); rejection != nil {
 		return rejection
 	}
 	if rejection := references.TooMany(pod); rejection != nil {
 		return rejection
 	}
-	if n.opts.RootDir != "" { // a simulated runtime has none
-		if rejection := lifecycle.Supported(pod); rejection != nil {
-			return rejection
-		}
-		if rejection := n.isolated(pod); rejection != nil {
-			return rejection
-		}
+	if n.opts.RootDir == "" { // a simulated runtime has none
+		return nil
 	}
-	if rejection := lifecycle.Pressed(pod, n.pressure.conditions); rejection != nil && !eviction.Critical(pod) {
+	if rejection := lifecycle.Supported(pod); rejection != nil {
 		return rejection
 	}
-	if rejection := n.giveProcessors(pod); rejection != nil {
-		return rejection
-	}
-	n.taken.SetNode(node)
-	counted := plugin.NewPod(pod)
-	if rejection := lifecycle.Allowed(counted, n.opts.OwnPorts); rejection != nil {
-		return rejection
-	}
-	if rejection := lifecycle.Featured(pod, n.declared); rejection != nil {
-		return rejection
-	}
-	rejection := lifecycle.Admit(counted, n.taken.Snapshot.Node(n.opts.Name))
-	if rejection != nil {
-		rejection = n.makeRoom(counted, rejection)
-	}
-	if rejection == nil {
-		n.taken.Place(counted, n.opts.Name)
-		n.metrics.Pods.Admitted(pod)
-	}
-	return rejection
-}
-
-// free ends the count of a pod.
-func (n *Node) free(uid types.UID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.freed(uid, metrics.PodTerminated)
-	n.freeProcessors(uid)
+	return n.isolated(pod)
 }
 
 // object returns the last version of the Node object, with the resources that the agent computes. It must not be
@@ -180,7 +115,7 @@ func (w *worker) decide(ctx context.Context, rejection *lifecycle.Rejection) {
 	if rejection != nil && rejection.Outdated() {
 		rejection = w.n.reconsider(ctx, w)
 	}
-	w.awaitRoom(ctx)
+	w.n.capacity.AwaitRoom(ctx, w.uid)
 	if rejection == nil || ctx.Err() != nil {
 		return
 	}
@@ -199,7 +134,7 @@ func (n *Node) reconsider(ctx context.Context, w *worker) *lifecycle.Rejection {
 	defer n.mu.Unlock()
 	if err != nil {
 		w.log.Debug("node not read, labels seen last decide", "err", err)
-		return n.admit(w.view.Pod, n.object())
+		return n.capacity.Admit(w.view.Pod, n.object())
 	}
-	return n.admit(w.view.Pod, n.withCapacity(node))
+	return n.capacity.Admit(w.view.Pod, n.withCapacity(node))
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/reserved"
 	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/node/cpumanager"
+	"github.com/sampan-io/sampan/node/capacity"
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/deviceplugin"
@@ -44,7 +44,6 @@ import (
 	"github.com/sampan-io/sampan/node/unread"
 	"github.com/sampan-io/sampan/node/volumes"
 	"github.com/sampan-io/sampan/runtime/api"
-	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
 // Options configures a [Node]. Client, Name and Runtime are required.
@@ -255,6 +254,7 @@ type Node struct {
 	departures *departures
 	objects    *references.Set
 	files      *volumes.Files
+	capacity   *capacity.Ledger
 	images     *images.Manager
 	users      *users
 	cgroups    *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
@@ -287,15 +287,7 @@ type Node struct {
 	workers map[types.UID]*worker // guarded by mu
 	group   *run.Group            // guarded by mu; the workers' goroutines
 	found   map[types.UID]*found  // guarded by mu; what ran before, until it is adopted
-	taken   plugin.Cluster        // guarded by mu; the active pods, and what they take of the node
-	cpus    *cpumanager.Static    // its content is guarded by mu; nil: the policy is none; written before any worker starts
-	shared  string                // guarded by mu; the processors of containers without exclusive ones; empty: those of the machine
-	// deferred are the resizes of pods that wait for resources.
-	deferred map[types.UID]*deferral // guarded by mu
-	statics  statics
-	// rooms are the pods that end for a critical pod, by its UID, until its worker has waited for them.
-	rooms   map[types.UID][]*worker // guarded by mu
-	closing bool                    // guarded by mu; the machine is shutting down
+	statics statics
 	// arrivals are the pods of the first list; nil once that is complete.
 	arrivals map[types.UID]*corev1.Pod // guarded by mu
 }
@@ -319,7 +311,7 @@ func New(opts Options) (*Node, error) {
 			ran: map[types.NamespacedName]bool{}, again: map[types.NamespacedName]bool{}, outdated: map[types.NamespacedName]types.UID{},
 		},
 		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction}},
-		workers:  map[types.UID]*worker{}, rooms: map[types.UID][]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, deferred: map[types.UID]*deferral{},
+		workers:  map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{},
 	}
 	n.shutdowns = shutdown.Periods(&n.config().KubeletConfiguration)
 	n.pressure.monitor.Transition = n.config().EvictionPressureTransitionPeriod.Duration
@@ -353,6 +345,9 @@ func New(opts Options) (*Node, error) {
 		Users:             func(pod *corev1.Pod) *cri.UserNamespace { return n.users.get(pod) },
 		RecursiveReadOnly: func() bool { return n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts) },
 		Changed:           func() { n.health.notify(true) }, DriverRegistered: n.driverRegistered,
+	})
+	n.capacity = capacity.New(capacity.Node{
+		Name: opts.Name, OwnPorts: opts.OwnPorts, Refuse: n.refuse, Features: func() []string { return n.declared }, Metrics: n.metrics, Log: n.log,
 	})
 	n.images = images.New(opts.Images, images.Node{
 		Runtime: opts.Runtime, RootDir: opts.RootDir, Accounts: volumes.Accounts{Client: opts.Client}, Secret: n.secret, Pods: n.workedOn,

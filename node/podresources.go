@@ -94,11 +94,7 @@ func (p *podResources) Get(_ context.Context, r *api.GetPodResourcesRequest) (_ 
 func (p *podResources) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	p.n.metrics.Devices.Called(p.n.metrics.Devices.Allocatable, nil)
 	out := &api.AllocatableResourcesResponse{}
-	p.n.mu.Lock()
-	if p.n.cpus != nil {
-		out.CpuIds = cpuIDs(p.n.cpus.Allocatable())
-	}
-	p.n.mu.Unlock()
+	out.CpuIds = cpuIDs(p.n.capacity.AllocatableProcessors())
 	if p.n.devices != nil {
 		out.Devices = p.n.devices.Allocatable()
 	}
@@ -127,7 +123,7 @@ func (p *podResources) describe(pod *corev1.Pod) *api.PodResources {
 }
 
 func (p *podResources) container(pod *corev1.Pod, c *corev1.Container) *api.ContainerResources {
-	out := &api.ContainerResources{Name: c.Name, CpuIds: cpuIDs(p.n.exclusive(pod.UID, c.Name))}
+	out := &api.ContainerResources{Name: c.Name, CpuIds: cpuIDs(p.n.capacity.Exclusive(pod.UID, c.Name))}
 	if p.n.devices != nil {
 		out.Devices = p.n.devices.Given(pod.UID, c.Name)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
-	"github.com/sampan-io/sampan/node/metrics"
 )
 
 type versionResponse = *cri.VersionResponse
@@ -97,7 +96,7 @@ func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
 		byID[s.GetId()] = f
 	}
 	if len(all) == 0 {
-		n.adoptProcessors(nil)
+		n.capacity.AdoptProcessors(nil)
 		return all, nil
 	}
 	containers, err := n.opts.Runtime.ListContainers(ctx, nil)
@@ -110,7 +109,7 @@ func (n *Node) survey(ctx context.Context) (map[types.UID]*found, error) {
 			f.grace = &g
 		}
 	}
-	n.adoptProcessors(containers)
+	n.capacity.AdoptProcessors(containers)
 	n.log.Info("found running pods", "pods", len(all))
 	return all, nil
 }
@@ -181,7 +180,7 @@ func (n *Node) podChanged(old, pod *corev1.Pod) {
 	if old != nil && (pod == nil || pod.UID != old.UID) {
 		if w := n.workers[old.UID]; w != nil {
 			w.leave()
-			n.freed(old.UID, metrics.PodsRemoved)
+			n.capacity.Uncount(old.UID)
 		}
 	}
 	if pod == nil {
@@ -212,6 +211,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 		n.metrics.Pods.Containers.Observe(float64(len(pod.Spec.Containers)))
 	}
 	n.workers[pod.UID] = w
+	n.capacity.Join(pod.UID, w)
 	n.group.Go(func(ctx context.Context) {
 		n.metrics.Pods.WorkerStart.Observe(time.Since(w.seen).Seconds())
 		run.Shield(w.log, func() {
@@ -228,8 +228,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 			n.objects.Release(pod.UID)
 			n.mu.Lock()
 			delete(n.workers, pod.UID)
-			n.freed(pod.UID, metrics.PodsRemoved)
-			n.freeProcessors(pod.UID)
+			n.capacity.Leave(pod.UID)
 			if isStatic(pod) {
 				n.syncStatic()
 			}

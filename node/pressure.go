@@ -15,6 +15,7 @@ import (
 
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/capacity"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/lifecycle"
@@ -26,8 +27,6 @@ const (
 	watchPeriod = 10 * time.Second
 	// remeasure is how often the local storage of pods with limits is measured if the file system has not changed.
 	remeasure = 5 * time.Minute
-	// evictionWait is how long the node waits for an evicted pod to end before it evicts another one, as in Kubernetes.
-	evictionWait = 30 * time.Second
 
 	// After so many files, the measurement of a directory pauses: it takes a twentieth of a processor at most.
 	walkBatch = 256
@@ -37,8 +36,6 @@ const (
 // pressure is what the node has too little of.
 type pressure struct {
 	monitor eviction.Monitor
-	// conditions holds the names of the node's conditions that are True. Guarded by Node.mu.
-	conditions []corev1.NodeConditionType
 	// disk is the state of the file system when local storage was last measured, at the time measured.
 	disk     [2]uint64
 	measured time.Time
@@ -179,11 +176,7 @@ func processIDs() (eviction.Observation, bool) {
 
 // setPressure makes the conditions of the node those given, and publishes them if they have changed.
 func (n *Node) setPressure(conditions []corev1.NodeConditionType) {
-	n.mu.Lock()
-	old := n.pressure.conditions
-	n.pressure.conditions = conditions
-	n.mu.Unlock()
-	if slices.Equal(old, conditions) {
+	if slices.Equal(n.capacity.SetPressure(conditions), conditions) {
 		return
 	}
 	n.health.notify(true)
@@ -197,13 +190,6 @@ func (n *Node) setPressure(conditions []corev1.NodeConditionType) {
 		attrs = append(attrs, string(s.Signal), available+" available, threshold "+threshold)
 	}
 	n.log.Warn("the node is under pressure", attrs...)
-}
-
-// under reports which conditions of pressure hold.
-func (n *Node) under() []corev1.NodeConditionType {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.pressure.conditions
 }
 
 // evictExceeding ends the pods that use more local storage than they may, and reports whether there were any.
@@ -244,7 +230,7 @@ func (n *Node) evict(ctx context.Context, pod *corev1.Pod, cause evictionCause) 
 		w.event(corev1.EventTypeWarning, eviction.Reason, "%s", cause.message)
 		w.fail(lifecycle.Verdict{Reason: eviction.Reason, Message: cause.message, Grace: &cause.grace, Disrupted: cause.disrupted}, time.Now())
 	})
-	limited, cancel := context.WithTimeout(ctx, cause.grace+evictionWait)
+	limited, cancel := context.WithTimeout(ctx, cause.grace+capacity.EndLimit)
 	defer cancel()
 	for {
 		state, changed := w.status()

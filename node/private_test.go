@@ -8,7 +8,7 @@ import (
 )
 
 // SetProcessors gives an agent that does not run yet a policy for the processors of containers.
-func (n *Node) SetProcessors(s *cpumanager.Static) { n.cpus = s }
+func (n *Node) SetProcessors(s *cpumanager.Static) { n.capacity.Pin(s) }
 
 // Metric returns the sum of the samples of a metric of the agent with the given labels; see [metricstest.Sum].
 func (n *Node) Metric(t *testing.T, name string, labels map[string]string) float64 {

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/utils/cpuset"
 
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/cpumanager"
@@ -20,11 +19,6 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/podcgroup"
 )
-
-// Processors of containers, by the policy static of the CPU manager: the admission of a pod gives its containers processors, and the
-// end of its containers frees them. Each container is created with its processors. When the shared ones change, every worker has the
-// runtime move its containers. Exclusive processors are in an annotation of the container in the runtime, from which another agent
-// goes on.
 
 // openProcessors starts the policy static, if the configuration has it.
 func (n *Node) openProcessors() error {
@@ -43,110 +37,21 @@ func (n *Node) openProcessors() error {
 	if err != nil {
 		return fmt.Errorf("cpuManagerPolicy is static, but the node is %w", err)
 	}
-	n.cpus = cpus
+	n.capacity.Pin(cpus)
 	return nil
-}
-
-// adoptProcessors reads from the runtime which containers have processors for themselves. Running ones come first: an earlier attempt
-// may have had others.
-func (n *Node) adoptProcessors(containers []*cri.Container) {
-	if n.cpus == nil {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, running := range []bool{true, false} {
-		for _, c := range containers {
-			cpus, err := cpuset.Parse(c.GetAnnotations()[crispec.ExclusiveCPUs])
-			if err == nil && running == (c.GetState() == cri.ContainerState_CONTAINER_RUNNING) {
-				n.cpus.Adopt(types.UID(c.GetLabels()[crispec.PodUID]), c.GetLabels()[crispec.ContainerName], cpus)
-			}
-		}
-	}
-	n.repin()
-}
-
-// giveProcessors gives the containers of a pod their processors, and returns why the node rejects the pod otherwise, in the words
-// of upstream's kubelet. The caller holds mu.
-func (n *Node) giveProcessors(pod *corev1.Pod) *lifecycle.Rejection {
-	if n.cpus == nil {
-		return nil
-	}
-	pinned := n.cpus.Pins(pod.UID)
-	err := n.cpus.Allocate(pod, lifecycle.ClassOf(pod))
-	if err != nil || n.cpus.Pins(pod.UID) && !pinned {
-		n.metrics.Processors.Asked(err)
-	}
-	n.repin()
-	if aligned := (*cpumanager.AlignmentError)(nil); errors.As(err, &aligned) {
-		return &lifecycle.Rejection{Reason: "SMTAlignmentError", Message: err.Error()}
-	}
-	if err != nil {
-		return &lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
-	}
-	return nil
-}
-
-// freeProcessors frees the processors of a pod. The caller holds mu.
-func (n *Node) freeProcessors(uid types.UID) {
-	if n.cpus != nil && n.cpus.Pins(uid) {
-		n.cpus.Release(uid)
-		n.repin()
-	}
-}
-
-// repin has the workers move their containers, if the shared processors have changed. The caller holds mu.
-func (n *Node) repin() {
-	shared := n.cpus.Shared().String()
-	if shared == n.shared {
-		return
-	}
-	n.shared = shared
-	n.metrics.Processors.Sized(n.cpus.Free(), n.cpus.Allocatable().Size())
-	for _, w := range n.workers {
-		w.nudge()
-	}
-}
-
-// exclusive returns the processors that a container has for itself.
-func (n *Node) exclusive(uid types.UID, container string) cpuset.CPUSet {
-	if n.cpus == nil {
-		return cpuset.CPUSet{}
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.cpus.Exclusive(uid, container)
-}
-
-// pins reports whether a container of a pod has processors for itself.
-func (n *Node) pins(uid types.UID) bool {
-	if n.cpus == nil {
-		return false
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.cpus.Pins(uid)
 }
 
 // spec returns what the limits of a container depend on.
 func (n *Node) spec(uid types.UID, container string) crispec.Capacity {
 	spec := n.machine.spec()
-	if n.cpus == nil {
-		return spec
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	spec.CPUs = n.shared
-	if own := n.cpus.Exclusive(uid, container); !own.IsEmpty() {
-		spec.CPUs, spec.Exclusive = own.String(), true
-	}
+	spec.CPUs, spec.Exclusive = n.capacity.Processors(uid, container)
 	return spec
 }
 
 // pin has the runtime move the running containers that have other processors than they should. A failure is tried again after
 // cpuManagerReconcilePeriod.
 func (w *worker) pin(now time.Time) {
-	if w.n.cpus == nil {
+	if !w.n.capacity.Pinning() {
 		return
 	}
 	for i := range w.view.Containers {

@@ -396,12 +396,12 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
 		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
 	}
-	for _, c := range n.under() {
+	for _, c := range n.capacity.Pressure() {
 		i := slices.IndexFunc(conditions, func(o corev1.NodeCondition) bool { return o.Type == c })
 		conditions[i] = pressed(c)
 	}
 	known, fault := n.health.get()
-	if n.isClosing() {
+	if n.capacity.Closing() {
 		fault = joined(fault, shuttingDown)
 	}
 	if !known || fault != "" {

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,17 +9,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sampan-io/sampan/internal/podresources"
-	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
-	"github.com/sampan-io/sampan/node/metrics"
-	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
 // Resize in place: a change of the resources of a pod through the subresource resize is granted by the node, if what it has
@@ -76,7 +69,7 @@ func (w *worker) allocate() {
 	})
 	if ends := w.view.Finished() || w.view.Deleting(); same || ends {
 		if r.Pending != (lifecycle.Verdict{}) {
-			w.n.withdraw(w.uid, w.view.Granted(), ends)
+			w.n.capacity.Withdraw(w.uid, w.view.Granted(), ends)
 		}
 		r.Pending = lifecycle.Verdict{}
 		return
@@ -84,10 +77,10 @@ func (w *worker) allocate() {
 	pending := lifecycle.Verdict{Reason: corev1.PodReasonDeferred}
 	refusal := w.unresizable()
 	if refusal != nil {
-		w.n.withdraw(w.uid, w.view.Granted(), false)
+		w.n.capacity.Withdraw(w.uid, w.view.Granted(), false)
 		pending.Reason = corev1.PodReasonInfeasible
 	} else {
-		refusal = w.n.regrant(w.uid, pod, w.view.Granted())
+		refusal = w.n.capacity.Regrant(w.uid, pod, w.view.Granted(), w.n.object())
 	}
 	if refusal != nil {
 		pending.Message = refusal.Message
@@ -140,144 +133,6 @@ func resizeSummary(pod *corev1.Pod, failure string) string {
 		return "" // quantities always encode
 	}
 	return string(b)
-}
-
-// A deferral is a resize for which the node lacks resources.
-type deferral struct {
-	wanted, granted *corev1.Pod // the pod with the resources of its specification, and with those it has
-	since           time.Time
-}
-
-// before orders resizes that wait for resources as kubelet does: resizes that ask for nothing more first, then by the priority of the
-// pod, then Guaranteed pods first, then the longest wait first.
-func (d *deferral) before(e *deferral) int {
-	later := func(is bool) int {
-		if is {
-			return 1
-		}
-		return 0
-	}
-	other := func(d *deferral) bool { return lifecycle.ClassOf(d.wanted) != corev1.PodQOSGuaranteed }
-	return cmp.Or(
-		cmp.Compare(later(d.increases()), later(e.increases())), cmp.Compare(corev1helpers.PodPriority(e.wanted), corev1helpers.PodPriority(d.wanted)),
-		cmp.Compare(later(other(d)), later(other(e))), d.since.Compare(e.since),
-	)
-}
-
-// increases reports whether the pod asks for more than it has.
-func (d *deferral) increases() bool {
-	wanted := podresources.Requests(d.wanted, podresources.Options{})
-	granted := podresources.Requests(d.granted, podresources.Options{})
-	return wanted.Memory().Cmp(*granted.Memory()) > 0 || wanted.Cpu().Cmp(*granted.Cpu()) > 0
-}
-
-// deferredSince returns since when the status of a pod has said that its resize waits; now if it does not say so. Another agent may
-// have written it.
-func deferredSince(s *corev1.PodStatus, now time.Time) time.Time {
-	for _, c := range s.Conditions {
-		if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonDeferred && !c.LastTransitionTime.IsZero() {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return now
-}
-
-// regrant counts a pod with the resources of its specification in place of those granted before, if the node has them.
-// Otherwise it returns why not, and the pod is tried again when another one has freed resources: because it ended, or by a resize.
-func (n *Node) regrant(uid types.UID, pod, granted *corev1.Pod) *lifecycle.Rejection {
-	object := n.object()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.taken.SetNode(object)
-	d := &deferral{bySpec(pod), bySpec(granted), deferredSince(&pod.Status, time.Now())}
-	refusal := n.exchange(uid, d)
-	earlier := n.deferred[uid]
-	if earlier != nil {
-		d.since = earlier.since
-	}
-	if refusal == nil {
-		if earlier != nil {
-			n.granted(d, metrics.PodUpdated)
-		}
-		delete(n.deferred, uid)
-		n.retryDeferred(metrics.PodResized)
-		return nil
-	}
-	n.deferred[uid] = d
-	return refusal
-}
-
-// bySpec returns a pod without what its status says about its resources.
-func bySpec(pod *corev1.Pod) *corev1.Pod {
-	p := *pod
-	p.Status.InitContainerStatuses, p.Status.ContainerStatuses = nil, nil
-	p.Status.Resources, p.Status.AllocatedResources = nil, nil
-	return &p
-}
-
-// withdraw ends the deferral of a pod that does not want other resources any more. A pod that ends is counted as it is until it
-// frees its resources.
-func (n *Node) withdraw(uid types.UID, granted *corev1.Pod, ends bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if d := n.deferred[uid]; d != nil {
-		resolution := metrics.WaitReverted
-		if ends {
-			resolution = metrics.WaitTerminated
-		}
-		n.metrics.Resizes.Waited(d.wanted, d.since, resolution)
-		delete(n.deferred, uid)
-	}
-	if !ends {
-		n.taken.Unplace(uid)
-		n.taken.Place(plugin.NewPod(bySpec(granted)), n.opts.Name)
-		n.retryDeferred(metrics.PodUpdated)
-	}
-}
-
-// exchange counts a pod with the resources that it wants, or if the node does not have them with those it has. The caller holds mu.
-func (n *Node) exchange(uid types.UID, d *deferral) *lifecycle.Rejection {
-	n.taken.Unplace(uid)
-	counted := plugin.NewPod(d.wanted)
-	refusal := lifecycle.Fits(counted, n.taken.Snapshot.Node(n.opts.Name))
-	if refusal != nil {
-		counted = plugin.NewPod(d.granted)
-	}
-	n.taken.Place(counted, n.opts.Name)
-	return refusal
-}
-
-// freed ends the count of a pod, and grants resizes that have waited for that. The caller holds mu.
-func (n *Node) freed(uid types.UID, by metrics.FreedBy) {
-	n.taken.Unplace(uid)
-	if d := n.deferred[uid]; d != nil {
-		n.metrics.Resizes.Waited(d.wanted, d.since, metrics.WaitTerminated)
-		delete(n.deferred, uid)
-	}
-	n.retryDeferred(by)
-}
-
-// granted counts a resize that was granted after it had waited.
-func (n *Node) granted(d *deferral, by metrics.FreedBy) {
-	n.metrics.Resizes.Accepted.WithLabelValues(string(by)).Inc()
-	n.metrics.Resizes.Waited(d.wanted, d.since, metrics.WaitAccepted)
-}
-
-// retryDeferred counts pods whose resize was deferred with the resources that they want, in order, as far as the node has them now,
-// and has their workers go on. The caller holds mu.
-func (n *Node) retryDeferred(by metrics.FreedBy) {
-	order := sorting.Sorted(maps.Keys(n.deferred), func(a, b types.UID) int {
-		return cmp.Or(n.deferred[a].before(n.deferred[b]), cmp.Compare(a, b))
-	})
-	for _, uid := range order {
-		w := n.workers[uid]
-		if w == nil || n.exchange(uid, n.deferred[uid]) != nil {
-			continue
-		}
-		n.granted(n.deferred[uid], by)
-		delete(n.deferred, uid)
-		w.post(w.allocate)
-	}
 }
 
 // apply has the runtime apply the granted resources to a running container.
@@ -443,7 +298,7 @@ func (n *Node) setCgroup(pod *corev1.Pod, qos corev1.PodQOSClass, took prometheu
 	}
 	limits := crispec.PodResources(pod, qos)
 	limits.Unified = n.machine.qos.Pod(pod)
-	if n.machine.noQuota || n.pins(pod.UID) {
+	if n.machine.noQuota || n.capacity.Pins(pod.UID) {
 		limits.CpuPeriod, limits.CpuQuota = 0, 0
 	}
 	began := time.Now()

@@ -53,17 +53,9 @@ func (n *Node) followShutdown(ctx context.Context) error {
 	return i.Run(ctx)
 }
 
-// isClosing reports whether the machine is shutting down.
-func (n *Node) isClosing() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.closing
-}
-
+// setClosing has pods rejected, or not any more, because the machine is shutting down.
 func (n *Node) setClosing(closing bool) {
-	n.mu.Lock()
-	n.closing = closing
-	n.mu.Unlock()
+	n.capacity.SetClosing(closing)
 	n.health.notify(true)
 }
 

@@ -300,7 +300,7 @@ func (n *Node) syncStatic() {
 			s.outdated[key] = m.UID
 		}
 		s.ran[key] = true
-		rejection := n.admit(pod, n.object())
+		rejection := n.capacity.Admit(pod, n.object())
 		f := n.found[pod.UID]
 		delete(n.found, pod.UID)
 		w := n.startWorker(pod, f, rejection)

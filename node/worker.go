@@ -426,7 +426,7 @@ func (w *worker) step(now time.Time) time.Time {
 	w.view.Last = last
 	if !w.freed && w.view.Finished() && !w.view.Alive() {
 		w.freed = true
-		w.n.free(w.uid)
+		w.n.capacity.Free(w.uid)
 	}
 	renewal := w.renew(now)
 	d := lifecycle.Decide(w.view)

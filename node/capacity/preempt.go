@@ -1,4 +1,4 @@
-package node
+package capacity
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/lifecycle"
@@ -14,12 +15,15 @@ import (
 
 // Preemption: a critical pod that lacks nothing but resources is admitted all the same, and pods that it may preempt end for it.
 // They no longer count from the decision on, so that two critical pods choose different ones. The worker of the critical pod
-// waits until they have ended, or until their grace periods and evictionWait are over.
+// waits until they have ended, or until their grace periods and EndLimit are over.
+
+// EndLimit is how long the node waits for a pod to end after its grace period before it goes on without, as in Kubernetes.
+const EndLimit = 30 * time.Second
 
 // makeRoom decides again about a critical pod that was rejected, and remembers the pods that have to end for it. The caller holds
 // mu.
-func (n *Node) makeRoom(pod *plugin.Pod, rejection *lifecycle.Rejection) *lifecycle.Rejection {
-	node := n.taken.Snapshot.Node(n.opts.Name)
+func (l *Ledger) makeRoom(pod *plugin.Pod, rejection *lifecycle.Rejection) *lifecycle.Rejection {
+	node := l.taken.Snapshot.Node(l.node.Name)
 	var needs eviction.Needs
 	lifecycle.Lacking(pod, node, func(name corev1.ResourceName, amount int64) {
 		needs = append(needs, eviction.Need{Resource: name, Amount: amount})
@@ -32,7 +36,7 @@ func (n *Node) makeRoom(pod *plugin.Pod, rejection *lifecycle.Rejection) *lifecy
 	}
 	var list []eviction.Candidate
 	for _, p := range node.Pods {
-		if w := n.workers[p.UID]; w != nil {
+		if l.pods[p.UID] != nil {
 			list = append(list, eviction.Candidate{Pod: p.Pod, Class: lifecycle.QOS(p.Pod)})
 		}
 	}
@@ -45,44 +49,31 @@ func (n *Node) makeRoom(pod *plugin.Pod, rejection *lifecycle.Rejection) *lifecy
 		}
 	}
 	for _, v := range victims {
-		w := n.workers[v.UID]
-		n.taken.Unplace(v.UID)
-		n.rooms[pod.UID] = append(n.rooms[pod.UID], w)
-		n.metrics.Pods.Preemptions.WithLabelValues(string(needs[0].Resource)).Inc()
-		w.preempt()
+		victim := l.pods[v.UID]
+		l.taken.Unplace(v.UID)
+		l.victims[pod.UID] = append(l.victims[pod.UID], victim)
+		l.node.Metrics.Pods.Preemptions.WithLabelValues(string(needs[0].Resource)).Inc()
+		victim.Preempt()
 	}
 	return nil
 }
 
-// preempt ends a pod within its own grace period because a critical pod needs its resources. It may be called from any goroutine.
-func (w *worker) preempt() {
-	w.log.Info("ending a pod for a critical one")
-	w.post(func() {
-		if w.view.Finished() || w.view.Deleting() {
-			return
-		}
-		w.event(corev1.EventTypeWarning, eviction.Preempting, eviction.PreemptedMessage)
-		w.fail(lifecycle.Verdict{Reason: eviction.Preempting, Message: eviction.PreemptedMessage, Disrupted: true, Because: eviction.PreemptedBecause}, time.Now())
-	})
-}
-
-// awaitRoom waits until the pods have ended that end for this one.
-func (w *worker) awaitRoom(ctx context.Context) {
-	w.n.mu.Lock()
-	victims := w.n.rooms[w.uid]
-	delete(w.n.rooms, w.uid)
-	w.n.mu.Unlock()
+// AwaitRoom waits until the pods have ended that end for a critical pod, if there are any, or for a limited time.
+func (l *Ledger) AwaitRoom(ctx context.Context, uid types.UID) {
+	l.mu.Lock()
+	victims := l.victims[uid]
+	delete(l.victims, uid)
+	l.mu.Unlock()
 	if len(victims) == 0 {
 		return
 	}
 	var longest time.Duration
 	for _, v := range victims {
-		state, _ := v.status()
-		longest = max(longest, (&lifecycle.View{Pod: state.pod}).Grace())
+		longest = max(longest, v.Grace())
 	}
-	limited, cancel := context.WithTimeout(ctx, longest+evictionWait)
+	limited, cancel := context.WithTimeout(ctx, longest+EndLimit)
 	defer cancel()
 	for _, v := range victims {
-		w.n.awaitEnd(limited, v)
+		v.AwaitEnd(limited)
 	}
 }
