@@ -11,11 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fieldselector "k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/podstate"
-	"github.com/sampan-io/sampan/node/dra"
 )
 
 // failedPrepare is the reason of events about resource claims.
@@ -59,14 +57,6 @@ func (n *Node) nudge(pods []types.UID) {
 	}
 }
 
-// prepareClaims has drivers prepare the claims of the pod.
-func (w *worker) prepareClaims(ctx context.Context, pod *corev1.Pod) error {
-	if w.n.claims == nil || !dra.Needed(pod) {
-		return nil
-	}
-	return w.n.claims.Prepare(ctx, pod)
-}
-
 // unprepared handles the result of unpreparing the pod's claims.
 func (w *worker) unprepared(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
@@ -91,18 +81,6 @@ func (w *worker) reportable() corev1.PodStatus {
 		s.Phase, s.Reason, s.Message = sent.Phase, sent.Reason, sent.Message
 	}
 	return s
-}
-
-// addClaimed adds to the configuration of a container the devices of its claims.
-func (n *Node) addClaimed(o order, c *cri.ContainerConfig) error {
-	if n.claims == nil || !dra.Needed(o.pod) {
-		return nil
-	}
-	names, err := n.claims.Devices(o.pod, o.container)
-	for _, name := range names {
-		c.CDIDevices = append(c.CDIDevices, &cri.CDIDevice{Name: name})
-	}
-	return err
 }
 
 // describeDevices adds the health of devices to the statuses of containers, and returns when that changes.

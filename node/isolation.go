@@ -3,15 +3,12 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -87,30 +84,6 @@ func (n *Node) isolated(pod *corev1.Pod) *lifecycle.Rejection {
 	return nil
 }
 
-// isolate gives the pod what its sandbox needs, and returns the runtime's handler for it.
-func (n *Node) isolate(ctx context.Context, pod *corev1.Pod) (handler string, err error) {
-	if handler, err = n.handler(ctx, pod); err != nil || n.opts.RootDir == "" {
-		return handler, err
-	}
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-		if !n.handlers.feature(handler, (*cri.RuntimeHandlerFeatures).GetUserNamespaces) {
-			if handler != "" {
-				return "", fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
-			}
-			return "", errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
-		}
-		if err := n.users.allocate(pod.UID); err != nil {
-			return "", err
-		}
-	}
-	if n.devices != nil {
-		if err := n.devices.Allocate(ctx, pod); err != nil {
-			return "", &lifecycle.RejectionError{Rejection: lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}}
-		}
-	}
-	return handler, n.setCgroup(pod, lifecycle.ClassOf(pod), n.metrics.CgroupCreate)
-}
-
 // refuse ends a pod that was admitted, and that the node turned out to be unable to run.
 func (w *worker) refuse(r lifecycle.Rejection) func() {
 	w.event(corev1.EventTypeWarning, r.Reason, "%s", r.Message)
@@ -128,36 +101,6 @@ func (n *Node) serveDevicePlugins(ctx context.Context) error {
 	if err := n.devices.Run(ctx); err != nil {
 		n.log.Error("device plug-ins can't register at this node", "err", err)
 		<-ctx.Done()
-	}
-	return nil
-}
-
-// addDevices adds to the configuration of a container what drivers and device plug-ins gave it.
-func (n *Node) addDevices(ctx context.Context, o order, c *cri.ContainerConfig) error {
-	if err := n.addClaimed(o, c); err != nil {
-		return err
-	}
-	if n.devices == nil {
-		return nil
-	}
-	given, err := n.devices.Container(ctx, o.pod.UID, o.container.Name)
-	if err != nil {
-		return err
-	}
-	for _, g := range given {
-		for _, d := range g.GetDevices() {
-			c.Devices = append(c.Devices, &cri.Device{HostPath: d.GetHostPath(), ContainerPath: d.GetContainerPath(), Permissions: d.GetPermissions()})
-		}
-		for _, m := range g.GetMounts() {
-			c.Mounts = append(c.Mounts, &cri.Mount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Readonly: m.GetReadOnly()})
-		}
-		for _, d := range g.GetCdiDevices() {
-			c.CDIDevices = append(c.CDIDevices, &cri.CDIDevice{Name: d.GetName()})
-		}
-		for _, name := range slices.Sorted(maps.Keys(g.GetEnvs())) {
-			c.Envs = append(c.Envs, &cri.KeyValue{Key: name, Value: []byte(g.GetEnvs()[name])})
-		}
-		maps.Copy(c.Annotations, g.GetAnnotations())
 	}
 	return nil
 }
@@ -193,20 +136,6 @@ func (n *Node) handler(ctx context.Context, pod *corev1.Pod) (string, error) {
 		return "", fmt.Errorf("failed to get RuntimeClass %q: %w", *name, err)
 	}
 	return class.Handler, nil
-}
-
-// unisolate takes back what isolate gave to a pod. Its processes are gone.
-func (n *Node) unisolate(pod *corev1.Pod) error {
-	n.users.release(pod.UID)
-	if n.devices != nil {
-		n.devices.Release(pod.UID)
-	}
-	if n.cgroups == nil {
-		return nil
-	}
-	began := time.Now()
-	defer func() { n.metrics.CgroupEnd.Observe(time.Since(began).Seconds()) }()
-	return n.cgroups.Remove(pod.UID)
 }
 
 // unified returns the files in the cgroups of containers, beside those of their limits.
@@ -253,15 +182,4 @@ func (h handlers) status() []corev1.NodeRuntimeHandler {
 	}
 	sorting.Slice(list, func(a, b corev1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
 	return list
-}
-
-// adoptCgroup counts the cgroup of a pod that ran before the agent started.
-func (n *Node) adoptCgroup(log *slog.Logger, pod *corev1.Pod) {
-	if n.cgroups == nil || pod.Spec.Containers == nil { // the API server has deleted it
-		return
-	}
-	qos := lifecycle.ClassOf(pod)
-	if err := n.limit(pod, qos); err != nil {
-		log.Warn("the limits of a pod could not be set again", "err", err)
-	}
 }

@@ -255,6 +255,7 @@ type Node struct {
 	objects    *references.Set
 	files      *volumes.Files
 	capacity   *capacity.Ledger
+	concerns   []concern // what pods need of the node; written before any worker starts
 	images     *images.Manager
 	users      *users
 	cgroups    *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
@@ -406,6 +407,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.openPlugins(); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
+	n.concerns = n.concernsOf()
 	if n.opts.LogLinks != "" {
 		n.unlinkBelow(n.opts.LogDir, "") // of pods that ended without this agent
 	}

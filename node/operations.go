@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
@@ -25,7 +24,6 @@ import (
 	"github.com/sampan-io/sampan/node/images"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/logs"
-	"github.com/sampan-io/sampan/node/volume"
 )
 
 // failedMount is the reason of events about volumes.
@@ -76,12 +74,12 @@ func (w *worker) perform(a lifecycle.Action, now time.Time) {
 		})
 	case lifecycle.Unprepare:
 		w.begin(a, now, func(ctx context.Context) func() {
-			err := w.n.claims.Unprepare(ctx, w.uid)
+			err := w.n.release(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: w.uid}}, a.Verb)
 			return func() { w.unprepared(ctx, err) }
 		})
 	case lifecycle.Unmount:
 		w.begin(a, now, func(ctx context.Context) func() {
-			err := w.n.unmount(ctx, w.uid)
+			err := w.n.release(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: w.uid}}, a.Verb)
 			return func() { w.unmounted(ctx, err) }
 		})
 	case lifecycle.Remove:
@@ -159,46 +157,30 @@ func (w *worker) attempt(ctx context.Context, a lifecycle.Action, f func(ctx con
 	return done
 }
 
-// setUp makes the volumes and the sandbox. It waits for drivers of volumes before it waits for its turn among the pods that
-// start: a driver may hang.
+// setUp prepares what the pod needs of its node, and makes its sandbox. It prepares what may hang, such as volumes of drivers, before it
+// waits for its turn among the pods that start.
 func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action) func() {
-	again, err := w.n.files.MountDrivers(ctx, pod, w.seen, volume.Used(&pod.Spec))
-	if refused := (*lifecycle.RejectionError)(nil); errors.As(err, &refused) {
-		return w.refuse(refused.Rejection)
-	}
-	if err != nil {
-		return w.setUpFailed(ctx, failedMount, err)
-	}
-	if err := w.prepareClaims(ctx, pod); err != nil {
-		return w.setUpFailed(ctx, failedPrepare, fmt.Errorf("Failed to prepare dynamic resources: %w", err)) //nolint:staticcheck // an event's text
+	p := &preparation{w: w, pod: pod}
+	if failed := w.prepare(ctx, p, true); failed != nil {
+		return failed
 	}
 	if !w.n.enter(ctx) {
 		return func() {}
 	}
 	defer w.n.exit()
-	refresh, err := w.n.prepare(ctx, w, pod)
-	if err != nil {
-		return w.setUpFailed(ctx, failedMount, err)
+	if failed := w.prepare(ctx, p, false); failed != nil {
+		return failed
 	}
-	w.mounted.Store(true)
-	refresh = earliest(refresh, again)
-	var id string
-	handler, err := w.n.isolate(ctx, pod)
-	if err == nil {
-		id, err = w.n.opts.Runtime.RunPodSandbox(ctx, w.n.sandboxConfig(pod, a.Attempt), handler)
-	}
+	id, err := w.n.opts.Runtime.RunPodSandbox(ctx, w.n.sandboxConfig(pod, a.Attempt), p.handler)
 	if ctx.Err() == nil {
 		w.n.metrics.Pods.Sandboxed(pod, err)
 	}
-	if refused := (*lifecycle.RejectionError)(nil); errors.As(err, &refused) {
-		return w.refuse(refused.Rejection)
-	}
 	if err != nil {
-		return w.setUpFailed(ctx, "FailedCreatePodSandBox", fmt.Errorf("Failed to create pod sandbox: %s", criclient.Message(err))) //nolint:staticcheck // an event's text
+		return w.setUpFailed(ctx, failedSandbox, notMade(err))
 	}
 	return func() {
 		w.setups, w.view.Memory.Setup = 0, lifecycle.Failure{}
-		w.refresh = refresh
+		w.refresh = p.again
 		w.sandboxes = append(slices.Clone(w.sandboxes), id)
 		w.look(ctx)
 	}
@@ -615,14 +597,6 @@ func (w *worker) later() {
 	})
 }
 
-// unmount unmounts and removes the volumes of a pod whose containers have ended: those of drivers first.
-func (n *Node) unmount(ctx context.Context, uid types.UID) error {
-	if err := n.files.ReleaseDrivers(ctx, uid); err != nil {
-		return err
-	}
-	return n.files.Unmount(uid)
-}
-
 // unmounted handles the result of unmounting the pod's volumes.
 func (w *worker) unmounted(ctx context.Context, err error) {
 	switch {
@@ -669,7 +643,7 @@ func (w *worker) remove(ctx context.Context, gone bool, sandboxes []string) erro
 			return fmt.Errorf("sandbox %s: %w", id, err)
 		}
 	}
-	return w.n.cleanUp(pod)
+	return w.n.release(ctx, pod, lifecycle.Remove)
 }
 
 func (w *worker) removed(ctx context.Context, err error) {

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -219,7 +218,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 				n.objects.Hold(pod)
 			}
 			if f != nil {
-				n.adoptCgroup(w.log, w.view.Granted())
+				n.adopt(w)
 			}
 			w.decide(ctx, rejection)
 		})
@@ -350,19 +349,4 @@ func (n *Node) handle(e *cri.ContainerEventResponse) {
 	if w != nil {
 		w.touch()
 	}
-}
-
-// cleanUp removes the files of the pod.
-func (n *Node) cleanUp(pod *corev1.Pod) error {
-	n.removePodCgroup(pod.UID)
-	if dir := n.logs(pod); dir != "" && pod.Name != "" {
-		if err := os.RemoveAll(dir); err != nil {
-			return err
-		}
-		n.unlinkLogs(pod)
-	}
-	if err := n.unisolate(pod); err != nil {
-		return err
-	}
-	return n.files.Remove(pod.UID)
 }

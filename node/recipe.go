@@ -43,22 +43,6 @@ func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec
 	}
 }
 
-// prepare makes the pod's volumes, and reports once if the pod gets no cluster DNS, or
-// if its resolv.conf has more entries than a resolver reads.
-func (n *Node) prepare(ctx context.Context, w *worker, pod *corev1.Pod) (time.Time, error) {
-	w.dnsTold.Do(func() {
-		_, missing, omitted := n.dns(pod)
-		if missing && n.opts.RootDir != "" { // without files no pod has a resolv.conf
-			w.event(corev1.EventTypeWarning, "MissingClusterDNS", "pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
-				pod.Name+"_"+pod.Namespace+"("+string(pod.UID)+")", pod.Spec.DNSPolicy, corev1.DNSDefault)
-		}
-		for _, text := range omitted {
-			w.event(corev1.EventTypeWarning, "DNSConfigForming", "%s", text)
-		}
-	})
-	return n.makeVolumes(ctx, pod, w.seen, volume.Used(&pod.Spec))
-}
-
 func (n *Node) makeVolumes(ctx context.Context, pod *corev1.Pod, needed time.Time, used map[string]bool) (time.Time, error) {
 	limited, cancel := context.WithTimeout(ctx, lookup)
 	defer cancel()
@@ -147,10 +131,7 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image, v
 	if err != nil {
 		return nil, err
 	}
-	if err := n.files.BlockDevices(o.pod, o.container, config); err != nil {
-		return nil, err
-	}
-	return config, n.addDevices(ctx, o, config)
+	return config, n.attempt(ctx, o, config)
 }
 
 // logDirectory makes the directory of a container's logs.
