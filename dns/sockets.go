@@ -9,8 +9,6 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -69,9 +67,7 @@ func makeRoom(udp *net.UDPConn) {
 		return
 	}
 	forced := false
-	_ = raw.Control(func(fd uintptr) {
-		forced = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, burst) == nil
-	})
+	_ = raw.Control(func(fd uintptr) { forced = forceBuffer(fd) == nil })
 	if !forced {
 		_ = udp.SetReadBuffer(burst)
 	}

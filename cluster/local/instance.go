@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -53,90 +52,6 @@ type Runtime struct {
 
 // Alive reports whether containers of the cluster may be running: the runtime's process runs, or others run it.
 func (r Runtime) Alive() bool { return r.Endpoint != "" || r.Process.Alive() }
-
-// A Process names a process so that a later one with the same pid is not taken
-// for it. The zero Process is none.
-type Process struct {
-	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // clock ticks after boot (proc(5), stat, field 22)
-}
-
-// Self returns the calling process.
-func Self() (Process, error) { return ProcessOf(os.Getpid()) }
-
-// ProcessOf returns the process that has the pid now. One that has ended and that
-// its parent has not asked about (which may be never, in a container whose first
-// process takes no interest) is none, and neither is one that is ending.
-func ProcessOf(pid int) (Process, error) {
-	p, ended, err := look(pid)
-	if err == nil && ended {
-		return Process{}, os.ErrProcessDone
-	}
-	return p, err
-}
-
-// look returns the process that has the pid, and whether it has ended or will do
-// nothing else any more.
-func look(pid int) (p Process, ended bool, err error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return Process{}, false, err
-	}
-	// The second field is the name in parentheses and may hold anything.
-	_, rest, _ := strings.Cut(string(data[max(0, strings.LastIndexByte(string(data), ')')):]), " ")
-	fields := strings.Fields(rest)
-	const ( // the fields 3, 9 and 22, counted from the third
-		state     = 0
-		flags     = 6
-		startTime = 19
-	)
-	if len(fields) <= startTime {
-		return Process{}, false, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields)+2)
-	}
-	bits, err := strconv.ParseUint(fields[flags], 10, 64)
-	if err != nil {
-		return Process{}, false, fmt.Errorf("/proc/%d/stat: %w", pid, err)
-	}
-	start, err := strconv.ParseUint(fields[startTime], 10, 64)
-	if err != nil {
-		return Process{}, false, fmt.Errorf("/proc/%d/stat: %w", pid, err)
-	}
-	const exiting = 0x4 // PF_EXITING in the kernel's include/linux/sched.h
-	ended = fields[state] == "Z" || fields[state] == "X" || bits&exiting != 0
-	if !ended {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		ended = err == nil && killed(string(status))
-	}
-	return Process{PID: pid, Start: start}, ended, nil
-}
-
-// killed reports whether the status of a process (proc(5)) has a SIGKILL that it has not
-// obeyed yet.
-func killed(status string) bool {
-	for line := range strings.Lines(status) {
-		name, mask, _ := strings.Cut(line, ":")
-		if name != "SigPnd" && name != "ShdPnd" {
-			continue
-		}
-		bits, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
-		if err == nil && bits&(1<<(uint(syscall.SIGKILL)-1)) != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// Alive reports whether the process is still there, and not about to end.
-func (p Process) Alive() bool {
-	now, err := ProcessOf(p.PID)
-	return p.PID != 0 && err == nil && now == p
-}
-
-// there reports whether the process is there, be it ending.
-func (p Process) there() bool {
-	now, _, err := look(p.PID)
-	return p.PID != 0 && err == nil && now == p
-}
 
 func (p Profile) instanceFile() string { return filepath.Join(p.RunDir, "instance.json") }
 
@@ -337,8 +252,8 @@ func denied(file string, err error) error {
 	}
 	for {
 		if info, statErr := os.Stat(file); statErr == nil {
-			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-				return fmt.Errorf("%w; %s belongs to the user with ID %d: run the command as that user", err, file, stat.Uid)
+			if uid, ok := ownerOf(info); ok {
+				return fmt.Errorf("%w; %s belongs to the user with ID %d: run the command as that user", err, file, uid)
 			}
 		}
 		dir := filepath.Dir(file)

@@ -16,12 +16,12 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sampan-io/sampan/internal/filelock"
 	"github.com/sampan-io/sampan/wait"
 )
 
@@ -333,6 +333,6 @@ func takeTurns(dir string) (release func()) {
 	if err != nil {
 		return func() {}
 	}
-	_ = unix.Flock(int(d.Fd()), unix.LOCK_EX)
+	_ = filelock.Lock(d)
 	return func() { _ = d.Close() }
 }

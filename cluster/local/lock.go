@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/sampan-io/sampan/internal/filelock"
 	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/wait"
@@ -83,11 +82,7 @@ func (p Profile) Alone() (release func(), left bool, err error) {
 		return nil, false, fmt.Errorf("locking the run directory: %w", err)
 	}
 	release = func() { _ = dir.Close() }
-	for {
-		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	err = filelock.Lock(dir)
 	mine, statErr := dir.Stat()
 	if err = errors.Join(err, statErr); err != nil {
 		release()
@@ -111,7 +106,7 @@ func (p Profile) starting() (release func(), err error) {
 		if err != nil {
 			return nil, fmt.Errorf("locking the data directory: %w", err)
 		}
-		_ = unix.Flock(int(dir.Fd()), unix.LOCK_SH) // some file systems have no locks
+		_ = filelock.Share(dir) // some file systems have no locks
 		mine, err := dir.Stat()
 		now, nowErr := os.Stat(p.DataDir)
 		if err == nil && nowErr == nil && os.SameFile(mine, now) {
@@ -134,8 +129,7 @@ func (p Profile) unstarted(ctx context.Context) (release func(), err error) {
 	}
 	pace := wait.Pace{First: 10 * time.Millisecond, Limit: startPatience}
 	err = wait.Until(ctx, pace, func(context.Context) (bool, error) {
-		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		return !errors.Is(err, unix.EWOULDBLOCK), nil
+		return !errors.Is(filelock.TryLock(dir), filelock.ErrLocked), nil
 	})
 	if err != nil {
 		_ = dir.Close()
@@ -157,13 +151,13 @@ func (p Profile) lock() (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("locking the data directory: %w", err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = filelock.TryLock(f)
 	if err == nil {
 		return func() { _ = f.Close() }, nil
 	}
 	owner, _ := os.ReadFile(f.Name())
 	_ = f.Close()
-	if !errors.Is(err, unix.EWOULDBLOCK) {
+	if !errors.Is(err, filelock.ErrLocked) {
 		return nil, fmt.Errorf("locking the data directory %s: %w", p.DataDir, err)
 	}
 	return nil, fmt.Errorf("the data directory %s is in use by process %s; `sampan status --all` says which cluster that is, nothing was removed", p.DataDir, strings.TrimSpace(string(owner)))

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/sampan-io/sampan/internal/filelock"
 )
 
 // The files in the run directory say which processes a cluster has, and little that is not known otherwise: the process that
@@ -134,11 +134,11 @@ func lockOwner(file string) (Process, error) {
 			return Process{}, nil // it has ended
 		}
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	err = filelock.TryShare(f)
 	switch {
 	case err == nil:
 		return Process{}, nil // closing f releases it
-	case !errors.Is(err, unix.EWOULDBLOCK):
+	case !errors.Is(err, filelock.ErrLocked):
 		return Process{}, fmt.Errorf("finding the process that holds the lock %s: %w", file, err)
 	case unnamed != nil:
 		return Process{}, fmt.Errorf("a process holds the lock %s, but the file does not have its process ID: stop the process that `fuser %[1]s` prints, and repeat the command", file)

@@ -58,7 +58,7 @@ func Start(ctx context.Context, p Profile, program string, args []string, step f
 	cmd := exec.Command(program, args...) //nolint:noctx // see above
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{w} // reportFD
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.SysProcAttr = ownSession()
 	cmd.Dir = "/"
 	err = cmd.Start()
 	_ = w.Close()
@@ -118,7 +118,7 @@ type Reporter struct{ w io.WriteCloser }
 
 // NewReporter returns a reporter to the process that ran this program with [Start].
 func NewReporter() Reporter {
-	syscall.CloseOnExec(reportFD)
+	closeOnExec(reportFD)
 	return Reporter{os.NewFile(reportFD, "report")}
 }
 

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // A Foreign is a running cluster of another user of this machine.
@@ -40,8 +39,8 @@ func foreign(proc string, self int, nameOf func(uid int) string) (all []Foreign)
 		if err != nil {
 			continue
 		}
-		stat, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || int(stat.Uid) == self {
+		uid, ok := ownerOf(info)
+		if !ok || uid == self {
 			continue
 		}
 		line, err := os.ReadFile(filepath.Join(proc, e.Name(), "cmdline"))
@@ -49,7 +48,7 @@ func foreign(proc string, self int, nameOf func(uid int) string) (all []Foreign)
 			continue
 		}
 		if f, ok := served(strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")); ok {
-			f.PID, f.User = pid, nameOf(int(stat.Uid))
+			f.PID, f.User = pid, nameOf(uid)
 			all = append(all, f)
 		}
 	}

@@ -11,8 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/sampan-io/sampan/internal/filelock"
 	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
@@ -48,7 +47,7 @@ func lock(dir string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
+	if err := filelock.Lock(d); err != nil {
 		_ = d.Close()
 		return nil, fmt.Errorf("locking %s: %w", dir, err)
 	}

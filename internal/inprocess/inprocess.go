@@ -9,8 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // A Listener is a [net.Listener] whose connections come from its method Dial only; all are of type [*Conn]. Make one with [New].
@@ -74,13 +73,13 @@ func (address) String() string  { return "in the same process" }
 
 // pair returns both ends of a connection.
 func pair() (near, far *Conn, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fds, err := socketPair()
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
 	first, err := connOf(fds[0])
 	if err != nil {
-		_ = unix.Close(fds[1])
+		_ = syscall.Close(fds[1])
 		return nil, nil, err
 	}
 	second, err := connOf(fds[1])

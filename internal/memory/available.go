@@ -8,22 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Available returns how many bytes of memory the process may have when it is called: those of the machine, or the limit of
 // a cgroup that it is in, if that is less; 0 if neither is known. A service of systemd or a container has such a limit.
 func Available() uint64 { return available(os.DirFS("/"), machine()) }
-
-// machine returns how many bytes of memory the machine has; 0 if that is not known.
-func machine() uint64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return 0
-	}
-	return info.Totalram * uint64(info.Unit)
-}
 
 // available returns what Available does, with the file system root, on a machine of so many bytes.
 func available(root fs.FS, machine uint64) uint64 {

@@ -4,16 +4,9 @@ package mounts
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
-
-	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/internal/oomscore"
 )
@@ -23,36 +16,11 @@ import (
 func UnmountBelow(dir string) error { return unmountBelow(dir, 0, 0) }
 
 // DetachBelow is UnmountBelow, except that a mount in use is only removed from the directory tree: its users keep it.
-func DetachBelow(dir string) error { return unmountBelow(dir, unix.MNT_DETACH, unix.MNT_DETACH) }
+func DetachBelow(dir string) error { return unmountBelow(dir, detach, detach) }
 
 // DetachTop is UnmountBelow, except that a mount at dir itself that is in use is only removed from the directory tree. It stays if there is an
 // error for a mount below it.
-func DetachTop(dir string) error { return unmountBelow(dir, unix.MNT_DETACH, 0) }
-
-func unmountBelow(dir string, top, below int) error {
-	real, err := filepath.EvalSymlinks(dir) // as the kernel names mounts
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("mounts below %s: %w", dir, err)
-	}
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(real))
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, m := range slices.Backward(mounts) {
-		flags := below
-		if m.Mountpoint == real && len(errs) == 0 {
-			flags = top
-		}
-		err := unix.Unmount(m.Mountpoint, unix.UMOUNT_NOFOLLOW|flags)
-		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) { // it is unmounted already
-			errs = append(errs, fmt.Errorf("unmount %s: %w", m.Mountpoint, err))
-		}
-	}
-	return errors.Join(errs...)
-}
+func DetachTop(dir string) error { return unmountBelow(dir, detach, 0) }
 
 // Mount calls mount(8). No argument may begin with a dash. Errors are in kubelet's words.
 func Mount(ctx context.Context, fsType string, options []string, source, dir string) error {

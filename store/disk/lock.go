@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/internal/filelock"
 )
 
 // lockDir takes the directory for this process. The lock ends with the returned
@@ -20,8 +22,8 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	err = filelock.TryLock(f)
+	if errors.Is(err, filelock.ErrLocked) {
 		owner := "another process"
 		if b, err := io.ReadAll(io.LimitReader(f, 32)); err == nil {
 			if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package dns
+
+import "errors"
+
+func forceBuffer(uintptr) error { return errors.ErrUnsupported }
