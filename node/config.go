@@ -55,7 +55,7 @@ func (o Options) onDisk(c *kubeletconfig.Config) *kubeletconfig.Config {
 	if o.RootDir == "" || o.Owner != "" || statfs(o.RootDir, &disk) != nil {
 		return c
 	}
-	return c.OnDisk(int64(disk.Blocks) * disk.Bsize)
+	return c.OnDisk(int64(disk.Blocks * uint64(disk.Bsize)))
 }
 
 // configuredImages fills in what the configuration says of images.

@@ -2,7 +2,9 @@ package node
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	hostmemory "github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/stats"
 )
@@ -46,7 +49,7 @@ func inspect(o Options, version versionResponse) (machine, error) {
 	}
 	var fs unix.Statfs_t
 	if err := statfs(dir, &fs); err == nil {
-		m.capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(fs.Blocks)*fs.Bsize, resource.BinarySI)
+		m.capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(fs.Blocks*uint64(fs.Bsize)), resource.BinarySI)
 	}
 	if o.RootDir != "" {
 		maps.Copy(m.capacity, hugePages("/sys/kernel/mm/hugepages"))
@@ -105,6 +108,9 @@ func (m machine) spec() crispec.Capacity {
 
 func memoryTotal() (int64, error) {
 	f, err := os.Open("/proc/meminfo")
+	if size := hostmemory.Machine(); errors.Is(err, fs.ErrNotExist) && size > 0 { // another system than Linux
+		return int64(size), nil
+	}
 	if err != nil {
 		return 0, fmt.Errorf("size of memory: %w", err)
 	}

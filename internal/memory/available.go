@@ -12,7 +12,7 @@ import (
 
 // Available returns how many bytes of memory the process may have when it is called: those of the machine, or the limit of
 // a cgroup that it is in, if that is less; 0 if neither is known. A service of systemd or a container has such a limit.
-func Available() uint64 { return available(os.DirFS("/"), machine()) }
+func Available() uint64 { return available(os.DirFS("/"), Machine()) }
 
 // available returns what Available does, with the file system root, on a machine of so many bytes.
 func available(root fs.FS, machine uint64) uint64 {

@@ -2,8 +2,8 @@ package memory
 
 import "golang.org/x/sys/unix"
 
-// machine returns how many bytes of memory the machine has; 0 if that is not known.
-func machine() uint64 {
+// Machine returns how many bytes of memory the machine has; 0 if that is not known.
+func Machine() uint64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
 		return 0

@@ -2,5 +2,5 @@
 
 package memory
 
-// machine returns 0: the size of the memory is not known.
-func machine() uint64 { return 0 }
+// Machine returns 0: the size of the memory is not known.
+func Machine() uint64 { return 0 }

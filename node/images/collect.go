@@ -66,7 +66,7 @@ func spaceOf(dir string) (diskSpace, error) {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return diskSpace{}, fmt.Errorf("space of %s: %w", dir, err)
 	}
-	return diskSpace{int64(s.Blocks) * s.Bsize, int64(s.Bavail) * s.Bsize}, nil
+	return diskSpace{int64(s.Blocks * uint64(s.Bsize)), int64(s.Bavail * uint64(s.Bsize))}, nil
 }
 
 // seenImage is what a collector remembers of an image.

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -31,9 +29,7 @@ type follower struct {
 	f       *os.File
 	content io.Reader // f, or what is unpacked of it
 	stamp   string    // of f, if it had been rotated when it was opened; otherwise ""
-	queue   int       // inotify descriptor
-	notify  *os.File  // the same; its method Fd would end deadlines
-	watch   int       // of f
+	watch   *watch
 	running func() (bool, <-chan struct{})
 	idle    func() // called before each wait
 	guard   *run.Group
@@ -45,22 +41,12 @@ type follower struct {
 // newFollower follows the log at path from the present offset of f, which is the
 // open file.
 func newFollower(ctx context.Context, path string, f *os.File, running func() (bool, <-chan struct{})) (*follower, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	changes, err := newWatch(filepath.Dir(path), f) // the new file of a rotation appears in the directory
 	if err != nil {
-		return nil, fmt.Errorf("inotify: %w", err)
+		return nil, err
 	}
-	notify := os.NewFile(uintptr(fd), "inotify") // nonblocking: the Go runtime polls it
-	w := &follower{path: path, f: f, content: f, queue: fd, notify: notify, running: running, guard: run.NewGroup(ctx, 0), done: ctx}
-	// The new file of a rotation appears in the directory.
-	_, err = unix.InotifyAddWatch(fd, filepath.Dir(path), unix.IN_CREATE|unix.IN_MOVED_TO)
-	if err == nil {
-		err = w.watchFile()
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("inotify: %w", err), notify.Close())
-	}
-	// A wait on inotify ends by a deadline in the past, when ctx does or when
-	// there is news of the container.
+	w := &follower{path: path, f: f, content: f, watch: changes, running: running, guard: run.NewGroup(ctx, 0), done: ctx}
+	// A wait on the watch ends when ctx does or when there is news of the container.
 	w.guard.Go(func(ctx context.Context) {
 		for {
 			alive, changed := running()
@@ -74,20 +60,14 @@ func newFollower(ctx context.Context, path string, f *os.File, running func() (b
 			}
 			break
 		}
-		_ = notify.SetReadDeadline(time.Unix(1, 0))
+		changes.interrupt()
 	})
 	return w, nil
 }
 
-// watchFile watches the open file, by descriptor: the path may mean another by now.
-func (w *follower) watchFile() (err error) {
-	w.watch, err = unix.InotifyAddWatch(w.queue, fmt.Sprintf("/proc/self/fd/%d", w.f.Fd()), unix.IN_MODIFY)
-	return err
-}
-
 func (w *follower) close() {
 	w.guard.Stop()
-	_ = w.notify.Close()
+	w.watch.close()
 	_ = w.f.Close()
 }
 
@@ -120,8 +100,7 @@ func (w *follower) Read(p []byte) (int, error) {
 			w.last = true
 			continue
 		}
-		var buf [unix.SizeofInotifyEvent * 64]byte
-		if _, err := w.notify.Read(buf[:]); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := w.watch.wait(); err != nil {
 			return 0, err
 		}
 	}
@@ -132,11 +111,11 @@ func (w *follower) Read(p []byte) (int, error) {
 func (w *follower) next() (bool, error) {
 	stamp := w.stamp
 	if stamp == "" {
-		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", w.f.Fd()))
+		name, err := nameOf(w.f)
 		if err != nil {
 			return false, err
 		}
-		if stamp = stampOf(w.path, strings.TrimSuffix(name, " (deleted)")); stamp == "" {
+		if stamp = stampOf(w.path, name); stamp == "" {
 			return false, nil // it is still the youngest one, or the whole log was removed
 		}
 	}
@@ -149,13 +128,13 @@ func (w *follower) next() (bool, error) {
 		w.drained = true
 		return true, f.Close()
 	}
-	_, _ = unix.InotifyRmWatch(w.queue, uint32(w.watch)) // or it went with the file
+	w.watch.forget()
 	_ = w.f.Close()
 	w.f, w.content, w.stamp, w.drained = f, content, found, false
 	if found != "" {
 		return true, nil // it grows no more
 	}
-	return true, w.watchFile()
+	return true, w.watch.file(w.f)
 }
 
 // openAfter opens the oldest file of a log that is younger than the one with this
@@ -201,11 +180,11 @@ func openAfter(path, stamp string) (*os.File, io.Reader, string, error) {
 
 // openStamp returns the stamp of an open file of a log, and "" for the file at path.
 func openStamp(path string, f *os.File) string {
-	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	name, err := nameOf(f)
 	if err != nil {
 		return ""
 	}
-	return stampOf(path, strings.TrimSuffix(name, " (deleted)"))
+	return stampOf(path, name)
 }
 
 const gzipSuffix = ".gz"

@@ -101,8 +101,8 @@ func (r *Registry) Open() error {
 
 // An identity distinguishes a socket from another one that had its name before.
 type identity struct {
-	inode uint64
-	time  syscall.Timespec
+	inode   uint64
+	changed int64 // Unix time in nanoseconds
 }
 
 // A place is the state of one name in the directory. Several sockets may have the name, one after another. One goroutine
@@ -158,7 +158,7 @@ func list(dir string) (map[string]identity, error) {
 			continue // it is gone again
 		}
 		if s, ok := info.Sys().(*syscall.Stat_t); ok {
-			found[e.Name()] = identity{s.Ino, s.Mtim}
+			found[e.Name()] = identity{s.Ino, info.ModTime().UnixNano()}
 		}
 	}
 	return found, nil

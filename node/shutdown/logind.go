@@ -260,7 +260,7 @@ func connect(ctx context.Context, address string, saw func(*dbus.Message)) (*dbu
 		return nil, err
 	}
 	cut := context.AfterFunc(limited, func() { _ = c.Close() })
-	conn, err := dbus.ConnectUnix(c.(*net.UnixConn), dbus.WithContext(ctx), dbus.WithIncomingInterceptor(saw))
+	conn, err := speak(c.(*net.UnixConn), dbus.WithContext(ctx), dbus.WithIncomingInterceptor(saw))
 	if !cut() && err == nil {
 		err = limited.Err()
 		_ = conn.Close()

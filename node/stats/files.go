@@ -39,9 +39,9 @@ func OfDirectory(ctx context.Context, dir string) (Space, error) {
 			return nil
 		}
 		if path == dir {
-			device = at.Dev
+			device = uint64(at.Dev) //nolint:unconvert // it has 32 bits on macOS
 		}
-		if at.Dev != device {
+		if uint64(at.Dev) != device { //nolint:unconvert // see above
 			if entry.IsDir() {
 				return fs.SkipDir
 			}

@@ -57,7 +57,8 @@ func Blocks(info fs.FileInfo) (device uint64, size int64, ok bool) {
 	if !ok {
 		return 0, 0, false
 	}
-	return s.Dev, s.Blocks * 512, true // st_blocks is in units of 512 bytes, on all file systems
+	// st_blocks is in units of 512 bytes, on all file systems.
+	return uint64(s.Dev), s.Blocks * 512, true //nolint:unconvert // the device has 32 bits on macOS
 }
 
 func read(path string) string {

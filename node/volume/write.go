@@ -276,13 +276,13 @@ func makeLike(root *os.Root, path string) error {
 
 // Find opens the part of the volume at dir that path names, as [Subpath] does, and creates nothing.
 func Find(dir, path string) (*os.File, error) {
-	return lookUp(dir, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
+	return lookUp(dir, path, beneath)
 }
 
 // Read opens a regular file in the volume at dir for reading. Links in the volume lead to where they do in a container that has the volume
 // as its root directory. Files of other types, which opening might change, are not opened.
 func Read(dir, path string) (*os.File, error) {
-	found, err := lookUp(dir, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	found, err := lookUp(dir, path, inRoot)
 	if err != nil {
 		return nil, err
 	}
@@ -294,29 +294,5 @@ func Read(dir, path string) (*os.File, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is %s, want a regular file", path, info.Mode().Type())
 	}
-	return os.Open(fmt.Sprintf("/proc/self/fd/%d", found.Fd()))
+	return reopen(found)
 }
-
-// lookUp finds a file below dir.
-func lookUp(dir, path string, how *unix.OpenHow) (*os.File, error) {
-	top, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
-	}
-	defer func() { _ = unix.Close(top) }()
-	for range lookups {
-		fd, err := unix.Openat2(top, path, how)
-		switch {
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}
-		default:
-			return os.NewFile(uintptr(fd), path), nil
-		}
-	}
-	return nil, &fs.PathError{Op: "openat2", Path: path, Err: unix.EAGAIN}
-}
-
-// lookups limits how often a path is looked up that is being renamed all the time, when
-// the kernel does not report whether it has stayed in the volume.
-const lookups = 100

@@ -13,7 +13,6 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/csi"
 	"github.com/sampan-io/sampan/node/metrics"
@@ -84,11 +84,11 @@ func (f *Files) driverRegistered() {
 func shareMounts(dir string) error {
 	over := &mountinfo.Info{}
 	below := false
-	mounts, err := mountinfo.GetMounts(nil)
+	all, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return err
 	}
-	for _, m := range mounts {
+	for _, m := range all {
 		switch {
 		case m.Mountpoint == "/" || m.Mountpoint == dir || strings.HasPrefix(dir, m.Mountpoint+"/"):
 			if len(m.Mountpoint) >= len(over.Mountpoint) {
@@ -105,11 +105,11 @@ func shareMounts(dir string) error {
 	case below:
 		return errors.New("it is not a shared mount, and has mounts in it: stop all pods and start the node again")
 	default:
-		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		if err := mounts.Bind(dir, dir); err != nil {
 			return fmt.Errorf("bind mount: %w", err)
 		}
 	}
-	return unix.Mount("", dir, "", unix.MS_SHARED, "")
+	return mounts.Share(dir)
 }
 
 // installDriver writes what a driver says into the Node and the CSINode object.

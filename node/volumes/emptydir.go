@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/volume"
@@ -47,11 +48,11 @@ func (f *Files) medium(pod *corev1.Pod, e *corev1.EmptyDirVolumeSource) (fileSys
 
 // mountMedium mounts the file system of an empty directory.
 func mountMedium(fileSystem, dir, options string) error {
-	const flags = unix.MS_NOSUID | unix.MS_NODEV
+	const flags = mounts.NoSetuid | mounts.NoDevices
 	if fileSystem == "tmpfs" {
 		return mountMemory(dir, flags, options)
 	}
-	return unix.Mount(fileSystem, dir, fileSystem, flags, options)
+	return mounts.New(fileSystem, dir, flags, options)
 }
 
 // emptyDir makes an empty directory, once.
@@ -102,9 +103,9 @@ func (f *Files) emptyDir(ctx context.Context, pod *corev1.Pod, dir string, e *co
 
 // mountMemory mounts a tmpfs whose content is not written to swap, if the kernel can do that (Linux 6.4, and outside user namespaces).
 func mountMemory(dir string, flags uintptr, options string) error {
-	err := unix.Mount("tmpfs", dir, "tmpfs", flags, options+",noswap")
+	err := mounts.New("tmpfs", dir, flags, options+",noswap")
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
-		return unix.Mount("tmpfs", dir, "tmpfs", flags, options)
+		return mounts.New("tmpfs", dir, flags, options)
 	}
 	return err
 }

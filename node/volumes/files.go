@@ -20,6 +20,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/node/blockdevice"
 	"github.com/sampan-io/sampan/node/crispec"
@@ -125,7 +126,7 @@ func (f *Files) Open() error {
 	if err != nil || mounted {
 		return err
 	}
-	err = mountMemory(memory, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0711")
+	err = mountMemory(memory, mounts.NoSetuid|mounts.NoDevices|mounts.NoPrograms, "mode=0711")
 	if errors.Is(err, unix.EPERM) {
 		f.node.Log.Warn("no permission to mount a tmpfs: secrets of pods are kept on disk", "dir", memory)
 		return nil

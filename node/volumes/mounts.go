@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/volume"
 )
@@ -197,7 +198,7 @@ func (f *Files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 	if err := errors.Join(unplace(target), place(source, target)); err != nil {
 		return nil, err
 	}
-	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", source.Fd()), target, "", unix.MS_BIND, ""); err != nil {
+	if err := mounts.Bind(fmt.Sprintf("/proc/self/fd/%d", source.Fd()), target); err != nil {
 		return nil, fmt.Errorf("subPath %q of volume %q: bind mount: %w", part, vm.Name, err)
 	}
 	m.HostPath = target
@@ -252,7 +253,7 @@ func (f *Files) part(pod *corev1.Pod, c *corev1.Container, attempt int32, index 
 // unplace undoes place and all mounts on it.
 func unplace(target string) error {
 	for {
-		err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+		err := mounts.Detach(target)
 		switch {
 		case errors.Is(err, unix.ENOENT):
 			return nil

@@ -53,17 +53,6 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// fdatasync makes the contents of f durable, and of the metadata what is needed
-// to read them.
-func fdatasync(f *os.File) error {
-	for {
-		err := unix.Fdatasync(int(f.Fd()))
-		if !errors.Is(err, unix.EINTR) {
-			return os.NewSyscallError("fdatasync", err)
-		}
-	}
-}
-
 // full reports whether err says that there is no space.
 func full(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)

@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -220,19 +218,4 @@ func zero(f *os.File, from, to int64) (int64, error) {
 		at += int64(n)
 	}
 	return to, nil
-}
-
-// allocate gives a file the space up to an offset. The error is errors.ErrUnsupported if the
-// file system cannot do that.
-func allocate(f *os.File, from, to int64) error {
-	for {
-		err := unix.Fallocate(int(f.Fd()), 0, from, to-from)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
-			return errors.ErrUnsupported
-		}
-		return os.NewSyscallError("fallocate", err)
-	}
 }

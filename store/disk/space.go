@@ -248,5 +248,5 @@ func freeSpace(dir string) (total, free int64, err error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, 0, os.NewSyscallError("statfs", err)
 	}
-	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
+	return int64(st.Blocks * uint64(st.Bsize)), int64(st.Bavail * uint64(st.Bsize)), nil
 }

@@ -1,3 +1,5 @@
+//go:build !portable
+
 package blockdevice
 
 import (
@@ -17,17 +19,6 @@ import (
 
 	"github.com/sampan-io/sampan/internal/mounts"
 )
-
-// DefaultType is the file system of volumes that name none, as in kubelet.
-const DefaultType = "ext4"
-
-// A Request is one mount.
-type Request struct {
-	Device  string   // absolute path of a block device
-	Dir     string   // where to mount it; made if it does not exist
-	Type    string   // of the file system; "" means [DefaultType]
-	Options []string // of mount(8); with "ro" the device is neither formatted nor checked
-}
 
 // A Mounter mounts devices below one directory. The mounts of a device there share their options: those of the mount that came
 // first, as kernels want it. It is safe for concurrent use.
