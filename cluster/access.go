@@ -8,9 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sampan-io/sampan/client"
-	"github.com/sampan-io/sampan/client/cache"
-	"github.com/sampan-io/sampan/internal/run"
-	"github.com/sampan-io/sampan/node/routes"
 )
 
 // An access is what the parts of a node have of the API server and of its certificate authority, whether they are in this
@@ -34,14 +31,4 @@ func (c *cluster) local(p *controlPlane) access {
 		measure: func(m prometheus.Collector) error { return p.server.Measure(m) },
 		ports:   []int32{int32(p.port)},
 	}
-}
-
-// routes returns the part that keeps the routes to the pods of other nodes, if they can join. CNI plug-ins and other
-// container runtimes connect pods in their own way.
-func (c *cluster) routes(caches *cache.Shared) run.Stage {
-	if len(c.Settings.Advertised()) == 0 || c.foreign() || c.Settings.CNIConfDir != "" {
-		return nil
-	}
-	k := routes.New(routes.Options{Caches: caches, Node: c.Settings.NodeName, Pods: c.Settings.Pods.All(), Own: c.networks, Log: c.Log})
-	return run.Stage{{Name: "routes to other nodes", Run: k.Run, Ready: k.Ready()}}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -24,7 +25,6 @@ import (
 	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
-	"github.com/sampan-io/sampan/proxy/trace/probe"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/disk"
 	"github.com/sampan-io/sampan/store/encryption"
@@ -58,7 +58,7 @@ type cluster struct {
 	networks   []netip.Prefix  // of the pods of this host's node, one of each IP family, the primary one first
 	bridge     []netip.Addr    // this host's addresses among the pods, the primary one first; none with simulated nodes
 	names      *nameSockets    // nil without cluster DNS
-	tracer     *probe.Tracer   // nil with simulated nodes
+	tracer     http.Handler    // of Services on this host; nil with simulated nodes
 	kubelet    *kubeletconfig.Config
 	alone      *alone  // nil unless this is only an API server
 	agents     agents  // of nodes in this process

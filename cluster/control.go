@@ -13,11 +13,9 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -391,20 +389,6 @@ func (c *cluster) listen(ctx context.Context) ([]net.Listener, error) {
 	}
 	return listeners, nil
 }
-
-// freebind opens sockets on an address that this host does not have yet: the
-// bridge comes up at the same time.
-var freebind = net.ListenConfig{Control: func(network, _ string, raw syscall.RawConn) error {
-	level, option := unix.SOL_IP, unix.IP_FREEBIND
-	if strings.HasSuffix(network, "6") {
-		level, option = unix.SOL_IPV6, unix.IPV6_FREEBIND
-	}
-	var err error
-	if ctl := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) }); ctl != nil {
-		return ctl
-	}
-	return err
-}}
 
 // listenOn opens a port of each of these addresses.
 func listenOn(ctx context.Context, addresses []netip.Addr, port int) ([]net.Listener, error) {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -253,31 +252,6 @@ func (m *member) awaitAddresses(ctx context.Context) (found []netip.Addr, err er
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// changes reports changes of addresses and routes of this host until ctx is cancelled.
-func changes(ctx context.Context) (<-chan struct{}, error) {
-	addresses, routes := make(chan netlink.AddrUpdate, 16), make(chan netlink.RouteUpdate, 16)
-	err := errors.Join(netlink.AddrSubscribe(addresses, ctx.Done()), netlink.RouteSubscribe(routes, ctx.Done()))
-	if err != nil {
-		return nil, fmt.Errorf("following the addresses of this host: %w", err)
-	}
-	changed := run.NewBell()
-	notify := func() {
-		changed.Ring()
-	}
-	g := run.NewGroup(context.WithoutCancel(ctx), 0) // they end when the channels are closed
-	g.Go(func(context.Context) {
-		for range addresses {
-			notify()
-		}
-	})
-	g.Go(func(context.Context) {
-		for range routes {
-			notify()
-		}
-	})
-	return changed, nil
 }
 
 // followAddresses returns errMoved when this machine has other addresses. One that has none keeps what it had.

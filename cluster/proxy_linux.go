@@ -1,3 +1,5 @@
+//go:build !portable
+
 package cluster
 
 import (
@@ -90,9 +92,11 @@ func (c *cluster) proxy(api access, caches *cache.Shared) ([]run.Stage, error) {
 		return nil, err
 	}
 	checks.Judge(services.Healthy)
-	if c.tracer, err = probe.New(probe.Options{Services: services.Service, Kernel: kernel, Forwarder: forwarder, Pod: networks.of, Log: c.Log}); err != nil {
+	tracer, err := probe.New(probe.Options{Services: services.Service, Kernel: kernel, Forwarder: forwarder, Pod: networks.of, Log: c.Log})
+	if err != nil {
 		return nil, err
 	}
+	c.tracer = tracer
 	metrics := append(forwarder.Collectors(), services.Metrics()...)
 	for _, m := range metrics {
 		if err := api.measure(m); err != nil {
