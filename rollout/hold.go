@@ -6,13 +6,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/user"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,7 +111,7 @@ func (h Holder) dead(self Holder) bool {
 	if h.Place == "" || h.Place != self.Place || h.PID <= 0 {
 		return false
 	}
-	if errors.Is(syscall.Kill(h.PID, 0), syscall.ESRCH) {
+	if gone(h.PID) {
 		return true
 	}
 	state, start, err := processOf(h.PID)

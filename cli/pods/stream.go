@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"syscall"
 
 	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
@@ -157,9 +156,9 @@ type terminalSizes struct {
 	changed  chan os.Signal
 }
 
-func newTerminalSizes(ctx context.Context, terminal *os.File, redraw bool) *terminalSizes {
-	t := &terminalSizes{ctx: ctx, terminal: terminal, changed: make(chan os.Signal, 1)}
-	signal.Notify(t.changed, syscall.SIGWINCH)
+func newTerminalSizes(ctx context.Context, tty *os.File, redraw bool) *terminalSizes {
+	t := &terminalSizes{ctx: ctx, terminal: tty, changed: make(chan os.Signal, 1)}
+	terminal.NotifyResized(t.changed)
 	if size := t.size(); size != nil {
 		if redraw {
 			t.next = append(t.next, remotecommand.TerminalSize{Width: size.Width + 1, Height: size.Height + 1})

@@ -8,10 +8,8 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/sampan-io/sampan/await"
@@ -81,10 +79,11 @@ func terminalOf(w io.Writer) (style progress.Style, size func() (width, height i
 // draw keeps the picture up to date until ctx is cancelled.
 func (r *treeRenderer) draw(ctx context.Context) {
 	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH, syscall.SIGCONT)
+	terminal.NotifyResized(resized)
+	terminal.NotifyContinued(resized)
 	defer signal.Stop(resized)
 	stopped := make(chan os.Signal, 1)
-	signal.Notify(stopped, syscall.SIGTSTP)
+	terminal.NotifyStopped(stopped)
 	defer signal.Stop(stopped)
 	first := time.NewTimer(firstFrame)
 	defer first.Stop()
@@ -125,7 +124,7 @@ func (r *treeRenderer) suspend() {
 	r.mu.Lock()
 	defer r.mu.Unlock() // nothing is written while the process is stopped
 	r.clear()
-	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // a process may always stop itself
+	terminal.Stop()
 }
 
 // picture draws; r.mu must be held. Errors of the terminal are ignored.
@@ -151,11 +150,7 @@ func (r *treeRenderer) clear() {
 // inForeground reports whether this process may draw on a terminal: it may not while it runs in the background.
 func inForeground(w io.Writer) bool {
 	f, isFile := w.(*os.File)
-	if !isFile {
-		return true
-	}
-	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
-	return err != nil || group == syscall.Getpgrp() // an error: it is not the controlling terminal
+	return !isFile || terminal.Foreground(f)
 }
 
 func (r *treeRenderer) update(p await.Progress, words progress.Words, _ await.Request) {

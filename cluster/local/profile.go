@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -34,6 +35,9 @@ func NewProfile(name, dataDir string) (Profile, error) {
 		return Profile{}, err
 	}
 	data, run := "/var/lib/sampan", "/run/sampan"
+	if runtime.GOOS != "linux" {
+		run = "/var/run/sampan"
+	}
 	if os.Getuid() != 0 {
 		home, err := os.UserHomeDir()
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// exitPoll is how often the end of a process is looked for: there is no descriptor of a process as on Linux.
+// exitPoll is how often the end of a process is looked for: unlike Linux, other systems have no descriptors of processes.
 const exitPoll = 50 * time.Millisecond
 
 // End sends SIGTERM to a process and blocks until it has exited. After patience it sends

@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -351,8 +350,7 @@ func (p *plugin) run(ctx context.Context, image string, id identity) (*pluginv1.
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
 	// A program that does not end in time ends with all that it has started: it is tried again and again.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	endTogether(cmd)
 	cmd.WaitDelay = time.Second // for a child that keeps its output open
 	if err := oomscore.Run(cmd); err != nil {
 		if ctx.Err() != nil {
