@@ -1,3 +1,5 @@
+//go:build !libraryh2
+
 package h2_test
 
 import (
