@@ -21,6 +21,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/disk"
@@ -107,7 +108,7 @@ func bare(code int, contentType string, body []byte) http.Handler {
 	})
 }
 
-func benchServer(b *testing.B, st apiserver.Store) *apiserver.Server {
+func benchServer(b *testing.B, st httpserver.Store) *apiserver.Server {
 	b.Helper()
 	opts := options(b, nil)
 	opts.Store, opts.Log = st, slog.New(slog.DiscardHandler)

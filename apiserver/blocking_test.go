@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
@@ -97,7 +98,7 @@ func until(path string, params ...string) string {
 // ended shows an answer: "200 done: web=Running", "504 timeout Timeout: message".
 func ended(t *testing.T, w *httptest.ResponseRecorder) string {
 	t.Helper()
-	s := fmt.Sprintf("%d %s", w.Code, w.Header().Get(apiserver.UntilHeader))
+	s := fmt.Sprintf("%d %s", w.Code, w.Header().Get(httpserver.UntilHeader))
 	var body struct {
 		metav1.Status
 		Kind  string             `json:"kind"`
@@ -218,7 +219,7 @@ func TestBlockingReads(t *testing.T) {
 					want = 3 * time.Second
 				case tt.during != nil:
 					want = time.Second
-				case w.Header().Get(apiserver.UntilHeader) == "timeout":
+				case w.Header().Get(httpserver.UntilHeader) == "timeout":
 					want = 5 * time.Second
 				}
 				if took := time.Since(start); took != want {
@@ -363,7 +364,7 @@ func TestBlockingReadOverHTTP(t *testing.T) {
 	})
 	f.merge(configMapsPath+"/web", `{"data":{"phase":"y"}}`)
 	a := <-answers
-	if m := into[corev1.ConfigMap](f, a, http.StatusOK); m.Data["phase"] != "y" || a.header.Get(apiserver.UntilHeader) != "done" {
-		t.Errorf("got %s, header %q", a.body, a.header.Get(apiserver.UntilHeader))
+	if m := into[corev1.ConfigMap](f, a, http.StatusOK); m.Data["phase"] != "y" || a.header.Get(httpserver.UntilHeader) != "done" {
+		t.Errorf("got %s, header %q", a.body, a.header.Get(httpserver.UntilHeader))
 	}
 }

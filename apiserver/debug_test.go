@@ -9,6 +9,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 )
 
 func TestDebugPagesAreForAdministrators(t *testing.T) {
@@ -49,12 +50,12 @@ func TestDebugPagesAreForAdministrators(t *testing.T) {
 }
 
 func TestRequestLogHasOneLinePerRequest(t *testing.T) {
-	for setting, want := range map[apiserver.RequestLog]string{
-		apiserver.LogNone:   "",
-		apiserver.LogErrors: "",
-		apiserver.LogWrites: `level=INFO msg=request user=admin verb=post version=v1 resource=configmaps namespace=default code=201
+	for setting, want := range map[httpserver.RequestLog]string{
+		httpserver.LogNone:   "",
+		httpserver.LogErrors: "",
+		httpserver.LogWrites: `level=INFO msg=request user=admin verb=post version=v1 resource=configmaps namespace=default code=201
 `,
-		apiserver.LogAll: `level=INFO msg=request user=admin verb=post version=v1 resource=configmaps namespace=default code=201
+		httpserver.LogAll: `level=INFO msg=request user=admin verb=post version=v1 resource=configmaps namespace=default code=201
 level=INFO msg=request user=admin verb=get version=v1 resource=configmaps namespace=default name=a code=200
 level=INFO msg=request user=admin verb=get path=/version code=200
 level=INFO msg=request user=system:anonymous verb=list group=g version=v1 resource=xxxx… code=403

@@ -1,9 +1,11 @@
 // Package apiserver serves the Kubernetes API over a store.
 //
+// It assembles the server from its parts, and has the client of this process.
+//
 // A request goes through three layers:
 //
-//	handler    HTTP: user, kind, verb and encoding; decodes and encodes bodies (this
-//	           package)
+//	handler    HTTP: user, kind, verb and encoding; decodes and encodes bodies (package
+//	           httpserver)
 //	operation  get, list, create, update, patch, delete, watch on typed objects for
 //	           a user: authorization, defaults, admission, validation, the rules of
 //	           metadata and of concurrency (package operation)

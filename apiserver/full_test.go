@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/discovery"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
@@ -27,10 +28,10 @@ import (
 
 // The parts that the program is made of fit.
 var (
-	_ apiserver.Authenticator = (*auth.Authenticator)(nil)
-	_ operation.Authorizer    = (*rbac.Authorizer)(nil)
-	_ rbac.Lookup             = admission.Reader(nil)
-	_ auth.Lookup             = admission.Reader(nil)
+	_ httpserver.Authenticator = (*auth.Authenticator)(nil)
+	_ operation.Authorizer     = (*rbac.Authorizer)(nil)
+	_ rbac.Lookup              = admission.Reader(nil)
+	_ auth.Lookup              = admission.Reader(nil)
 )
 
 // byName believes the header X-User as byHeader does, and adds the groups of a user of that name.

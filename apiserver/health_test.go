@@ -12,6 +12,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/store"
 )
@@ -157,7 +158,7 @@ func TestEventsExpire(t *testing.T) {
 func TestChecksOfOtherParts(t *testing.T) {
 	f := serve(t, func(o *apiserver.Options) {
 		o.Authorizer = everything{}
-		o.Checks = []apiserver.Check{{Name: "kms-providers", Run: func(context.Context) error { return errors.New("sealed") }}}
+		o.Checks = []httpserver.Check{{Name: "kms-providers", Run: func(context.Context) error { return errors.New("sealed") }}}
 	})
 	for path, want := range map[string]string{
 		"/livez": "ok", "/readyz/kms-providers": "internal server error: sealed\n", "/livez/kms-providers": "404 page not found\n",

@@ -127,22 +127,3 @@ func TestRequestsAreClassifiedByStoredObjects(t *testing.T) {
 		}
 	})
 }
-
-// Lists of many objects take several seats.
-func TestLargeListsTakeMoreSeats(t *testing.T) {
-	s := apiservertest.Open(t, func(o *apiserver.Options) { o.Auth = byHeader{} })
-	admin := s.As(auth.User{Name: "admin", Groups: []string{"system:masters"}})
-	for i := range 301 {
-		if _, err := admin.Create(t.Context(), cmGVR, "default", "", configMap(fmt.Sprint("cm", i)), metav1.CreateOptions{}, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for query, want := range map[string]int{
-		"": 4, "?limit=150": 2, "?limit=5": 1, "?fieldSelector=metadata.name%3Dcm1": 1,
-		"?watch=true": 4, "?watch=true&resourceVersion=5": 1, "?watch=true&resourceVersion=5&sendInitialEvents=true&resourceVersionMatch=NotOlderThan": 4,
-	} {
-		if got := apiserver.SeatsOf(s, httptest.NewRequest(http.MethodGet, configMaps+query, nil)); got != want {
-			t.Errorf("%q takes %d seats, want %d", query, got, want)
-		}
-	}
-}

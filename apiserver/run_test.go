@@ -23,6 +23,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/leaktest"
 	"github.com/sampan-io/sampan/internal/run"
@@ -259,7 +260,7 @@ func TestNewRefusesMissingOptions(t *testing.T) {
 		"Options.Authorizer is nil":          func(o *apiserver.Options) { o.Authorizer = nil },
 		"Options.Listeners need Options.TLS": func(o *apiserver.Options) { o.Listeners = make([]net.Listener, 1) },
 		"Options.Connect has no handler nodes/proxy": func(o *apiserver.Options) {
-			o.Connect = map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: o.Connect[catalog.PodLog]}
+			o.Connect = map[catalog.Handler]httpserver.ConnectHandler{catalog.PodLog: o.Connect[catalog.PodLog]}
 		},
 		"Options.Issue has no handler serviceaccounts/": func(o *apiserver.Options) { o.Issue = nil },
 	} {

@@ -2,86 +2,49 @@ package apiserver
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
-	"runtime"
-	"sync/atomic"
-	"time"
 
+	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
-	"github.com/sampan-io/sampan/apiserver/blocking"
-	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/follow"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/apiserver/managed"
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/operation"
-	"github.com/sampan-io/sampan/apiserver/priority"
-	"github.com/sampan-io/sampan/internal/h2"
-	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/catalog"
 )
 
-// Bounds on what a client may send or hold, beside those of pace.go and package fairness.
-const (
-	maxBody   = 3 << 20  // bytes of a body, as in Kubernetes
-	maxHeader = 64 << 10 // bytes of a request's headers
-
-	// Requests of one HTTP/2 connection at a time, watches included; Go's default. Clients that need more open another
-	// connection. Requests that were reset and still run count, up to twice as many (CVE-2023-44487).
-	maxStreams = 250
-
-	// Bytes of bodies that are received before they are read, of one HTTP/2 connection and of one request.
-	maxUnread       = 256 << 10
-	maxUnreadStream = 128 << 10
-
-	lastFlush = 100 * time.Millisecond
-)
-
-// What all levels but that of administrators have together; package priority divides the first, package fairness the
-// others.
-const (
-	mostInFlight   = 600       // requests that are executed; as upstream
-	inFlightEach   = 50        // of them for each processor: more make all of them slower
-	bodyMemory     = 128 << 20 // bytes of request bodies
-	maxWatches     = 30_000
-	maxConnects    = 2_000 // logs, proxied requests and the like
-	maxSlowAnswers = 400
-	newConnections = 4 // of so many connections one may be without a request
-)
-
-// defaultInFlight returns how many requests are executed at the same time.
-func defaultInFlight() int { return min(inFlightEach*runtime.GOMAXPROCS(0), mostInFlight) }
-
-// A Server serves the Kubernetes API. It is safe for concurrent use.
+// A Server serves the Kubernetes API over HTTP, and in this process to the clients of [Server.As]. It is safe for concurrent use.
 type Server struct {
-	opts      Options
-	objects   *operation.Operations
-	ready     chan struct{}
-	metrics   *metrics
-	slis      slis
-	started   time.Time
-	limits    *fairness.Limits
-	priority  *priority.Dispatcher
-	rules     atomic.Pointer[priority.User] // of the last user of a request without a connection of ours; may be nil
-	anonymous *auth.User
-	waiters   *blocking.Waiters // where blocking reads wait
+	*httpserver.Server // serves HTTP
 
-	evaluations evaluations // the turns of requests that evaluate expressions over many objects
-
-	streams  context.Context //nolint:containedctx // the life of watches and streams, ended by Run before that of other requests
-	endAll   context.CancelFunc
-	stopping atomic.Bool
-	flying   inflight
+	opts    Options
+	objects *operation.Operations
 }
 
-// New returns a server that has not started; call [Server.Run].
+// Options configures a [Server]: how it serves HTTP, and what operations need beyond that.
+type Options struct {
+	httpserver.Options
+
+	Admission []admission.Plugin // in the order in which they are asked
+
+	// Issue has the handlers of subresources, and of creations of kinds, whose body is
+	// answered and not stored.
+	Issue map[catalog.Handler]operation.IssueHandler
+
+	// Compute has the handlers of kinds whose objects are computed.
+	Compute map[catalog.Handler]operation.ComputeHandler
+}
+
+// New returns a server that has not started; call Run.
 func New(opts Options) (*Server, error) {
-	opts, err := opts.check()
-	if err != nil {
+	if err := opts.check(); err != nil {
 		return nil, err
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
 	}
 	objects, err := operation.New(operation.Options{
 		Store: opts.Store, Catalog: opts.Catalog, Authorizer: opts.Authorizer, Admission: opts.Admission,
@@ -90,28 +53,36 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{
-		opts:    opts,
-		objects: objects,
-		ready:   make(chan struct{}),
-		started: time.Now(),
-		limits: fairness.New(fairness.Options{
-			Bytes: bodyMemory, LargestBody: 2*maxBody + bodyShare,
-			Watches: maxWatches, Streams: maxConnects, Answers: maxSlowAnswers, Connections: opts.MaxConnections,
-		}),
-		priority:    newDispatcher(opts.MaxInFlight),
-		evaluations: newEvaluations(),
-		anonymous:   &auth.User{Name: auth.Anonymous, Groups: []string{auth.GroupUnauthenticated}},
-		waiters:     newWaiters(&opts),
+	serving, err := httpserver.New(objects, opts.Options)
+	if err != nil {
+		return nil, err
 	}
-	s.metrics = newMetrics(s.limits, s.priority, objects, objectCounts{opts.Catalog, opts.Store})
-	if opts.Audit != nil {
-		if err := s.Measure(opts.Audit); err != nil {
-			return nil, err
+	return &Server{serving, opts, objects}, nil
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Store == nil:
+		return errors.New("apiserver: Options.Store is nil")
+	case o.Catalog == nil:
+		return errors.New("apiserver: Options.Catalog is nil")
+	case o.Authorizer == nil:
+		return errors.New("apiserver: Options.Authorizer is nil")
+	}
+	for _, k := range o.Catalog.Kinds() {
+		if k.Computed != nil && o.Compute[k.Computed.Handler] == nil {
+			return fmt.Errorf("apiserver: Options.Compute has no handler %s", k.Computed.Handler)
+		}
+		if k.Answer != "" && o.Issue[k.Answer] == nil {
+			return fmt.Errorf("apiserver: Options.Issue has no handler %s", k.Answer)
+		}
+		for _, sub := range k.Subresources {
+			if issue, ok := sub.Shape.(catalog.Issue); ok && o.Issue[issue.Handler] == nil {
+				return fmt.Errorf("apiserver: Options.Issue has no handler %s", issue.Handler)
+			}
 		}
 	}
-	s.streams, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // ended by Run; a watch may come before
-	return s, nil
+	return nil
 }
 
 // Instances returns the objects in the server's store.
@@ -129,129 +100,10 @@ func (s *Server) CheckAdmissionPolicies(ctx context.Context) error {
 	return nil
 }
 
-// Ready is closed when the listeners are served.
-func (s *Server) Ready() <-chan struct{} { return s.ready }
-
-// Handler returns what Run serves, for use behind other listeners.
-func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
-
-// HandlerAs returns what Run serves to one user, who is believed to be that: for parts of this process that read documents,
-// such as those of discovery. For objects there is [Server.As].
-func (s *Server) HandlerAs(user auth.User) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveAs(w, r, &user) })
-}
-
-// Run serves the listeners until ctx is over. Then watches and streams are ended,
-// other requests in flight are finished, for at most Options.Grace, and every
-// connection is closed. Run may be called once.
-func (s *Server) Run(ctx context.Context) error {
-	defer s.endAll()
-	srv := &http.Server{
-		Handler:           s.Handler(),
-		TLSConfig:         s.tlsConfig(),
-		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      answerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ConnContext:       connContext,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:          maxStreams,
-			MaxReceiveBufferPerConnection: maxUnread,
-			MaxReceiveBufferPerStream:     maxUnreadStream,
-		},
-		ErrorLog: slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
-	}
-	h2.Configure(srv)
-	g := run.NewGroup(context.WithoutCancel(ctx), 0)
-	defer g.Stop()
-	ended := make(chan error, len(s.opts.Listeners))
-	all := &connections{limits: s.limits, maxNew: max(s.opts.MaxConnections/newConnections, 1)}
-	for _, l := range s.opts.Listeners {
-		g.Go(func(context.Context) { ended <- serveOn(srv, countedListener{l, all}) })
-	}
-	close(s.ready)
-	var failure error
-	select {
-	case <-ctx.Done():
-	case failure = <-ended:
-	}
-	s.stop(context.WithoutCancel(ctx), srv, g)
-	return failure
-}
-
-func serveOn(srv *http.Server, l net.Listener) error {
-	err := srv.ServeTLS(l, "", "")
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serving %s: %w", l.Addr(), err)
-}
-
-// stop ends requests in order: new ones are refused, watches end, and stop waits for the rest.
-func (s *Server) stop(ctx context.Context, srv *http.Server, g *run.Group) {
-	s.stopping.Store(true)
-	s.endAll()
-	shutdown, closeNow := context.WithCancel(ctx)
-	defer closeNow()
-	g.Go(func(context.Context) {
-		// This closes the listeners at once and connections as they become idle. It gives HTTP/2
-		// clients a second to close, which need not be waited for: all answers are written by then.
-		_ = srv.Shutdown(shutdown)
-	})
-	wait, cancel := context.WithTimeout(ctx, s.opts.Grace)
-	defer cancel()
-	if n := s.flying.wait(wait); n > 0 {
-		s.opts.Log.WarnContext(ctx, "requests were aborted at shutdown", "requests", n)
-	}
-	pause := time.NewTimer(lastFlush) // for the last bytes of the last answers
-	defer pause.Stop()
-	<-pause.C
-	closeNow()
-	if err := srv.Close(); err != nil {
-		s.opts.Log.DebugContext(ctx, "closing connections", "err", err)
-	}
-}
-
-func (s *Server) tlsConfig() *tls.Config {
-	if s.opts.TLS == nil {
-		return nil
-	}
-	c := s.opts.TLS.Clone()
-	c.MinVersion = tls.VersionTLS13
-	c.NextProtos = []string{"h2", "http/1.1"}
-	return c
-}
-
-// inflight counts requests and lets one goroutine wait until there are none.
-type inflight struct {
-	n    atomic.Int64
-	none atomic.Pointer[run.Bell]
-}
-
-func (f *inflight) enter() { f.n.Add(1) }
-
-func (f *inflight) leave() {
-	if f.n.Add(-1) > 0 {
-		return
-	}
-	if c := f.none.Load(); c != nil {
-		c.Ring()
-	}
-}
-
-// wait blocks until no request is left or ctx is over, and returns how many are.
-func (f *inflight) wait(ctx context.Context) int64 {
-	c := run.NewBell()
-	f.none.Store(&c)
-	for {
-		n := f.n.Load()
-		if n == 0 {
-			return 0
-		}
-		select {
-		case <-c:
-		case <-ctx.Done():
-			return f.n.Load()
-		}
-	}
+// FollowFlowControl makes the server use the stored FlowSchemas and PriorityLevelConfigurations, and keeps the
+// condition Dangling of the schemas, until ctx is over. As long as the mandatory levels are not stored, the server
+// uses the objects that every cluster starts with.
+func (s *Server) FollowFlowControl(ctx context.Context) error {
+	follow.FlowControl(ctx, s.opts.Catalog, s.opts.Store, s.itself(), s.Configure, s.opts.Log)
+	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
@@ -75,13 +76,16 @@ func (f *fixture) close() {
 func unmeasured(context.Context, []catalog.Object) ([]catalog.Object, error) { return nil, nil }
 
 func options(t testing.TB, st *store.Store) apiserver.Options {
-	nothing := func(w http.ResponseWriter, r *http.Request, c apiserver.ConnectRequest) {
+	nothing := func(w http.ResponseWriter, r *http.Request, c httpserver.ConnectRequest) {
 		fmt.Fprintf(w, "%s of %s/%s for %s at %q", c.Subresource, c.Namespace, c.Name, c.User.Name, c.Path)
 	}
 	authorizer := rbac.New(rbac.Options{Policy: rbac.NewPolicy(bootstrappolicy.All()), Objects: operation.NewReader(apiservertest.Kinds(t), st)})
 	return apiserver.Options{
-		Store: st, Catalog: apiservertest.Kinds(t), Auth: byHeader{}, Authorizer: onlyBoss{},
-		Connect: map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: nothing, catalog.PodExec: nothing, catalog.PodAttach: nothing, catalog.PodPortForward: nothing, catalog.NodeProxy: nothing, catalog.PodProxy: nothing, catalog.ServiceProxy: nothing},
+		Options: httpserver.Options{
+			Store: st, Catalog: apiservertest.Kinds(t), Auth: byHeader{}, Authorizer: onlyBoss{},
+			Connect: map[catalog.Handler]httpserver.ConnectHandler{catalog.PodLog: nothing, catalog.PodExec: nothing, catalog.PodAttach: nothing, catalog.PodPortForward: nothing, catalog.NodeProxy: nothing, catalog.PodProxy: nothing, catalog.ServiceProxy: nothing},
+			Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
+		},
 		Issue: map[catalog.Handler]operation.IssueHandler{
 			catalog.ServiceAccountToken: func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
 				u, _ := auth.UserFrom(ctx)
@@ -96,7 +100,6 @@ func options(t testing.TB, st *store.Store) apiserver.Options {
 			catalog.TokenIdentity: operation.Answer(auth.New(auth.Options{}).ReviewToken),
 		},
 		Compute: map[catalog.Handler]operation.ComputeHandler{catalog.PodUsage: unmeasured, catalog.NodeUsage: unmeasured, catalog.ComponentHealth: unmeasured},
-		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 }
 

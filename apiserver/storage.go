@@ -12,15 +12,6 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A Store keeps the objects, and reports why it takes no writes. Package store says what each method promises; its values are made
-// by this package: see [NewLoader] and [Terms].
-type Store interface {
-	operation.Store
-	Full() error
-	Refused() error
-	OverQuota() *store.QuotaError
-}
-
 // A Loader has the Decode function of a store of this server's objects, and reports which
 // records the server will not serve.
 type Loader interface {
@@ -63,7 +54,7 @@ func Restate(v store.Value) store.Value {
 
 // Release lets go of the encodings of stored objects that are kept for readers to come, before a
 // collection of garbage in a process that has become idle.
-func Release(c *catalog.Catalog, st Store) {
+func Release(c *catalog.Catalog, st operation.Store) {
 	for _, k := range c.Snapshot().Hubs() {
 		if k.Answered() {
 			continue // no objects of its own are stored

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
@@ -277,7 +278,7 @@ func TestAWatcherThatFallsBehindIsExpired(t *testing.T) {
 }
 
 // falling is a store whose watches fall behind at once.
-type falling struct{ apiserver.Store }
+type falling struct{ httpserver.Store }
 
 func (falling) Watch(context.Context, store.Query, store.Revision) iter.Seq2[store.Event, error] {
 	return func(yield func(store.Event, error) bool) {

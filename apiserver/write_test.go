@@ -25,6 +25,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
@@ -69,7 +70,7 @@ func TestGenerateName(t *testing.T) {
 
 // A crowded store has an object of each name that is looked up until so many were.
 type crowded struct {
-	apiserver.Store
+	httpserver.Store
 	taken int
 }
 

@@ -7,14 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 )
 
 // components returns what makes the ComponentStatuses, with upstream's names. The controllers and the scheduler are a part
 // of this process and end with it, so they are healthy; a scheduler that is disabled is left out.
-func (c *cluster) components(store apiserver.Store) operation.ComputeHandler {
+func (c *cluster) components(store httpserver.Store) operation.ComputeHandler {
 	return func(context.Context, []catalog.Object) ([]catalog.Object, error) {
 		out := []catalog.Object{componentStatus("controller-manager", nil), componentStatus("etcd-0", cmp.Or(store.Refused(), store.Full()))}
 		if c.Settings.Controllers.RunsScheduler() {

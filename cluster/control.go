@@ -31,6 +31,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/discovery"
 	"github.com/sampan-io/sampan/apiserver/follow"
 	"github.com/sampan-io/sampan/apiserver/forward"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/apiserver/kubelet"
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/operation"
@@ -209,7 +210,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 			k.Host, k.Port, k.Transport, k.Verified, err = nodes.Reach(node)
 			return k, err
 		},
-		Fail:   apiserver.WriteError,
+		Fail:   httpserver.WriteError,
 		Refuse: c.inventedAddresses(objects),
 		Log:    c.Log,
 	})
@@ -259,45 +260,54 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		return nil, err
 	}
 	server, err := apiserver.New(apiserver.Options{
-		Store:     p.store,
-		Catalog:   p.catalog,
-		Listeners: listeners,
-		TLS: &tls.Config{
-			MinVersion:     tls.VersionTLS13,
-			GetCertificate: c.serving(),
-			ClientAuth:     tls.RequestClientCert,
-			ClientCAs:      accepted,
+		Options: httpserver.Options{
+			Store:     p.store,
+			Catalog:   p.catalog,
+			Listeners: listeners,
+			TLS: &tls.Config{
+				MinVersion:     tls.VersionTLS13,
+				GetCertificate: c.serving(),
+				ClientAuth:     tls.RequestClientCert,
+				ClientCAs:      accepted,
+			},
+			Auth:       authenticator,
+			Authorizer: authorizer,
+			Aggregator: p.aggregator,
+			Discovery:  discovery.NewAggregated(p.catalog, c.versionInfo(), p.aggregator),
+			OpenAPI:    openapi.NewAggregated(p.catalog, ServerVersion, p.aggregator),
+			Issuer:     auth.NewMetadata(tokens, c.urlForPods(p)),
+			Connect: map[catalog.Handler]httpserver.ConnectHandler{
+				catalog.PodLog: func(w http.ResponseWriter, r *http.Request, q httpserver.ConnectRequest) {
+					nodes.ServeLogs(w, r, q.Object.(*corev1.Pod))
+				},
+				catalog.PodExec: func(w http.ResponseWriter, r *http.Request, q httpserver.ConnectRequest) {
+					nodes.ServeExec(w, r, q.Object.(*corev1.Pod))
+				},
+				catalog.PodAttach: func(w http.ResponseWriter, r *http.Request, q httpserver.ConnectRequest) {
+					nodes.ServeAttach(w, r, q.Object.(*corev1.Pod))
+				},
+				catalog.PodPortForward: func(w http.ResponseWriter, r *http.Request, q httpserver.ConnectRequest) {
+					nodes.ServePortForward(w, r, q.Object.(*corev1.Pod))
+				},
+				catalog.NodeProxy: func(w http.ResponseWriter, r *http.Request, q httpserver.ConnectRequest) {
+					forwarder.Node(w, r, q.Object.(*corev1.Node), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
+				},
+				catalog.PodProxy: func(w http.ResponseWriter, r *http.Request, q httpserver.ConnectRequest) {
+					forwarder.Pod(w, r, q.Object.(*corev1.Pod), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
+				},
+				catalog.ServiceProxy: func(w http.ResponseWriter, r *http.Request, q httpserver.ConnectRequest) {
+					forwarder.Service(w, r, q.Object.(*corev1.Service), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
+				},
+			},
+			Audit:      c.audit,
+			Checks:     c.healthChecks(p),
+			Version:    KubernetesVersion,
+			Flags:      c.Flags,
+			Profiling:  c.Settings.Profiling != local.Off,
+			RequestLog: httpserver.RequestLog(c.Settings.RequestLog.Effective()),
+			Log:        c.Log,
 		},
-		Auth:       authenticator,
-		Authorizer: authorizer,
-		Admission:  plugins,
-		Aggregator: p.aggregator,
-		Discovery:  discovery.NewAggregated(p.catalog, c.versionInfo(), p.aggregator),
-		OpenAPI:    openapi.NewAggregated(p.catalog, ServerVersion, p.aggregator),
-		Issuer:     auth.NewMetadata(tokens, c.urlForPods(p)),
-		Connect: map[catalog.Handler]apiserver.ConnectHandler{
-			catalog.PodLog: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
-				nodes.ServeLogs(w, r, q.Object.(*corev1.Pod))
-			},
-			catalog.PodExec: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
-				nodes.ServeExec(w, r, q.Object.(*corev1.Pod))
-			},
-			catalog.PodAttach: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
-				nodes.ServeAttach(w, r, q.Object.(*corev1.Pod))
-			},
-			catalog.PodPortForward: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
-				nodes.ServePortForward(w, r, q.Object.(*corev1.Pod))
-			},
-			catalog.NodeProxy: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
-				forwarder.Node(w, r, q.Object.(*corev1.Node), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
-			},
-			catalog.PodProxy: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
-				forwarder.Pod(w, r, q.Object.(*corev1.Pod), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
-			},
-			catalog.ServiceProxy: func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
-				forwarder.Service(w, r, q.Object.(*corev1.Service), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
-			},
-		},
+		Admission: plugins,
 		Issue: map[catalog.Handler]operation.IssueHandler{
 			catalog.ServiceAccountToken: func(ctx context.Context, parent catalog.Object, body kruntime.Object) (kruntime.Object, error) {
 				return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))
@@ -312,13 +322,6 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		Compute: map[catalog.Handler]operation.ComputeHandler{
 			catalog.PodUsage: meter.Pods, catalog.NodeUsage: meter.Nodes, catalog.ComponentHealth: c.components(p.store),
 		},
-		Audit:      c.audit,
-		Checks:     c.healthChecks(p),
-		Version:    KubernetesVersion,
-		Flags:      c.Flags,
-		Profiling:  c.Settings.Profiling != local.Off,
-		RequestLog: apiserver.RequestLog(c.Settings.RequestLog.Effective()),
-		Log:        c.Log,
 	})
 	if err != nil {
 		return nil, err

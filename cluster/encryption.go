@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/encryption"
 )
@@ -56,13 +57,13 @@ func (c *cluster) rewritten(err error) {
 
 // healthChecks returns the health checks of KMS plug-ins, with upstream's name, and of an API server that runs alone: it is
 // healthy when the objects of every cluster are there.
-func (c *cluster) healthChecks(p *controlPlane) []apiserver.Check {
-	var all []apiserver.Check
+func (c *cluster) healthChecks(p *controlPlane) []httpserver.Check {
+	var all []httpserver.Check
 	if c.encryption.HasPlugins() {
-		all = append(all, apiserver.Check{Name: "kms-providers", Run: c.encryption.Health})
+		all = append(all, httpserver.Check{Name: "kms-providers", Run: c.encryption.Health})
 	}
 	if c.alone != nil {
-		all = append(all, apiserver.Check{Name: "bootstrap", Run: p.bootstrapped})
+		all = append(all, httpserver.Check{Name: "bootstrap", Run: p.bootstrapped})
 	}
 	return all
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/store"
@@ -71,10 +72,10 @@ func serve(t *testing.T) *served {
 			admission.NewDeviceAdminAccess(objects),
 			admission.NewResourceQuota(objects),
 		}
-		stream := func(w http.ResponseWriter, _ *http.Request, _ apiserver.ConnectRequest) {
+		stream := func(w http.ResponseWriter, _ *http.Request, _ httpserver.ConnectRequest) {
 			w.WriteHeader(http.StatusNoContent)
 		}
-		o.Connect = map[catalog.Handler]apiserver.ConnectHandler{catalog.PodLog: stream, catalog.PodExec: stream, catalog.PodAttach: stream, catalog.PodPortForward: stream, catalog.NodeProxy: stream, catalog.PodProxy: stream, catalog.ServiceProxy: stream}
+		o.Connect = map[catalog.Handler]httpserver.ConnectHandler{catalog.PodLog: stream, catalog.PodExec: stream, catalog.PodAttach: stream, catalog.PodPortForward: stream, catalog.NodeProxy: stream, catalog.PodProxy: stream, catalog.ServiceProxy: stream}
 		o.Issue[catalog.ServiceAccountToken] = func(ctx context.Context, parent catalog.Object, body runtime.Object) (runtime.Object, error) {
 			return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))
 		}
@@ -330,7 +331,7 @@ func TestANodeSeesWhatIsItsOwn(t *testing.T) {
 
 // counting is a store that counts the records that lists return.
 type counting struct {
-	apiserver.Store
+	httpserver.Store
 	records atomic.Int64
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/discovery"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/apiserver/rbac"
@@ -72,14 +73,21 @@ func open(t testing.TB, c *catalog.Catalog, progress time.Duration, change func(
 	if err != nil {
 		t.Fatal(err)
 	}
-	nowhere := func(w http.ResponseWriter, r *http.Request, _ apiserver.ConnectRequest) { http.NotFound(w, r) }
+	nowhere := func(w http.ResponseWriter, r *http.Request, _ httpserver.ConnectRequest) { http.NotFound(w, r) }
 	policy := rbac.NewPolicy(bootstrappolicy.All())
 	authorizer := rbac.New(rbac.Options{Policy: policy, Objects: operation.NewReader(c, st)})
 	o := apiserver.Options{
-		Store: st, Catalog: c, Authorizer: authorizer,
-		Connect: map[catalog.Handler]apiserver.ConnectHandler{
-			catalog.PodLog: nowhere, catalog.PodExec: nowhere, catalog.PodAttach: nowhere, catalog.PodPortForward: nowhere,
-			catalog.NodeProxy: nowhere, catalog.PodProxy: nowhere, catalog.ServiceProxy: nowhere,
+		Options: httpserver.Options{
+			Store: st, Catalog: c, Authorizer: authorizer,
+			Connect: map[catalog.Handler]httpserver.ConnectHandler{
+				catalog.PodLog: nowhere, catalog.PodExec: nowhere, catalog.PodAttach: nowhere, catalog.PodPortForward: nowhere,
+				catalog.NodeProxy: nowhere, catalog.PodProxy: nowhere, catalog.ServiceProxy: nowhere,
+			},
+			Discovery: lazy(func() http.Handler {
+				return discovery.New(c, version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0"})
+			}),
+			OpenAPI: lazy(func() http.Handler { return openapi.New(c, "v1.37.0") }),
+			Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 		},
 		Issue: map[catalog.Handler]operation.IssueHandler{
 			catalog.ServiceAccountToken: func(_ context.Context, _ catalog.Object, body runtime.Object) (runtime.Object, error) {
@@ -93,11 +101,6 @@ func open(t testing.TB, c *catalog.Catalog, progress time.Duration, change func(
 			catalog.TokenIdentity: operation.Answer(auth.New(auth.Options{}).ReviewToken),
 		},
 		Compute: map[catalog.Handler]operation.ComputeHandler{catalog.PodUsage: nothing, catalog.NodeUsage: nothing, catalog.ComponentHealth: nothing},
-		Discovery: lazy(func() http.Handler {
-			return discovery.New(c, version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.0"})
-		}),
-		OpenAPI: lazy(func() http.Handler { return openapi.New(c, "v1.37.0") }),
-		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	if change != nil {
 		change(&o)

@@ -25,6 +25,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/forward"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 )
@@ -74,7 +75,7 @@ func open(t *testing.T) *fixture {
 	server := apiservertest.Open(t, func(o *apiserver.Options) {
 		o.Auth = byHeader{}
 		fwd, err := forward.New(forward.Options{
-			Objects: operation.NewReader(o.Catalog, o.Store), Fail: apiserver.WriteError, Dial: f.dial,
+			Objects: operation.NewReader(o.Catalog, o.Store), Fail: httpserver.WriteError, Dial: f.dial,
 			Kubelet: func(n *corev1.Node) (forward.Kubelet, error) {
 				to := &http.Transport{DialContext: f.dial, DialTLSContext: f.dial, DisableKeepAlives: true}
 				return forward.Kubelet{Host: n.Status.Addresses[0].Address, Port: "10250", Transport: to, Verified: n.Name == "own"}, nil
@@ -83,16 +84,16 @@ func open(t *testing.T) *fixture {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target := func(q apiserver.ConnectRequest) forward.Target {
+		target := func(q httpserver.ConnectRequest) forward.Target {
 			return forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path}
 		}
-		o.Connect[catalog.PodProxy] = func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+		o.Connect[catalog.PodProxy] = func(w http.ResponseWriter, r *http.Request, q httpserver.ConnectRequest) {
 			fwd.Pod(w, r, q.Object.(*corev1.Pod), target(q))
 		}
-		o.Connect[catalog.ServiceProxy] = func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+		o.Connect[catalog.ServiceProxy] = func(w http.ResponseWriter, r *http.Request, q httpserver.ConnectRequest) {
 			fwd.Service(w, r, q.Object.(*corev1.Service), target(q))
 		}
-		o.Connect[catalog.NodeProxy] = func(w http.ResponseWriter, r *http.Request, q apiserver.ConnectRequest) {
+		o.Connect[catalog.NodeProxy] = func(w http.ResponseWriter, r *http.Request, q httpserver.ConnectRequest) {
 			fwd.Node(w, r, q.Object.(*corev1.Node), target(q))
 		}
 	})

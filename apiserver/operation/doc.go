@@ -4,8 +4,8 @@
 //
 // A request comes decoded: a [Target] says what it is about and for whom, and its body and options are typed. What comes out is a
 // [Result], a [Listing] or a sequence of [Change], with objects of package codec. The package does not know HTTP: paths,
-// parameters, encodings, the pace of clients and the seats of a priority level are those of package apiserver, which performs the
-// requests of clients in this process as well.
+// parameters, encodings, the pace of clients and the seats of a priority level are those of package httpserver, and the client of
+// this process is in package apiserver.
 //
 // [Operations] owns the order of writers that lost against others (turns) and the metrics of authorization and admission. Objects
 // are in the [Store]; which kinds there are, and everything that differs between them, is in package catalog.

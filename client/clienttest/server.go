@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/kinds"
 	"github.com/sampan-io/sampan/client"
@@ -311,7 +312,7 @@ func expired(after store.Revision) error {
 
 // noticed is a store that reports its writes.
 type noticed struct {
-	apiserver.Store
+	httpserver.Store
 	mu      sync.Mutex
 	changed chan struct{} // guarded by mu; closed and replaced by each write
 }
@@ -323,7 +324,7 @@ func (n *noticed) next() <-chan struct{} {
 	return n.changed
 }
 
-// Commit implements [apiserver.Store].
+// Commit implements [httpserver.Store].
 func (n *noticed) Commit(ctx context.Context, w store.Write) (store.Record, error) {
 	rec, err := n.Store.Commit(ctx, w)
 	if err == nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission/webhooks"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/catalog"
 )
@@ -68,7 +69,7 @@ func serve(t *testing.T) *served {
 		}
 		o.Auth = everybody{}
 		o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(f.objects), f.mutating, f.validating}
-		o.Connect[catalog.PodExec] = func(w http.ResponseWriter, _ *http.Request, _ apiserver.ConnectRequest) {
+		o.Connect[catalog.PodExec] = func(w http.ResponseWriter, _ *http.Request, _ httpserver.ConnectRequest) {
 			w.WriteHeader(http.StatusNoContent)
 		}
 	})

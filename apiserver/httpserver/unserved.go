@@ -1,0 +1,53 @@
+package httpserver
+
+import (
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/catalog"
+)
+
+// supports reports whether requests with that method are served.
+func (s *Server) supports(r *http.Request, p *path) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		return true
+	case http.MethodOptions: // for servers behind a proxy alone
+		return p.subresource == "proxy" || s.opts.Aggregator.Route(r.URL.Path) != nil
+	}
+	return false
+}
+
+// refuseMethod answers a request with a method that is not served. As upstream it is authorized before, with a verb that only
+// a star allows if it is about a resource.
+func (s *Server) refuseMethod(x *exchange) {
+	a := attributesOf(x.r)
+	a.User = x.user
+	if err := s.objects.Authorize(x.r.Context(), a); err != nil {
+		x.fail(err)
+		return
+	}
+	x.fail(apierrors.NewMethodNotSupported(schema.GroupResource{Resource: x.r.URL.Path}, x.r.Method))
+}
+
+// unknown answers a request for a resource, a subresource or a path below one that does not exist: with a Status if the
+// group is served, and otherwise with a page, as upstream.
+func (s *Server) unknown(x *exchange, p *path) {
+	if !slices.ContainsFunc(s.opts.Catalog.Kinds(), func(k *catalog.Kind) bool { return k.Group == p.group }) {
+		x.notFoundPage()
+		return
+	}
+	x.fail(apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false))
+}
+
+// notFoundPage is what Kubernetes answers where there is nothing at all.
+func (x *exchange) notFoundPage() {
+	h := x.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	x.WriteHeader(http.StatusNotFound)
+	x.writeText("404 page not found\n")
+}
