@@ -86,7 +86,7 @@ var errUnauthorized = errors.New("no valid client certificate or token")
 type fromAPIServer struct{}
 
 // user returns the user of a request: the API server in the same process, that of its client certificate, which was verified in the handshake, or of its token.
-func (n *Node) user(r *http.Request) (*authenticationv1.UserInfo, error) {
+func (k *kubeletServer) user(r *http.Request) (*authenticationv1.UserInfo, error) {
 	if r.Context().Value(fromAPIServer{}) != nil {
 		return &authenticationv1.UserInfo{Username: apiServerName, Groups: []string{"system:authenticated"}}, nil
 	}
@@ -100,23 +100,23 @@ func (n *Node) user(r *http.Request) (*authenticationv1.UserInfo, error) {
 		return nil, errUnauthorized
 	}
 	key := sha256.Sum256([]byte(token))
-	if u, ok := n.access.tokens.get(key); ok {
+	if u, ok := k.access.tokens.get(key); ok {
 		return u, nil
 	}
-	review, err := ask(r.Context(), n, "tokenreviews", authenticationv1.SchemeGroupVersion, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}})
+	review, err := ask(r.Context(), k, "tokenreviews", authenticationv1.SchemeGroupVersion, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}})
 	if err != nil {
 		return nil, err
 	}
 	if !review.Status.Authenticated {
 		return nil, errUnauthorized
 	}
-	n.access.tokens.put(key, &review.Status.User, tokenTime)
+	k.access.tokens.put(key, &review.Status.User, tokenTime)
 	return &review.Status.User, nil
 }
 
 // ask has the API server answer a review.
-func ask[T runtime.Object](ctx context.Context, n *Node, resource string, gv schema.GroupVersion, review T) (T, error) {
-	obj, err := n.opts.Client.Create(ctx, gv.WithResource(resource), "", "", review, metav1.CreateOptions{}, "")
+func ask[T runtime.Object](ctx context.Context, k *kubeletServer, resource string, gv schema.GroupVersion, review T) (T, error) {
+	obj, err := k.opts.client.Create(ctx, gv.WithResource(resource), "", "", review, metav1.CreateOptions{}, "")
 	if err != nil {
 		return review, err
 	}
@@ -128,24 +128,24 @@ func ask[T runtime.Object](ctx context.Context, n *Node, resource string, gv sch
 }
 
 // may reports whether a user has a permission on the node.
-func (n *Node) may(ctx context.Context, u *authenticationv1.UserInfo, verb, subresource string) (bool, error) {
+func (k *kubeletServer) may(ctx context.Context, u *authenticationv1.UserInfo, verb, subresource string) (bool, error) {
 	if u.Username == apiServerName || slices.Contains(u.Groups, adminGroup) {
 		return true, nil
 	}
 	q := question{u.Username, strings.Join(u.Groups, "\x00"), verb, subresource}
 	if len(u.Extra) == 0 {
-		if allowed, ok := n.access.permissions.get(q); ok {
+		if allowed, ok := k.access.permissions.get(q); ok {
 			return allowed, nil
 		}
 	}
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: n.opts.Name},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: k.opts.name},
 	}
 	for name, values := range u.Extra {
 		spec.Extra[name] = authorizationv1.ExtraValue(values)
 	}
-	review, err := ask(ctx, n, "subjectaccessreviews", authorizationv1.SchemeGroupVersion, &authorizationv1.SubjectAccessReview{Spec: spec})
+	review, err := ask(ctx, k, "subjectaccessreviews", authorizationv1.SchemeGroupVersion, &authorizationv1.SubjectAccessReview{Spec: spec})
 	if err != nil {
 		return false, err
 	}
@@ -154,7 +154,7 @@ func (n *Node) may(ctx context.Context, u *authenticationv1.UserInfo, verb, subr
 		if review.Status.Allowed {
 			d = allowedTime
 		}
-		n.access.permissions.put(q, review.Status.Allowed, d)
+		k.access.permissions.put(q, review.Status.Allowed, d)
 	}
 	return review.Status.Allowed, nil
 }
@@ -203,24 +203,24 @@ func subresources(path string) []string {
 }
 
 // authorized passes on only requests of users that may make them.
-func (n *Node) authorized(next http.Handler) http.Handler {
+func (k *kubeletServer) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u, err := n.user(r)
+		u, err := k.user(r)
 		switch {
 		case errors.Is(err, errUnauthorized):
 			w.Header().Set("Connection", "close") // do not keep connections of unauthenticated clients
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		case err != nil:
-			n.log.Warn("a token could not be checked", "err", err)
+			k.opts.log.Warn("a token could not be checked", "err", err)
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
 		verb, subs := verbOf(r.Method), subresources(r.URL.Path)
 		for _, sub := range subs {
-			allowed, err := n.may(r.Context(), u, verb, sub)
+			allowed, err := k.may(r.Context(), u, verb, sub)
 			if err != nil {
-				n.log.Warn("a permission could not be checked", "user", u.Username, "err", err)
+				k.opts.log.Warn("a permission could not be checked", "user", u.Username, "err", err)
 				http.Error(w, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource(s)=%v)", u.Username, verb, subs), http.StatusInternalServerError)
 				return
 			}

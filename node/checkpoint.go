@@ -27,14 +27,14 @@ type checkpointer interface {
 
 // checkpoint has the runtime write the state of a container to a file below RootDir, and answers with its path. Answers are those of
 // upstream's kubelet, also for a runtime that can't do that: Sampan's can't.
-func (n *Node) checkpoint(w http.ResponseWriter, r *http.Request) {
+func (k *kubeletServer) checkpoint(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
-	state, err := n.podOf(r)
+	state, err := k.podOf(r)
 	if err != nil {
 		answer(w, err)
 		return
 	}
-	if spec, _ := lifecycle.Spec(state.pod, container); spec == nil {
+	if spec, _ := lifecycle.Spec(state.Pod, container); spec == nil {
 		answer(w, refuse(http.StatusNotFound, "container %v does not exist", container))
 		return
 	}
@@ -45,7 +45,7 @@ func (n *Node) checkpoint(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if err := n.writeCheckpoint(r.Context(), &state, container, req); err != nil {
+	if err := k.writeCheckpoint(r.Context(), &state, container, req); err != nil {
 		answer(w, fmt.Errorf("checkpointing of %v/%v/%v failed (%w)", namespace, name, container, err))
 		return
 	}
@@ -54,19 +54,19 @@ func (n *Node) checkpoint(w http.ResponseWriter, r *http.Request) {
 
 // writeCheckpoint sets the file in the request, and passes it to the runtime. A timeout, in seconds, lengthens the one of calls of the
 // runtime.
-func (n *Node) writeCheckpoint(ctx context.Context, state *observed, container string, req *cri.CheckpointContainerRequest) error {
-	c, ok := state.running(container)
+func (k *kubeletServer) writeCheckpoint(ctx context.Context, state *lifecycle.Observed, container string, req *cri.CheckpointContainerRequest) error {
+	c, ok := running(state, container)
 	if !ok {
 		return fmt.Errorf("container %v not found", container)
 	}
-	rt, can := n.opts.Runtime.(checkpointer)
-	if !can || n.opts.RootDir == "" {
+	rt, can := k.opts.runtime.(checkpointer)
+	if !can || k.opts.rootDir == "" {
 		return status.Error(codes.Unimplemented, "method CheckpointContainer not implemented")
 	}
 	if req.GetTimeout() < 0 {
 		return errors.New("CheckpointContainer requires the timeout value to be > 0") // kubelet's words
 	}
-	dir := filepath.Join(n.opts.RootDir, "checkpoints")
+	dir := filepath.Join(k.opts.rootDir, "checkpoints")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -77,6 +77,6 @@ func (n *Node) writeCheckpoint(ctx context.Context, state *observed, container s
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	req.ContainerId, req.Timeout = c.ID, int64(limit/time.Second)
-	req.Location = filepath.Join(dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", state.pod.Name, state.pod.Namespace, container, time.Now().Format(time.RFC3339)))
+	req.Location = filepath.Join(dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", state.Pod.Name, state.Pod.Namespace, container, time.Now().Format(time.RFC3339)))
 	return rt.CheckpointContainer(ctx, req)
 }

@@ -28,32 +28,32 @@ import (
 )
 
 // readRoutes adds the endpoints that only read, under the paths of upstream's kubelet.
-func (n *Node) readRoutes(mux *http.ServeMux) {
-	n.healthRoutes(mux)
-	mux.HandleFunc("GET /pods", n.listPods)
-	mux.HandleFunc("GET /pods/", n.listPods)
-	mux.HandleFunc("GET /configz", n.configz)
-	mux.HandleFunc("GET /metrics/resource", n.resourceMetrics)
-	mux.HandleFunc("GET /metrics/cadvisor", n.cadvisorMetrics)
-	mux.HandleFunc("GET /stats/summary", n.statsSummary)
+func (k *kubeletServer) readRoutes(mux *http.ServeMux) {
+	k.healthRoutes(mux)
+	mux.HandleFunc("GET /pods", k.listPods)
+	mux.HandleFunc("GET /pods/", k.listPods)
+	mux.HandleFunc("GET /configz", k.configz)
+	mux.HandleFunc("GET /metrics/resource", k.resourceMetrics)
+	mux.HandleFunc("GET /metrics/cadvisor", k.cadvisorMetrics)
+	mux.HandleFunc("GET /stats/summary", k.statsSummary)
 	mux.HandleFunc("GET /stats/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "only /stats/summary is served", http.StatusNotFound)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.Registry, promhttp.HandlerOpts{}))
-	mux.Handle("GET /metrics/slis", n.metrics.Checks)
-	mux.Handle("DELETE /metrics/slis", n.metrics.Checks)
-	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(n.metrics.ProbeRegistry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(k.opts.metrics.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics/slis", k.opts.metrics.Checks)
+	mux.Handle("DELETE /metrics/slis", k.opts.metrics.Checks)
+	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(k.opts.metrics.ProbeRegistry, promhttp.HandlerOpts{}))
 }
 
 // debugRoutes adds what the field enableDebuggingHandlers switches off.
-func (n *Node) debugRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /runningpods/", n.listRunningPods)
-	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", n.containerLogs)
-	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", n.runCommand)
-	n.streamRoutes(mux)
-	c := n.config()
-	if *c.EnableSystemLogHandler && n.opts.SystemLogs != "" {
-		mux.HandleFunc("GET /logs/", n.systemLogs)
+func (k *kubeletServer) debugRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /runningpods/", k.listRunningPods)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.containerLogs)
+	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", k.runCommand)
+	k.streamRoutes(mux)
+	c := k.opts.config
+	if *c.EnableSystemLogHandler && k.opts.systemLogs != "" {
+		mux.HandleFunc("GET /logs/", k.systemLogs)
 	} else {
 		mux.HandleFunc("GET /logs/", disabled("logs endpoint is disabled."))
 	}
@@ -82,12 +82,12 @@ func disabled(text string) http.HandlerFunc {
 }
 
 // healthRoutes adds the health checks.
-func (n *Node) healthRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /healthz", n.healthz)
+func (k *kubeletServer) healthRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", k.healthz)
 	for _, name := range []string{"ping", "log"} {
 		mux.HandleFunc("GET /healthz/"+name, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
 	}
-	mux.HandleFunc("GET /healthz/syncloop", n.syncloop)
+	mux.HandleFunc("GET /healthz/syncloop", k.syncloop)
 }
 
 // maxSilence is how long the workers of pods may be without a turn while there is something to do for them, as in
@@ -95,8 +95,8 @@ func (n *Node) healthRoutes(mux *http.ServeMux) {
 const maxSilence = 2 * time.Minute
 
 // syncloop answers whether the goroutines of the node's pods get their turns: each has to end one within a limit.
-func (n *Node) syncloop(w http.ResponseWriter, _ *http.Request) {
-	if n.silent() {
+func (k *kubeletServer) syncloop(w http.ResponseWriter, _ *http.Request) {
+	if k.silent() {
 		http.Error(w, syncLoopFault, http.StatusInternalServerError)
 		return
 	}
@@ -106,19 +106,21 @@ func (n *Node) syncloop(w http.ResponseWriter, _ *http.Request) {
 const syncLoopFault = "sync Loop took longer than expected"
 
 // silent reports whether the worker of a pod has not ended its turn within the limit.
-func (n *Node) silent() bool {
-	return slices.ContainsFunc(n.allWorkers(), func(w *worker) bool {
-		began := w.turning.Load()
-		return began != 0 && time.Since(time.Unix(0, began)) > maxSilence
-	})
+func (k *kubeletServer) silent() bool {
+	for pod := range k.opts.pods {
+		if began := pod.TurnBegan(); !began.IsZero() && time.Since(began) > maxSilence {
+			return true
+		}
+	}
+	return false
 }
 
 // healthz answers whether all health checks succeed.
-func (n *Node) healthz(w http.ResponseWriter, _ *http.Request) {
-	_, fault := n.health.get()
-	silent := n.silent()
+func (k *kubeletServer) healthz(w http.ResponseWriter, _ *http.Request) {
+	_, fault := k.opts.health()
+	silent := k.silent()
 	for name, healthy := range map[string]bool{"ping": true, "log": true, "syncloop": !silent, "runtime": fault == ""} {
-		n.metrics.Checks.Observe(name, healthy)
+		k.opts.metrics.Checks.Observe(name, healthy)
 	}
 	switch {
 	case fault != "":
@@ -131,15 +133,15 @@ func (n *Node) healthz(w http.ResponseWriter, _ *http.Request) {
 }
 
 // listRunningPods answers with the pods that have containers that run in the runtime, with names and images only.
-func (n *Node) listRunningPods(w http.ResponseWriter, _ *http.Request) {
+func (k *kubeletServer) listRunningPods(w http.ResponseWriter, _ *http.Request) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
-	for _, worker := range n.allWorkers() {
-		state, _ := worker.status()
-		if state.over {
+	for worker := range k.opts.pods {
+		state, _ := worker.Status()
+		if state.Over {
 			continue
 		}
-		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: state.pod.Name, Namespace: state.pod.Namespace, UID: state.pod.UID}}
-		for _, c := range state.containers {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: state.Pod.Name, Namespace: state.Pod.Namespace, UID: state.Pod.UID}}
+		for _, c := range state.Containers {
 			if c.State == lifecycle.Running {
 				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
 			}
@@ -160,15 +162,14 @@ func writeJSON(w http.ResponseWriter, v any) {
 }
 
 // configz answers with the configuration in use.
-func (n *Node) configz(w http.ResponseWriter, _ *http.Request) {
-	c := n.reported()
-	writeJSON(w, map[string]kubelet.KubeletConfiguration{"kubeletconfig": c.KubeletConfiguration})
+func (k *kubeletServer) configz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, map[string]kubelet.KubeletConfiguration{"kubeletconfig": k.opts.reported()})
 }
 
 // systemLogs serves the files below the directory of system logs. A path that leads out of it, by dots or by symbolic links,
 // does not exist.
-func (n *Node) systemLogs(w http.ResponseWriter, r *http.Request) {
-	root, err := os.OpenRoot(n.opts.SystemLogs)
+func (k *kubeletServer) systemLogs(w http.ResponseWriter, r *http.Request) {
+	root, err := os.OpenRoot(k.opts.systemLogs)
 	if errors.Is(err, fs.ErrNotExist) {
 		http.NotFound(w, r)
 		return
@@ -207,28 +208,29 @@ type runtimeMetrics interface {
 }
 
 // cadvisorMetrics answers with the metrics that cAdvisor has in upstream's kubelet.
-func (n *Node) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
-	summary, err := n.measure(r.Context(), true, cadvisorAge)
+func (k *kubeletServer) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
+	summary, err := k.measure(r.Context(), true, cadvisorAge)
 	if err != nil {
-		n.log.Warn("the usage of resources could not be measured", "err", err)
+		k.opts.log.Warn("the usage of resources could not be measured", "err", err)
 		summary = nil
 	}
 	var pods []stats.Pod
-	for _, worker := range n.allWorkers() {
-		state, _ := worker.status()
-		pods = append(pods, stats.Pod{Pod: state.pod})
+	for worker := range k.opts.pods {
+		state, _ := worker.Status()
+		pods = append(pods, stats.Pod{Pod: state.Pod})
 	}
+	info, memory := k.opts.machine()
 	m := stats.Machine{
-		Info: n.machine.info, Processors: runtime.NumCPU(), Memory: uint64(n.machine.capacity.Memory().Value()), Swap: stats.SwapTotal(), AgentNumber: n.opts.Version,
+		Info: info, Processors: runtime.NumCPU(), Memory: uint64(memory), Swap: stats.SwapTotal(), AgentNumber: k.opts.version,
 	}
 	m.Sockets, m.PhysicalCores = stats.Sockets()
 	w.Header().Set("Content-Type", stats.ContentType)
-	_, _ = w.Write(stats.Cadvisor(summary, pods, m, n.moreMetrics(r.Context())))
+	_, _ = w.Write(stats.Cadvisor(summary, pods, m, k.moreMetrics(r.Context())))
 }
 
 // moreMetrics returns the metrics that the runtime has of its own; none if it has no such calls, which are newer than the others.
-func (n *Node) moreMetrics(ctx context.Context) stats.RuntimeMetrics {
-	rt, ok := n.opts.Runtime.(runtimeMetrics)
+func (k *kubeletServer) moreMetrics(ctx context.Context) stats.RuntimeMetrics {
+	rt, ok := k.opts.runtime.(runtimeMetrics)
 	if !ok {
 		return stats.RuntimeMetrics{}
 	}
@@ -236,16 +238,16 @@ func (n *Node) moreMetrics(ctx context.Context) stats.RuntimeMetrics {
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case status.Code(err) == codes.Unimplemented:
-		n.log.Debug("the container runtime has no metrics", "err", err)
+		k.opts.log.Debug("the container runtime has no metrics", "err", err)
 	default:
-		n.log.Warn("the metrics of the container runtime could not be read", "err", err)
+		k.opts.log.Warn("the metrics of the container runtime could not be read", "err", err)
 	}
 	return m
 }
 
 // counted measures requests.
-func (n *Node) counted(next http.Handler) http.Handler {
-	m := n.metrics
+func (k *kubeletServer) counted(next http.Handler) http.Handler {
+	m := k.opts.metrics
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := bucketOf(r.URL.Path)
 		long := path == "exec" || path == "attach" || path == "portForward" || path == "containerLogs" && r.URL.Query().Get("follow") == "true"

@@ -28,8 +28,8 @@ func TestForwardedSandbox(t *testing.T) {
 		{name: "stopping", sandboxes: []lifecycle.Sandbox{{ID: "old"}}, containers: running, want: "old"},
 		{name: "without its sandbox", containers: running, err: "failed to find sandboxID for pod web_default(u)"},
 	} {
-		state := observed{pod: pod, sandboxes: tt.sandboxes, containers: tt.containers}
-		got, err := state.forwarded()
+		state := lifecycle.Observed{Pod: pod, Sandboxes: tt.sandboxes, Containers: tt.containers}
+		got, err := forwarded(&state)
 		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err {
 			t.Errorf("%s: %q, %v, want %q, %q", tt.name, got, err, tt.want, tt.err)
 		}

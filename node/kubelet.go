@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"math"
 	"net"
@@ -20,14 +21,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/inprocess"
 	"github.com/sampan-io/sampan/internal/records"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/logs"
+	"github.com/sampan-io/sampan/node/metrics"
+	"github.com/sampan-io/sampan/node/stats"
+	"github.com/sampan-io/sampan/node/unread"
+	"github.com/sampan-io/sampan/node/volumes"
 )
 
 // ExitCodeHeader carries the exit code of a command that POST /run executed.
@@ -51,27 +60,79 @@ const (
 	closingPause = time.Second     // for answers that are under way when the agent stops
 )
 
+// A Pod is a pod of the node, as its worker last read it.
+type Pod interface {
+	// Status returns the state of the pod, and a channel that is closed when that has changed.
+	Status() (lifecycle.Observed, <-chan struct{})
+	// TurnBegan returns when its worker began its current turn; the zero time if it has nothing to do.
+	TurnBegan() time.Time
+}
+
+// serverOptions configures a [kubeletServer].
+type serverOptions struct {
+	name      string
+	listeners []net.Listener
+	local     *inprocess.Listener // for the API server if that is in the same process; may be nil
+	tls       *tls.Config
+	clientCAs func() *x509.CertPool
+	handlers  map[string]http.Handler // further parts of the API, by patterns
+
+	client     client.Interface
+	runtime    criclient.Runtime
+	rootDir    string
+	logDir     string
+	systemLogs string
+	version    string
+	owner      string // of the pods in a runtime of others; empty: the runtime is the node's alone
+
+	config   *kubeletconfig.Config
+	reported func() kubelet.KubeletConfiguration // as /configz shows it
+	files    *volumes.Files
+	metrics  *metrics.Metrics
+	log      *slog.Logger
+
+	pods    iter.Seq[Pod]                                     // all pods that have workers
+	pod     func(namespace, name string) (Pod, bool)          // the pod of a name
+	logs    func(pod *corev1.Pod) string                      // the directory of a pod's logs
+	health  func() (known bool, fault string)                 // of the runtime; "" means that it is well
+	machine func() (info corev1.NodeSystemInfo, memory int64) // memory is in bytes
+}
+
+// kubeletServer serves the API of kubelets: logs, streams, metrics, and what the node's pods are.
+type kubeletServer struct {
+	opts    serverOptions
+	access  access           // to the API
+	streams *streamTransport // to those of the runtime
+	layers  layers
+	rates   stats.Rates
+	unread  unread.Tracker // of the output of containers
+}
+
+func newServer(o serverOptions) *kubeletServer {
+	return &kubeletServer{opts: o, streams: newStreamTransport()}
+}
+
 // serve serves the kubelet API until ctx is cancelled. It closes the listeners.
-func (n *Node) serve(ctx context.Context) error {
+func (k *kubeletServer) serve(ctx context.Context) error {
 	server := &http.Server{
-		Handler: n.counted(n.authorized(n.routes())), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
+		Handler: k.counted(k.authorized(k.routes())), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 		// Logs that are being followed end with the agent.
 		BaseContext: func(l net.Listener) context.Context {
-			if n.opts.Local != nil && l == net.Listener(n.opts.Local) {
+			if k.opts.local != nil && l == net.Listener(k.opts.local) {
 				return context.WithValue(ctx, fromAPIServer{}, true)
 			}
 			return ctx
 		},
-		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(k.opts.log.Handler(), slog.LevelDebug),
 	}
 	g := run.NewGroup(context.WithoutCancel(ctx), 0)
-	failed := make(chan error, len(n.opts.Listeners)+1)
-	for _, l := range n.opts.Listeners {
-		n.log.Info("kubelet API serves clients with permissions for this node", "address", l.Addr().String())
-		g.Go(func(context.Context) { failed <- server.Serve(tls.NewListener(records.NewListener(l), n.tls())) })
+	failed := make(chan error, len(k.opts.listeners)+1)
+	for _, l := range k.opts.listeners {
+		k.opts.log.Info("kubelet API serves clients with permissions for this node", "address", l.Addr().String())
+		g.Go(func(context.Context) { failed <- server.Serve(tls.NewListener(records.NewListener(l), k.tls())) })
 	}
-	if n.opts.Local != nil {
-		g.Go(func(context.Context) { failed <- server.Serve(n.opts.Local) })
+	if k.opts.local != nil {
+		g.Go(func(context.Context) { failed <- server.Serve(k.opts.local) })
 	}
 	defer g.Wait()
 	select {
@@ -89,8 +150,8 @@ func (n *Node) serve(ctx context.Context) error {
 }
 
 // tls requests client certificates and verifies them with the current authorities.
-func (n *Node) tls() *tls.Config {
-	c := n.opts.TLS.Clone()
+func (k *kubeletServer) tls() *tls.Config {
+	c := k.opts.tls.Clone()
 	c.MinVersion = tls.VersionTLS13
 	c.NextProtos = []string{"http/1.1"}
 	c.ClientAuth = tls.RequestClientCert
@@ -103,37 +164,37 @@ func (n *Node) tls() *tls.Config {
 			between.AddCert(cert)
 		}
 		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
-			Roots: n.opts.ClientCAs(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+			Roots: k.opts.clientCAs(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		})
 		return err
 	}
 	return c
 }
 
-func (n *Node) routes() http.Handler {
+func (k *kubeletServer) routes() http.Handler {
 	mux := http.NewServeMux()
-	n.readRoutes(mux)
-	mux.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", n.checkpoint)
-	if *n.config().EnableDebuggingHandlers {
-		n.debugRoutes(mux)
+	k.readRoutes(mux)
+	mux.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", k.checkpoint)
+	if *k.opts.config.EnableDebuggingHandlers {
+		k.debugRoutes(mux)
 	} else {
 		for _, path := range []string{"run", "exec", "attach", "portForward", "containerLogs", "runningpods", "logs", "debug/pprof"} {
 			mux.HandleFunc("/"+path+"/", disabled("Debug endpoints are disabled."))
 		}
 	}
-	for pattern, h := range n.opts.Handlers {
+	for pattern, h := range k.opts.handlers {
 		mux.Handle(pattern, h)
 	}
 	return mux
 }
 
 // listPods answers with the pods of this node as their workers see them.
-func (n *Node) listPods(w http.ResponseWriter, _ *http.Request) {
+func (k *kubeletServer) listPods(w http.ResponseWriter, _ *http.Request) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
-	for _, worker := range n.allWorkers() {
-		state, _ := worker.status()
-		if state.pod.Name != "" && !state.over {
-			list.Items = append(list.Items, *state.pod)
+	for worker := range k.opts.pods {
+		state, _ := worker.Status()
+		if state.Pod.Name != "" && !state.Over {
+			list.Items = append(list.Items, *state.Pod)
 		}
 	}
 	sorting.Slice(list.Items, func(a, b corev1.Pod) int {
@@ -164,26 +225,26 @@ func answer(w http.ResponseWriter, err error) {
 }
 
 // find returns the worker of the pod in the request, and the container's state.
-func (n *Node) find(r *http.Request) (*worker, observed, *corev1.ContainerStatus, error) {
+func (k *kubeletServer) find(r *http.Request) (Pod, lifecycle.Observed, *corev1.ContainerStatus, error) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
-	w := n.worker(namespace, name)
-	if w == nil {
-		return nil, observed{}, nil, refuse(http.StatusNotFound, "pod %q does not exist", name)
+	w, ok := k.opts.pod(namespace, name)
+	if !ok {
+		return nil, lifecycle.Observed{}, nil, refuse(http.StatusNotFound, "pod %q does not exist", name)
 	}
-	state, _ := w.status()
-	for _, list := range [][]corev1.ContainerStatus{state.pod.Status.ContainerStatuses, state.pod.Status.InitContainerStatuses, state.pod.Status.EphemeralContainerStatuses} {
+	state, _ := w.Status()
+	for _, list := range [][]corev1.ContainerStatus{state.Pod.Status.ContainerStatuses, state.Pod.Status.InitContainerStatuses, state.Pod.Status.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == container {
 				return w, state, &list[i], nil
 			}
 		}
 	}
-	return nil, observed{}, nil, refuse(http.StatusNotFound, "container %q not found in pod %q", container, name)
+	return nil, lifecycle.Observed{}, nil, refuse(http.StatusNotFound, "container %q not found in pod %q", container, name)
 }
 
 // containerLogs prints a log, and follows it if asked to.
-func (n *Node) containerLogs(w http.ResponseWriter, r *http.Request) {
-	worker, state, status, err := n.find(r)
+func (k *kubeletServer) containerLogs(w http.ResponseWriter, r *http.Request) {
+	worker, state, status, err := k.find(r)
 	if err != nil {
 		answer(w, err)
 		return
@@ -198,22 +259,22 @@ func (n *Node) containerLogs(w http.ResponseWriter, r *http.Request) {
 		answer(w, err)
 		return
 	}
-	if n.opts.LogDir == "" {
-		answer(w, refuse(http.StatusBadRequest, "node %s keeps no logs", n.opts.Name))
+	if k.opts.logDir == "" {
+		answer(w, refuse(http.StatusBadRequest, "node %s keeps no logs", k.opts.name))
 		return
 	}
 	if r.URL.Query().Get("follow") == "true" {
-		o.Follow = func() (bool, <-chan struct{}) { return worker.runs(c.ID) }
+		o.Follow = func() (bool, <-chan struct{}) { return runs(worker, c.ID) }
 	}
-	path := filepath.Join(n.logs(state.pod), crispec.LogPath(c.Name, c.Attempt))
-	n.unread.Read(c.ID, time.Now())
+	path := filepath.Join(k.opts.logs(state.Pod), crispec.LogPath(c.Name, c.Attempt))
+	k.unread.Read(c.ID, time.Now())
 	w.Header().Set("Content-Type", "text/plain")
 	out := &flushing{w: w, c: http.NewResponseController(w)}
 	err = logs.Read(r.Context(), out, path, o)
 	switch {
 	case err == nil:
 	case errors.Is(err, fs.ErrNotExist):
-		answer(w, refuse(http.StatusNotFound, "the log of container %q in pod %q does not exist", c.Name, state.pod.Name))
+		answer(w, refuse(http.StatusNotFound, "the log of container %q in pod %q does not exist", c.Name, state.Pod.Name))
 	case !out.begun:
 		answer(w, err)
 	default:
@@ -239,9 +300,9 @@ func (f *flushing) Flush() {
 }
 
 // attempt returns the attempt at a container whose log is meant.
-func attempt(state observed, status *corev1.ContainerStatus, previous bool) (lifecycle.Container, error) {
+func attempt(state lifecycle.Observed, status *corev1.ContainerStatus, previous bool) (lifecycle.Container, error) {
 	var all []lifecycle.Container
-	for _, c := range state.containers {
+	for _, c := range state.Containers {
 		if c.Name == status.Name && c.State != lifecycle.Created {
 			all = append(all, c)
 		}
@@ -253,7 +314,7 @@ func attempt(state observed, status *corev1.ContainerStatus, previous bool) (lif
 	case previous && len(all) > 1:
 		return all[1], nil
 	case previous:
-		return lifecycle.Container{}, refuse(http.StatusBadRequest, "previous terminated container %q in pod %q not found", status.Name, state.pod.Name)
+		return lifecycle.Container{}, refuse(http.StatusBadRequest, "previous terminated container %q in pod %q not found", status.Name, state.Pod.Name)
 	case len(all) > 0:
 		return all[0], nil
 	case status.State.Terminated != nil: // its container was removed; the log may be left
@@ -263,20 +324,20 @@ func attempt(state observed, status *corev1.ContainerStatus, previous bool) (lif
 	if w := status.State.Waiting; w != nil && w.Reason != "" {
 		reason = w.Reason
 		if reason == "ErrImagePull" || reason == "ImagePullBackOff" {
-			return lifecycle.Container{}, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: trying and failing to pull image", status.Name, state.pod.Name)
+			return lifecycle.Container{}, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: trying and failing to pull image", status.Name, state.Pod.Name)
 		}
 	}
-	return lifecycle.Container{}, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: %s", status.Name, state.pod.Name, reason)
+	return lifecycle.Container{}, refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: %s", status.Name, state.Pod.Name, reason)
 }
 
 // runs reports whether a container runs, and returns a channel that is closed when
 // that may have changed.
-func (w *worker) runs(id string) (bool, <-chan struct{}) {
-	state, changed := w.status()
-	if state.over {
+func runs(w Pod, id string) (bool, <-chan struct{}) {
+	state, changed := w.Status()
+	if state.Over {
 		return false, changed
 	}
-	return slices.ContainsFunc(state.containers, func(c lifecycle.Container) bool { return c.ID == id && c.State == lifecycle.Running }), changed
+	return slices.ContainsFunc(state.Containers, func(c lifecycle.Container) bool { return c.ID == id && c.State == lifecycle.Running }), changed
 }
 
 func logOptions(r *http.Request) (o logs.Options, previous bool, err error) {
@@ -319,8 +380,8 @@ func logOptions(r *http.Request) (o logs.Options, previous bool, err error) {
 // runCommand runs a command in a container and answers with its output. The command is word by word in the parameters
 // named command, or in one named cmd with spaces between the words, which is the only one that upstream's kubelet reads:
 // clients of both kubelets use command only if a word contains a space. More than one cmd are one word each.
-func (n *Node) runCommand(w http.ResponseWriter, r *http.Request) {
-	_, state, status, err := n.find(r)
+func (k *kubeletServer) runCommand(w http.ResponseWriter, r *http.Request) {
+	_, state, status, err := k.find(r)
 	if err != nil {
 		answer(w, err)
 		return
@@ -335,12 +396,12 @@ func (n *Node) runCommand(w http.ResponseWriter, r *http.Request) {
 		answer(w, refuse(http.StatusBadRequest, "no command: want it in the query parameters command, one for each word"))
 		return
 	}
-	i := slices.IndexFunc(state.containers, func(c lifecycle.Container) bool { return c.Name == status.Name && c.State == lifecycle.Running })
+	i := slices.IndexFunc(state.Containers, func(c lifecycle.Container) bool { return c.Name == status.Name && c.State == lifecycle.Running })
 	if i < 0 {
-		answer(w, refuse(http.StatusBadRequest, "container %q in pod %q is not running", status.Name, state.pod.Name))
+		answer(w, refuse(http.StatusBadRequest, "container %q in pod %q is not running", status.Name, state.Pod.Name))
 		return
 	}
-	resp, err := n.opts.Runtime.ExecSync(r.Context(), state.containers[i].ID, cmd, execLimit)
+	resp, err := k.opts.runtime.ExecSync(r.Context(), state.Containers[i].ID, cmd, execLimit)
 	if err != nil {
 		answer(w, errors.New(criclient.Message(err)))
 		return

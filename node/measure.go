@@ -30,32 +30,32 @@ type Meter interface {
 
 // measure returns what the node, its pods and their containers use now, with file systems if asked for. Writable layers may
 // have been measured at most age ago.
-func (n *Node) measure(ctx context.Context, files bool, age time.Duration) (*statsapi.Summary, error) {
+func (k *kubeletServer) measure(ctx context.Context, files bool, age time.Duration) (*statsapi.Summary, error) {
 	m := stats.Measured{}
 	var err error
 	now := time.Now()
-	if meter, ok := n.opts.Runtime.(Meter); ok {
+	if meter, ok := k.opts.runtime.(Meter); ok {
 		m.Node, err = meter.OfMachine(now)
 	} else {
-		m.Node, err = stats.OfMachine(cmp.Or(n.opts.RootDir, "/"), now)
+		m.Node, err = stats.OfMachine(cmp.Or(k.opts.rootDir, "/"), now)
 	}
 	if err != nil {
 		return nil, err
 	}
-	m.Node.NodeName = n.opts.Name
-	if _, simulated := n.opts.Runtime.(Meter); !simulated {
+	m.Node.NodeName = k.opts.name
+	if _, simulated := k.opts.runtime.(Meter); !simulated {
 		m.Process.CPU, m.Process.Memory = stats.OfProcess(now)
 	}
-	if m.Sandboxes, err = n.sandboxStats(ctx); err != nil {
+	if m.Sandboxes, err = k.sandboxStats(ctx); err != nil {
 		return nil, fmt.Errorf("stats of pods: %w", err)
 	}
-	for _, w := range n.allWorkers() {
-		state, _ := w.status()
-		if state.pod.Name == "" || state.over {
+	for w := range k.opts.pods {
+		state, _ := w.Status()
+		if state.Pod.Name == "" || state.Over {
 			continue
 		}
-		p := stats.Pod{Pod: state.pod, Started: map[string]time.Time{}}
-		for _, c := range state.containers {
+		p := stats.Pod{Pod: state.Pod, Started: map[string]time.Time{}}
+		for _, c := range state.Containers {
 			if c.State == lifecycle.Running {
 				p.Started[c.ID] = c.StartedAt
 			}
@@ -66,24 +66,24 @@ func (n *Node) measure(ctx context.Context, files bool, age time.Duration) (*sta
 		m.Node.Fs = nil
 		return stats.Summarize(m), nil
 	}
-	if m.Layers, err = n.writableLayers(ctx, age); err != nil {
+	if m.Layers, err = k.writableLayers(ctx, age); err != nil {
 		return nil, fmt.Errorf("stats of containers: %w", err)
 	}
-	m.Files = n.files.Usage(ctx, m.Pods, now)
-	m.Node.Runtime = n.imageUsage(ctx, m.Node.Fs, now)
+	m.Files = k.opts.files.Usage(ctx, m.Pods, now)
+	m.Node.Runtime = k.imageUsage(ctx, m.Node.Fs, now)
 	return stats.Summarize(m), nil
 }
 
 // sandboxStats returns the stats of the node's pods. A runtime of others that only has those of containers gives sandboxes
 // whose use is the sum of that of their containers, without a network.
-func (n *Node) sandboxStats(ctx context.Context) ([]*cri.PodSandboxStats, error) {
-	all, err := n.opts.Runtime.ListPodSandboxStats(ctx, nil)
-	if err == nil || n.opts.Owner == "" || ctx.Err() != nil {
+func (k *kubeletServer) sandboxStats(ctx context.Context) ([]*cri.PodSandboxStats, error) {
+	all, err := k.opts.runtime.ListPodSandboxStats(ctx, nil)
+	if err == nil || k.opts.owner == "" || ctx.Err() != nil {
 		return all, err
 	}
 	// containerd before 1.7 fails for all pods if there is one without a cgroup of its own.
-	n.log.Debug("stats of pods not available, using those of containers", "err", err)
-	containers, err := n.writableLayers(ctx, 0)
+	k.opts.log.Debug("stats of pods not available, using those of containers", "err", err)
+	containers, err := k.writableLayers(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +114,8 @@ func addUsage(pod *cri.LinuxPodSandboxStats, c *cri.ContainerStats) {
 }
 
 // imageUsage returns the use of the file systems of images and of writable layers; nil if the runtime does not say.
-func (n *Node) imageUsage(ctx context.Context, fs *statsapi.FsStats, now time.Time) *statsapi.RuntimeStats {
-	rt, ok := n.opts.Runtime.(imageFiles)
+func (k *kubeletServer) imageUsage(ctx context.Context, fs *statsapi.FsStats, now time.Time) *statsapi.RuntimeStats {
+	rt, ok := k.opts.runtime.(imageFiles)
 	if !ok {
 		return nil
 	}
@@ -141,10 +141,10 @@ func (n *Node) imageUsage(ctx context.Context, fs *statsapi.FsStats, now time.Ti
 }
 
 // resourceMetrics answers with CPU and memory as metrics. As in upstream's kubelet an error is one of the metrics.
-func (n *Node) resourceMetrics(w http.ResponseWriter, r *http.Request) {
-	summary, err := n.measure(r.Context(), false, 0)
+func (k *kubeletServer) resourceMetrics(w http.ResponseWriter, r *http.Request) {
+	summary, err := k.measure(r.Context(), false, 0)
 	if err != nil {
-		n.log.Warn("the usage of resources could not be measured", "err", err)
+		k.opts.log.Warn("the usage of resources could not be measured", "err", err)
 		summary = nil
 	}
 	w.Header().Set("Content-Type", stats.ContentType)
@@ -152,7 +152,7 @@ func (n *Node) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 }
 
 // statsSummary answers with a summary, without file systems if the client asks for CPU and memory only.
-func (n *Node) statsSummary(w http.ResponseWriter, r *http.Request) {
+func (k *kubeletServer) statsSummary(w http.ResponseWriter, r *http.Request) {
 	only := false
 	if text := r.URL.Query().Get("only_cpu_and_memory"); text != "" {
 		var err error
@@ -161,12 +161,12 @@ func (n *Node) statsSummary(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	summary, err := n.measure(r.Context(), !only, 0)
+	summary, err := k.measure(r.Context(), !only, 0)
 	if err != nil {
 		answer(w, err)
 		return
 	}
-	n.rates.Fill(summary)
+	k.rates.Fill(summary)
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(summary)
 }
@@ -179,8 +179,8 @@ type layers struct {
 }
 
 // writableLayers returns the stats of containers with their writable layers, not older than age.
-func (n *Node) writableLayers(ctx context.Context, age time.Duration) ([]*cri.ContainerStats, error) {
-	u := &n.layers
+func (k *kubeletServer) writableLayers(ctx context.Context, age time.Duration) ([]*cri.ContainerStats, error) {
+	u := &k.layers
 	u.mu.Lock()
 	layers, at := u.all, u.at
 	u.mu.Unlock()
@@ -188,7 +188,7 @@ func (n *Node) writableLayers(ctx context.Context, age time.Duration) ([]*cri.Co
 	if layers != nil && now.Sub(at) < age {
 		return layers, nil
 	}
-	layers, err := n.opts.Runtime.ListContainerStats(ctx, nil)
+	layers, err := k.opts.runtime.ListContainerStats(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

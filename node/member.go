@@ -30,8 +30,8 @@ func (w *worker) Preempt() {
 
 // Grace returns how long the pod may take to end.
 func (w *worker) Grace() time.Duration {
-	state, _ := w.status()
-	return (&lifecycle.View{Pod: state.pod}).Grace()
+	state, _ := w.Status()
+	return (&lifecycle.View{Pod: state.Pod}).Grace()
 }
 
 // AwaitEnd waits until the pod has ended and the API server has its status, or until ctx is cancelled.

@@ -38,12 +38,12 @@ func TestFailureOfRuntimeMetricsIsLogged(t *testing.T) {
 		"a client that has gone": {true, context.Canceled, ""},
 	} {
 		var logged bytes.Buffer
-		n := &Node{opts: Options{Runtime: failingMetrics{err: tt.err}}, log: slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+		k := newServer(serverOptions{runtime: failingMetrics{err: tt.err}, log: slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		ctx, cancel := context.WithCancel(t.Context())
 		if tt.gone {
 			cancel()
 		}
-		n.moreMetrics(ctx)
+		k.moreMetrics(ctx)
 		cancel()
 		if got := logged.String(); (got == "") != (tt.want == "") || tt.want != "" && !strings.Contains(got, "level="+tt.want) {
 			t.Errorf("%s: log %q, want level %q", name, got, tt.want)

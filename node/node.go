@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
@@ -40,8 +41,6 @@ import (
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/node/references"
 	"github.com/sampan-io/sampan/node/shutdown"
-	"github.com/sampan-io/sampan/node/stats"
-	"github.com/sampan-io/sampan/node/unread"
 	"github.com/sampan-io/sampan/node/volumes"
 	"github.com/sampan-io/sampan/runtime/api"
 )
@@ -255,6 +254,7 @@ type Node struct {
 	objects    *references.Set
 	files      *volumes.Files
 	capacity   *capacity.Ledger
+	server     *kubeletServer
 	concerns   []concern // what pods need of the node; written before any worker starts
 	images     *images.Manager
 	users      *users
@@ -268,12 +268,7 @@ type Node struct {
 	slots      chan struct{} // one per pod that may be starting
 	// probeSlots holds one per probe that is running.
 	probeSlots chan struct{}
-	access     access           // to the kubelet API
-	streams    *streamTransport // to those of the runtime
 	metrics    *metrics.Metrics
-	layers     layers
-	rates      stats.Rates
-	unread     unread.Tracker // of the output of containers
 
 	ready     chan struct{} // closed when the Node object is there and Ready
 	listening chan struct{} // closed when the agent receives the runtime's events
@@ -306,7 +301,6 @@ func New(opts Options) (*Node, error) {
 		ready: make(chan struct{}), listening: make(chan struct{}),
 		metrics: metrics.New(),
 		health:  health{changed: run.NewBell()},
-		streams: newStreamTransport(),
 		statics: statics{
 			running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: run.NewBell(),
 			ran: map[types.NamespacedName]bool{}, again: map[types.NamespacedName]bool{}, outdated: map[types.NamespacedName]types.UID{},
@@ -346,6 +340,13 @@ func New(opts Options) (*Node, error) {
 		Users:             func(pod *corev1.Pod) *cri.UserNamespace { return n.users.get(pod) },
 		RecursiveReadOnly: func() bool { return n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts) },
 		Changed:           func() { n.health.notify(true) }, DriverRegistered: n.driverRegistered,
+	})
+	n.server = newServer(serverOptions{
+		name: opts.Name, listeners: opts.Listeners, local: opts.Local, tls: opts.TLS, clientCAs: opts.ClientCAs, handlers: opts.Handlers,
+		client: opts.Client, runtime: opts.Runtime, rootDir: opts.RootDir, logDir: opts.LogDir, systemLogs: opts.SystemLogs, version: opts.Version, owner: opts.Owner,
+		config: n.config(), reported: func() kubelet.KubeletConfiguration { return n.reported().KubeletConfiguration }, files: n.files, metrics: n.metrics, log: n.log,
+		pods: n.eachPod, pod: n.podNamed, logs: n.logs, health: n.health.get,
+		machine: func() (corev1.NodeSystemInfo, int64) { return n.machine.info, n.machine.capacity.Memory().Value() },
 	})
 	n.capacity = capacity.New(capacity.Node{
 		Name: opts.Name, OwnPorts: opts.OwnPorts, Refuse: n.refuse, Features: func() []string { return n.declared }, Metrics: n.metrics, Log: n.log,
@@ -419,7 +420,7 @@ func (n *Node) Run(ctx context.Context) error {
 		{Name: "image garbage collection", Run: n.images.Collect},
 	}
 	if len(n.opts.Listeners) > 0 {
-		last = append(last, run.Task{Name: "kubelet API", Run: n.serve})
+		last = append(last, run.Task{Name: "kubelet API", Run: n.server.serve})
 	}
 	last = append(last, n.files.Tasks()...)
 	if n.claims != nil {

@@ -148,10 +148,10 @@ const (
 )
 
 // add counts a pod. Gone says that its source does not have it any more.
-func (t *tally) add(state *observed, gone bool) {
-	pod, runs := state.pod, false
-	for i := range state.containers {
-		c := &state.containers[i]
+func (t *tally) add(state *lifecycle.Observed, gone bool) {
+	pod, runs := state.Pod, false
+	for i := range state.Containers {
+		c := &state.Containers[i]
 		runs = runs || c.State == lifecycle.Running
 		t.containers[[3]string{stateName(c.State)}]++
 	}
@@ -197,23 +197,23 @@ func (t *tally) add(state *observed, gone bool) {
 func (s nodeState) pods(gauge gaugeFunc) {
 	t := newTally()
 	for _, w := range s.n.allWorkers() {
-		state, _ := w.status()
-		if state.over {
+		state, _ := w.Status()
+		if state.Over {
 			continue
 		}
 		t.add(&state, w.leaving())
-		wanted := !podstate.Finished(state.pod)
-		for i := range state.pod.Spec.Volumes {
-			plugin := s.n.metrics.Volumes.Plugin(state.pod.UID, &state.pod.Spec.Volumes[i])
+		wanted := !podstate.Finished(state.Pod)
+		for i := range state.Pod.Spec.Volumes {
+			plugin := s.n.metrics.Volumes.Plugin(state.Pod.UID, &state.Pod.Spec.Volumes[i])
 			if wanted {
 				t.volumes[[3]string{plugin, "desired_state_of_world"}]++
 			}
-			if state.mounted && w.mounted.Load() {
+			if state.Mounted && w.mounted.Load() {
 				t.volumes[[3]string{plugin, "actual_state_of_world"}]++
 			}
 		}
-		s.logs(gauge, state.pod)
-		s.n.files.CertificateStates(state.pod, time.Now(), func(signer, state string) { t.credentials[[3]string{signer, state}]++ })
+		s.logs(gauge, state.Pod)
+		s.n.files.CertificateStates(state.Pod, time.Now(), func(signer, state string) { t.credentials[[3]string{signer, state}]++ })
 	}
 	gauge(descPods, float64(t.running))
 	gauge(descEphemeral, float64(t.ephemeral))
@@ -260,11 +260,11 @@ func (s nodeState) volumes(gauge gaugeFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), volumes.MeasureLimit) //nolint:forbidigo // a collector gets no context
 	defer cancel()
 	for _, w := range s.n.allWorkers() {
-		state, _ := w.status()
-		if state.over {
+		state, _ := w.Status()
+		if state.Over {
 			continue
 		}
-		for _, v := range s.n.files.Claimed(ctx, state.pod) {
+		for _, v := range s.n.files.Claimed(ctx, state.Pod) {
 			if v.PVCRef == nil || seen[v.PVCRef.Namespace+"/"+v.PVCRef.Name] {
 				continue
 			}

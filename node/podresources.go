@@ -69,8 +69,8 @@ func (p *podResources) List(context.Context, *api.ListPodResourcesRequest) (*api
 	out := &api.ListPodResourcesResponse{}
 	p.n.metrics.Devices.Called(p.n.metrics.Devices.List, nil)
 	for _, w := range p.n.allWorkers() {
-		if seen, _ := w.status(); !podstate.Finished(seen.pod) && seen.pod.Name != "" {
-			out.PodResources = append(out.PodResources, p.describe(seen.pod))
+		if seen, _ := w.Status(); !podstate.Finished(seen.Pod) && seen.Pod.Name != "" {
+			out.PodResources = append(out.PodResources, p.describe(seen.Pod))
 		}
 	}
 	slices.SortFunc(out.GetPodResources(), func(a, b *api.PodResources) int {
@@ -86,8 +86,8 @@ func (p *podResources) Get(_ context.Context, r *api.GetPodResourcesRequest) (_ 
 	if w == nil {
 		return nil, fmt.Errorf("pod %s in namespace %s not found", r.GetPodName(), r.GetPodNamespace())
 	}
-	seen, _ := w.status()
-	return &api.GetPodResourcesResponse{PodResources: p.describe(seen.pod)}, nil
+	seen, _ := w.Status()
+	return &api.GetPodResourcesResponse{PodResources: p.describe(seen.Pod)}, nil
 }
 
 // GetAllocatableResources describes all devices that can be used, free or not.

@@ -271,6 +271,21 @@ func (n *Node) secret(ctx context.Context, namespace, name string) (*corev1.Secr
 	return n.objects.At(ctx).Secret(namespace, name)
 }
 
+// eachPod yields all pods that have workers.
+func (n *Node) eachPod(yield func(Pod) bool) {
+	for _, w := range n.allWorkers() {
+		if !yield(w) {
+			return
+		}
+	}
+}
+
+// podNamed returns the pod with this name.
+func (n *Node) podNamed(namespace, name string) (Pod, bool) {
+	w := n.worker(namespace, name)
+	return w, w != nil
+}
+
 // workedOn returns the newest versions of the pods that have workers.
 func (n *Node) workedOn() []*corev1.Pod {
 	var pods []*corev1.Pod

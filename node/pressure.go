@@ -105,8 +105,8 @@ func (n *Node) reclaimContainers(ctx context.Context) bool {
 	}
 	ended := map[string]bool{}
 	for _, w := range n.allWorkers() {
-		state, _ := w.status()
-		ended[string(w.uid)] = state.pod.Name != "" && podstate.FinishedIn(&state.pod.Status)
+		state, _ := w.Status()
+		ended[string(w.uid)] = state.Pod.Name != "" && podstate.FinishedIn(&state.Pod.Status)
 	}
 	removed := 0
 	for _, c := range all {
@@ -233,8 +233,8 @@ func (n *Node) evict(ctx context.Context, pod *corev1.Pod, cause evictionCause) 
 	limited, cancel := context.WithTimeout(ctx, cause.grace+capacity.EndLimit)
 	defer cancel()
 	for {
-		state, changed := w.status()
-		if state.over || podstate.FinishedIn(&state.pod.Status) && !state.mounted {
+		state, changed := w.Status()
+		if state.Over || podstate.FinishedIn(&state.Pod.Status) && !state.Mounted {
 			return
 		}
 		select {
@@ -249,11 +249,11 @@ func (n *Node) evict(ctx context.Context, pod *corev1.Pod, cause evictionCause) 
 func (n *Node) usage(ctx context.Context, disk bool, wanted func(*corev1.Pod) bool) []eviction.Pod {
 	var list []eviction.Pod
 	for _, w := range n.allWorkers() {
-		state, _ := w.status()
-		if state.over || state.pod.Name == "" || podstate.FinishedIn(&state.pod.Status) || !wanted(state.pod) {
+		state, _ := w.Status()
+		if state.Over || state.Pod.Name == "" || podstate.FinishedIn(&state.Pod.Status) || !wanted(state.Pod) {
 			continue
 		}
-		p := eviction.Pod{Pod: state.pod, Containers: map[string]eviction.Use{}, Volumes: map[string]int64{}}
+		p := eviction.Pod{Pod: state.Pod, Containers: map[string]eviction.Use{}, Volumes: map[string]int64{}}
 		n.memoryOf(ctx, &p)
 		if disk {
 			n.storageOf(ctx, &p)

@@ -27,12 +27,12 @@ func (n *Node) rotateLogs(ctx context.Context) error {
 	size, files := c.LogLimits()
 	for run.Pause(ctx, c.ContainerLogMonitorInterval.Duration) {
 		for _, w := range n.allWorkers() {
-			state, _ := w.status()
-			for _, one := range state.containers {
+			state, _ := w.Status()
+			for _, one := range state.Containers {
 				if one.State != lifecycle.Running || ctx.Err() != nil {
 					continue
 				}
-				path := filepath.Join(n.logs(state.pod), crispec.LogPath(one.Name, one.Attempt))
+				path := filepath.Join(n.logs(state.Pod), crispec.LogPath(one.Name, one.Attempt))
 				_, err := logs.Rotate(path, logs.Limits{Size: size, Files: files}, time.Now(), func() error {
 					return rt.ReopenContainerLog(ctx, one.ID)
 				})

@@ -75,9 +75,9 @@ func (n *Node) shutDown(ctx context.Context) {
 	workers := map[*corev1.Pod]*worker{}
 	var pods []*corev1.Pod
 	for _, w := range n.allWorkers() {
-		if state, _ := w.status(); !state.over && state.pod.Name != "" && !podstate.FinishedIn(&state.pod.Status) {
-			workers[state.pod] = w
-			pods = append(pods, state.pod)
+		if state, _ := w.Status(); !state.Over && state.Pod.Name != "" && !podstate.FinishedIn(&state.Pod.Status) {
+			workers[state.Pod] = w
+			pods = append(pods, state.Pod)
 		}
 	}
 	for _, g := range shutdown.Groups(n.shutdowns, pods) {
@@ -115,8 +115,8 @@ func (w *worker) terminate(grace time.Duration) {
 // awaitEnd waits until a pod has ended and the API server has its status, or until ctx is cancelled.
 func (n *Node) awaitEnd(ctx context.Context, w *worker) {
 	for {
-		state, changed := w.status()
-		if state.over || podstate.FinishedIn(&state.pod.Status) && (isStatic(state.pod) || n.knownToHaveEnded(state.pod)) {
+		state, changed := w.Status()
+		if state.Over || podstate.FinishedIn(&state.Pod.Status) && (isStatic(state.Pod) || n.knownToHaveEnded(state.Pod)) {
 			return
 		}
 		select {

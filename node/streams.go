@@ -30,12 +30,12 @@ const (
 )
 
 // streamRoutes adds the paths of streams, with and without the UID of the pod.
-func (n *Node) streamRoutes(mux *http.ServeMux) {
+func (k *kubeletServer) streamRoutes(mux *http.ServeMux) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		for _, uid := range []string{"", "/{uid}"} {
-			mux.HandleFunc(method+" /exec/{namespace}/{pod}"+uid+"/{container}", n.execStream)
-			mux.HandleFunc(method+" /attach/{namespace}/{pod}"+uid+"/{container}", n.attach)
-			mux.HandleFunc(method+" /portForward/{namespace}/{pod}"+uid, n.portForward)
+			mux.HandleFunc(method+" /exec/{namespace}/{pod}"+uid+"/{container}", k.execStream)
+			mux.HandleFunc(method+" /attach/{namespace}/{pod}"+uid+"/{container}", k.attach)
+			mux.HandleFunc(method+" /portForward/{namespace}/{pod}"+uid, k.portForward)
 		}
 	}
 }
@@ -56,73 +56,73 @@ func streamsOf(q url.Values) (streams, error) {
 }
 
 // podOf returns the state of the pod in the request.
-func (n *Node) podOf(r *http.Request) (observed, error) {
-	w := n.worker(r.PathValue("namespace"), r.PathValue("pod"))
-	if w == nil {
-		return observed{}, refuse(http.StatusNotFound, "pod does not exist")
+func (k *kubeletServer) podOf(r *http.Request) (lifecycle.Observed, error) {
+	w, ok := k.opts.pod(r.PathValue("namespace"), r.PathValue("pod"))
+	if !ok {
+		return lifecycle.Observed{}, refuse(http.StatusNotFound, "pod does not exist")
 	}
-	state, _ := w.status()
-	if uid := r.PathValue("uid"); uid != "" && uid != string(state.pod.UID) {
-		return observed{}, refuse(http.StatusNotFound, "pod not found")
+	state, _ := w.Status()
+	if uid := r.PathValue("uid"); uid != "" && uid != string(state.Pod.UID) {
+		return lifecycle.Observed{}, refuse(http.StatusNotFound, "pod not found")
 	}
 	return state, nil
 }
 
 // running returns the running container with a name; an empty name means any.
-func (o *observed) running(name string) (lifecycle.Container, bool) {
-	i := slices.IndexFunc(o.containers, func(c lifecycle.Container) bool {
+func running(o *lifecycle.Observed, name string) (lifecycle.Container, bool) {
+	i := slices.IndexFunc(o.Containers, func(c lifecycle.Container) bool {
 		return c.State == lifecycle.Running && (name == "" || c.Name == name)
 	})
 	if i < 0 {
 		return lifecycle.Container{}, false
 	}
-	return o.containers[i], true
+	return o.Containers[i], true
 }
 
 // execStream runs a command in a container.
-func (n *Node) execStream(w http.ResponseWriter, r *http.Request) {
-	n.stream(w, r, func(ctx context.Context) (string, error) {
+func (k *kubeletServer) execStream(w http.ResponseWriter, r *http.Request) {
+	k.stream(w, r, func(ctx context.Context) (string, error) {
 		s, err := streamsOf(r.URL.Query())
 		if err != nil {
 			return "", err
 		}
-		state, err := n.podOf(r)
+		state, err := k.podOf(r)
 		if err != nil {
 			return "", err
 		}
 		name := r.PathValue("container")
-		c, ok := state.running(name)
+		c, ok := running(&state, name)
 		if !ok {
 			return "", fmt.Errorf("container not found (%q)", name)
 		}
-		return n.opts.Runtime.Exec(ctx, &cri.ExecRequest{
+		return k.opts.runtime.Exec(ctx, &cri.ExecRequest{
 			ContainerId: c.ID, Cmd: r.URL.Query()["command"], Tty: s.tty, Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr,
 		})
 	})
 }
 
 // attach connects to the first process of a container. It has a terminal or not, whatever the client says.
-func (n *Node) attach(w http.ResponseWriter, r *http.Request) {
-	n.stream(w, r, func(ctx context.Context) (string, error) {
+func (k *kubeletServer) attach(w http.ResponseWriter, r *http.Request) {
+	k.stream(w, r, func(ctx context.Context) (string, error) {
 		s, err := streamsOf(r.URL.Query())
 		if err != nil {
 			return "", err
 		}
-		state, err := n.podOf(r)
+		state, err := k.podOf(r)
 		if err != nil {
 			return "", err
 		}
 		name := r.PathValue("container")
-		c, ok := state.running(name)
+		c, ok := running(&state, name)
 		if !ok {
-			return "", fmt.Errorf("container %s not found in pod %s_%s", name, state.pod.Name, state.pod.Namespace)
+			return "", fmt.Errorf("container %s not found in pod %s_%s", name, state.Pod.Name, state.Pod.Namespace)
 		}
-		tty, now := hasTTY(&state.pod.Spec, name), time.Now()
-		if since := n.unread.Since(c.ID, c.StartedAt, now); since != nil && s.stdout {
+		tty, now := hasTTY(&state.Pod.Spec, name), time.Now()
+		if since := k.unread.Since(c.ID, c.StartedAt, now); since != nil && s.stdout {
 			ctx = metadata.AppendToOutgoingContext(ctx, api.AttachSince, since.UTC().Format(time.RFC3339Nano))
-			n.unread.Read(c.ID, now)
+			k.unread.Read(c.ID, now)
 		}
-		return n.opts.Runtime.Attach(ctx, &cri.AttachRequest{
+		return k.opts.runtime.Attach(ctx, &cri.AttachRequest{
 			ContainerId: c.ID, Tty: tty, Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr && !tty,
 		})
 	})
@@ -140,35 +140,35 @@ func hasTTY(spec *corev1.PodSpec, name string) bool {
 }
 
 // portForward connects to ports of a pod.
-func (n *Node) portForward(w http.ResponseWriter, r *http.Request) {
-	n.stream(w, r, func(ctx context.Context) (string, error) {
+func (k *kubeletServer) portForward(w http.ResponseWriter, r *http.Request) {
+	k.stream(w, r, func(ctx context.Context) (string, error) {
 		ports, err := portsOf(r)
 		if err != nil {
 			return "", err
 		}
-		state, err := n.podOf(r)
+		state, err := k.podOf(r)
 		if err != nil {
 			return "", err
 		}
-		sandbox, err := state.forwarded()
+		sandbox, err := forwarded(&state)
 		if err != nil {
 			return "", err
 		}
-		return n.opts.Runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
+		return k.opts.runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
 	})
 }
 
 // forwarded returns the ID of the sandbox whose ports a client reaches. Like upstream's kubelet it needs no container: a pod with a
 // ready sandbox has a network while its images are pulled and between the restarts of its containers. Of a pod that has something
 // running, the newest sandbox is meant even if it is not ready; then the runtime refuses.
-func (o *observed) forwarded() (string, error) {
-	_, running := o.running("")
-	if !running && !slices.ContainsFunc(o.sandboxes, func(s lifecycle.Sandbox) bool { return s.Ready }) {
-		return "", fmt.Errorf("pod not found (%q)", o.pod.Name+"_"+o.pod.Namespace)
+func forwarded(o *lifecycle.Observed) (string, error) {
+	_, runs := running(o, "")
+	if !runs && !slices.ContainsFunc(o.Sandboxes, func(s lifecycle.Sandbox) bool { return s.Ready }) {
+		return "", fmt.Errorf("pod not found (%q)", o.Pod.Name+"_"+o.Pod.Namespace)
 	}
-	newest := lifecycle.Newest(o.sandboxes)
+	newest := lifecycle.Newest(o.Sandboxes)
 	if newest == nil {
-		return "", fmt.Errorf("failed to find sandboxID for pod %s_%s(%s)", o.pod.Name, o.pod.Namespace, o.pod.UID)
+		return "", fmt.Errorf("failed to find sandboxID for pod %s_%s(%s)", o.Pod.Name, o.Pod.Namespace, o.Pod.UID)
 	}
 	return newest.ID, nil
 }
@@ -204,13 +204,13 @@ func portsOf(r *http.Request) (ports []int32, err error) {
 }
 
 // stream passes a connection on to the URL that the runtime returns. It ends with the agent.
-func (n *Node) stream(w http.ResponseWriter, r *http.Request, open func(context.Context) (string, error)) {
+func (k *kubeletServer) stream(w http.ResponseWriter, r *http.Request, open func(context.Context) (string, error)) {
 	if !asksForUpgrade(r) {
 		answer(w, refuse(http.StatusBadRequest, "Upgrade request required"))
 		return
 	}
 	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		n.metrics.WebSockets.WithLabelValues(strings.ToLower(bucketOf(r.URL.Path))).Inc()
+		k.opts.metrics.WebSockets.WithLabelValues(strings.ToLower(bucketOf(r.URL.Path))).Inc()
 	}
 	text, err := open(r.Context())
 	if err != nil {
@@ -222,7 +222,7 @@ func (n *Node) stream(w http.ResponseWriter, r *http.Request, open func(context.
 		answer(w, fmt.Errorf("the container runtime answered with %q, which is not a URL", text))
 		return
 	}
-	n.pass(w, r, to)
+	k.pass(w, r, to)
 }
 
 func asksForUpgrade(r *http.Request) bool {

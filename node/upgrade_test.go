@@ -45,11 +45,11 @@ func TestUpgradedConnectionIsPassedOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &Node{log: slog.New(slog.DiscardHandler), streams: newStreamTransport()}
+	k := newServer(serverOptions{log: slog.New(slog.DiscardHandler)})
 	inside, outside := inprocess.New(), listenLoopback(t)
 	front := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			n.pass(w, r, to.JoinPath(r.URL.Path))
+			k.pass(w, r, to.JoinPath(r.URL.Path))
 		}),
 		BaseContext: func(l net.Listener) context.Context {
 			if l == net.Listener(inside) {
@@ -127,12 +127,12 @@ func TestUpgradeWithEarlyBytesIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var logged, faults bytes.Buffer
-	n := &Node{log: slog.New(slog.NewTextHandler(&logged, nil)), streams: newStreamTransport()}
+	k := newServer(serverOptions{log: slog.New(slog.NewTextHandler(&logged, nil))})
 	inside, handled := inprocess.New(), make(chan struct{})
 	front := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer close(handled)
-			n.pass(w, r, to)
+			k.pass(w, r, to)
 		}),
 		BaseContext: func(net.Listener) context.Context { return context.WithValue(t.Context(), fromAPIServer{}, true) },
 		ErrorLog:    log.New(&faults, "", 0),

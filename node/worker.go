@@ -34,11 +34,11 @@ type worker struct {
 	pod  *corev1.Pod // guarded by mu; the newest
 	gone bool        // guarded by mu; the API server has deleted it
 	// mirrorPod is the copy of a static pod in the API server; nil if there is none.
-	mirrorPod *corev1.Pod   // guarded by mu
-	stale     bool          // guarded by mu; the runtime has to be asked again
-	mail      []func()      // guarded by mu; to be called by the worker
-	observed  observed      // guarded by mu
-	changed   chan struct{} // guarded by mu; closed and replaced when observed changes
+	mirrorPod *corev1.Pod        // guarded by mu
+	stale     bool               // guarded by mu; the runtime has to be asked again
+	mail      []func()           // guarded by mu; to be called by the worker
+	observed  lifecycle.Observed //  guarded by mu
+	changed   chan struct{}      // guarded by mu; closed and replaced when observed changes
 
 	ops       *run.Group
 	view      lifecycle.View
@@ -86,15 +86,6 @@ type worker struct {
 // an event wakes the worker before.
 const blindPause = time.Second
 
-// observed is the state of a pod when its worker last read it.
-type observed struct {
-	pod        *corev1.Pod // with the status that the worker computed
-	sandboxes  []lifecycle.Sandbox
-	containers []lifecycle.Container
-	mounted    bool // the pod has volumes on the node, or may have
-	over       bool // the worker has ended
-}
-
 // An operation is an action that a worker has started and that has not ended.
 type operation struct {
 	cancel context.CancelFunc
@@ -107,7 +98,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 		n: n, key: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID,
 		log:  n.log.With("pod", pod.Namespace+"/"+pod.Name),
 		wake: run.NewBell(),
-		pod:  pod, observed: observed{pod: pod}, changed: make(chan struct{}),
+		pod:  pod, observed: lifecycle.Observed{Pod: pod}, changed: make(chan struct{}),
 		view: lifecycle.View{
 			Pod: pod, Last: pod.Status, HostIPs: n.hostIPs,
 			Memory: lifecycle.Memory{
@@ -503,7 +494,7 @@ func (w *worker) blocked(a lifecycle.Action) bool {
 // publish shows the status of the pod to the kubelet API.
 func (w *worker) publish(last *corev1.PodStatus) {
 	mounted := w.view.Memory.Mounted
-	if w.published == w.view.Pod && w.shown == w.looks && w.observed.mounted == mounted && equality.Semantic.DeepEqual(&w.view.Last, last) {
+	if w.published == w.view.Pod && w.shown == w.looks && w.observed.Mounted == mounted && equality.Semantic.DeepEqual(&w.view.Last, last) {
 		return
 	}
 	w.published, w.shown = w.view.Pod, w.looks
@@ -511,7 +502,7 @@ func (w *worker) publish(last *corev1.PodStatus) {
 	pod.Status = *last
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.observed = observed{pod: &pod, sandboxes: w.view.Sandboxes, containers: w.view.Containers, mounted: mounted}
+	w.observed = lifecycle.Observed{Pod: &pod, Sandboxes: w.view.Sandboxes, Containers: w.view.Containers, Mounted: mounted}
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
@@ -520,14 +511,14 @@ func (w *worker) publish(last *corev1.PodStatus) {
 func (w *worker) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.observed.over = true
+	w.observed.Over = true
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-// status returns the pod as its worker last read it, and a channel that is closed when
+// Status returns the pod as its worker last read it, and a channel that is closed when
 // that has changed.
-func (w *worker) status() (observed, <-chan struct{}) {
+func (w *worker) Status() (lifecycle.Observed, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.observed, w.changed
@@ -567,4 +558,13 @@ func (w *worker) containerEvent(name, kind, reason, format string, args ...any) 
 		ref.FieldPath = "spec.containers{" + name + "}"
 	}
 	w.n.recorder.EventFor(ref, kind, reason, format, args...)
+}
+
+// TurnBegan returns when the current turn of the worker began; the zero time if there is none.
+func (w *worker) TurnBegan() time.Time {
+	began := w.turning.Load()
+	if began == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, began)
 }

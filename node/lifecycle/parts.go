@@ -24,3 +24,12 @@ func ClassOf(pod *corev1.Pod) corev1.PodQOSClass {
 type RejectionError struct{ Rejection }
 
 func (r *RejectionError) Error() string { return r.Message }
+
+// Observed is the state of a pod when its worker last read it.
+type Observed struct {
+	Pod        *corev1.Pod // with the status that the worker computed
+	Sandboxes  []Sandbox
+	Containers []Container
+	Mounted    bool // the pod has volumes on the node, or may have
+	Over       bool // the worker has ended
+}
