@@ -11,6 +11,7 @@ import (
 	"github.com/sampan-io/sampan/internal/oomscore"
 	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
+	"github.com/sampan-io/sampan/node/server"
 )
 
 // loadKubeletConfig reads the configuration of the node agent.
@@ -50,7 +51,7 @@ func (c *cluster) zPages(o *node.Options) {
 	version := strings.TrimPrefix(KubernetesVersion, "v")
 	page := zpages.Component{
 		Name: "kubelet", Started: c.started, GoVersion: runtime.Version(), BinaryVersion: version,
-		EmulationVersion: version[:strings.LastIndexByte(version, '.')], Paths: node.Paths, Flags: c.Flags,
+		EmulationVersion: version[:strings.LastIndexByte(version, '.')], Paths: server.Paths, Flags: c.Flags,
 	}
 	if o.Handlers == nil {
 		o.Handlers = map[string]http.Handler{}

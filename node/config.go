@@ -155,7 +155,7 @@ func (n *Node) serveHealth(ctx context.Context) error {
 		return nil
 	}
 	mux := http.NewServeMux()
-	n.server.healthRoutes(mux)
+	n.server.HealthRoutes(mux)
 	server := &http.Server{Handler: mux, ReadTimeout: healthLimit, WriteTimeout: healthLimit, IdleTimeout: healthLimit}
 	g := run.NewGroup(context.WithoutCancel(ctx), 0)
 	g.Go(func(context.Context) { _ = server.Serve(l) })

@@ -23,8 +23,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sampan-io/sampan/node"
 	"github.com/sampan-io/sampan/node/criclient"
+	nodeserver "github.com/sampan-io/sampan/node/server"
 	"github.com/sampan-io/sampan/simulation/simulated"
 )
 
@@ -180,7 +180,7 @@ func TestKubeletAPI(t *testing.T) {
 		}
 	}
 	code, body, header := server.do("POST", "/run/default/web/web?cmd=ls&cmd=-l&cmd=a%20b")
-	if code != 200 || body != "simulated: ls -l a b" || header.Get(node.ExitCodeHeader) != "0" {
+	if code != 200 || body != "simulated: ls -l a b" || header.Get(nodeserver.ExitCodeHeader) != "0" {
 		t.Errorf("run is answered with %d %s %v", code, body, header)
 	}
 
@@ -189,15 +189,15 @@ func TestKubeletAPI(t *testing.T) {
 			t.Errorf("run?%s is answered with %d %s", query, code, body)
 		}
 	}
-	if got := header.Get(node.StdoutLengthHeader); got != strconv.Itoa(len(body)+1) || header.Get(node.OutputLimitHeader) != "" {
-		t.Errorf("of the output, %d bytes and a line feed, are said to be %s of standard output, limit %q", len(body), got, header.Get(node.OutputLimitHeader))
+	if got := header.Get(nodeserver.StdoutLengthHeader); got != strconv.Itoa(len(body)+1) || header.Get(nodeserver.OutputLimitHeader) != "" {
+		t.Errorf("of the output, %d bytes and a line feed, are said to be %s of standard output, limit %q", len(body), got, header.Get(nodeserver.OutputLimitHeader))
 	}
 	code, body, header = server.do("POST", "/run/default/web/web?cmd=both")
-	if code != 200 || body != "outerror" || header.Get(node.StdoutLengthHeader) != "3" || header.Get(node.ExitCodeHeader) != "3" {
+	if code != 200 || body != "outerror" || header.Get(nodeserver.StdoutLengthHeader) != "3" || header.Get(nodeserver.ExitCodeHeader) != "3" {
 		t.Errorf("run is answered with %d %s %v", code, body, header)
 	}
 	code, body, header = server.do("POST", "/run/default/web/web?cmd=flood")
-	if code != 200 || len(body) != 3+16<<20 || header.Get(node.OutputLimitHeader) != "stderr" {
+	if code != 200 || len(body) != 3+16<<20 || header.Get(nodeserver.OutputLimitHeader) != "stderr" {
 		t.Errorf("run of a command that writes too much is answered with %d, %d bytes, %v", code, len(body), header)
 	}
 

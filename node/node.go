@@ -40,6 +40,7 @@ import (
 	"github.com/sampan-io/sampan/node/podcgroup"
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/node/references"
+	"github.com/sampan-io/sampan/node/server"
 	"github.com/sampan-io/sampan/node/shutdown"
 	"github.com/sampan-io/sampan/node/volumes"
 	"github.com/sampan-io/sampan/runtime/api"
@@ -254,7 +255,7 @@ type Node struct {
 	objects    *references.Set
 	files      *volumes.Files
 	capacity   *capacity.Ledger
-	server     *kubeletServer
+	server     *server.Server
 	concerns   []concern // what pods need of the node; written before any worker starts
 	images     *images.Manager
 	users      *users
@@ -341,12 +342,12 @@ func New(opts Options) (*Node, error) {
 		RecursiveReadOnly: func() bool { return n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts) },
 		Changed:           func() { n.health.notify(true) }, DriverRegistered: n.driverRegistered,
 	})
-	n.server = newServer(serverOptions{
-		name: opts.Name, listeners: opts.Listeners, local: opts.Local, tls: opts.TLS, clientCAs: opts.ClientCAs, handlers: opts.Handlers,
-		client: opts.Client, runtime: opts.Runtime, rootDir: opts.RootDir, logDir: opts.LogDir, systemLogs: opts.SystemLogs, version: opts.Version, owner: opts.Owner,
-		config: n.config(), reported: func() kubelet.KubeletConfiguration { return n.reported().KubeletConfiguration }, files: n.files, metrics: n.metrics, log: n.log,
-		pods: n.eachPod, pod: n.podNamed, logs: n.logs, health: n.health.get,
-		machine: func() (corev1.NodeSystemInfo, int64) { return n.machine.info, n.machine.capacity.Memory().Value() },
+	n.server = server.New(server.Options{
+		Name: opts.Name, Listeners: opts.Listeners, Local: opts.Local, TLS: opts.TLS, ClientCAs: opts.ClientCAs, Handlers: opts.Handlers,
+		Client: opts.Client, Runtime: opts.Runtime, RootDir: opts.RootDir, LogDir: opts.LogDir, SystemLogs: opts.SystemLogs, Version: opts.Version, Owner: opts.Owner,
+		Config: n.config(), Reported: func() kubelet.KubeletConfiguration { return n.reported().KubeletConfiguration }, Files: n.files, Metrics: n.metrics, Log: n.log,
+		Pods: n.eachPod, Pod: n.podNamed, Logs: n.logs, Health: n.health.get,
+		Machine: func() (corev1.NodeSystemInfo, int64) { return n.machine.info, n.machine.capacity.Memory().Value() },
 	})
 	n.capacity = capacity.New(capacity.Node{
 		Name: opts.Name, OwnPorts: opts.OwnPorts, Refuse: n.refuse, Features: func() []string { return n.declared }, Metrics: n.metrics, Log: n.log,
@@ -420,7 +421,7 @@ func (n *Node) Run(ctx context.Context) error {
 		{Name: "image garbage collection", Run: n.images.Collect},
 	}
 	if len(n.opts.Listeners) > 0 {
-		last = append(last, run.Task{Name: "kubelet API", Run: n.server.serve})
+		last = append(last, run.Task{Name: "kubelet API", Run: n.server.Run})
 	}
 	last = append(last, n.files.Tasks()...)
 	if n.claims != nil {

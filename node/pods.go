@@ -17,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/server"
 )
 
 type versionResponse = *cri.VersionResponse
@@ -272,7 +273,7 @@ func (n *Node) secret(ctx context.Context, namespace, name string) (*corev1.Secr
 }
 
 // eachPod yields all pods that have workers.
-func (n *Node) eachPod(yield func(Pod) bool) {
+func (n *Node) eachPod(yield func(server.Pod) bool) {
 	for _, w := range n.allWorkers() {
 		if !yield(w) {
 			return
@@ -281,7 +282,7 @@ func (n *Node) eachPod(yield func(Pod) bool) {
 }
 
 // podNamed returns the pod with this name.
-func (n *Node) podNamed(namespace, name string) (Pod, bool) {
+func (n *Node) podNamed(namespace, name string) (server.Pod, bool) {
 	w := n.worker(namespace, name)
 	return w, w != nil
 }

@@ -1,4 +1,4 @@
-package node
+package server
 
 import (
 	"context"
@@ -68,39 +68,39 @@ type Pod interface {
 	TurnBegan() time.Time
 }
 
-// serverOptions configures a [kubeletServer].
-type serverOptions struct {
-	name      string
-	listeners []net.Listener
-	local     *inprocess.Listener // for the API server if that is in the same process; may be nil
-	tls       *tls.Config
-	clientCAs func() *x509.CertPool
-	handlers  map[string]http.Handler // further parts of the API, by patterns
+// Options configures a [Server].
+type Options struct {
+	Name      string
+	Listeners []net.Listener
+	Local     *inprocess.Listener // for the API server if that is in the same process; may be nil
+	TLS       *tls.Config
+	ClientCAs func() *x509.CertPool
+	Handlers  map[string]http.Handler // further parts of the API, by patterns
 
-	client     client.Interface
-	runtime    criclient.Runtime
-	rootDir    string
-	logDir     string
-	systemLogs string
-	version    string
-	owner      string // of the pods in a runtime of others; empty: the runtime is the node's alone
+	Client     client.Interface
+	Runtime    criclient.Runtime
+	RootDir    string
+	LogDir     string
+	SystemLogs string
+	Version    string
+	Owner      string // of the pods in a runtime of others; empty: the runtime is the node's alone
 
-	config   *kubeletconfig.Config
-	reported func() kubelet.KubeletConfiguration // as /configz shows it
-	files    *volumes.Files
-	metrics  *metrics.Metrics
-	log      *slog.Logger
+	Config   *kubeletconfig.Config
+	Reported func() kubelet.KubeletConfiguration // as /configz shows it
+	Files    *volumes.Files
+	Metrics  *metrics.Metrics
+	Log      *slog.Logger
 
-	pods    iter.Seq[Pod]                                     // all pods that have workers
-	pod     func(namespace, name string) (Pod, bool)          // the pod of a name
-	logs    func(pod *corev1.Pod) string                      // the directory of a pod's logs
-	health  func() (known bool, fault string)                 // of the runtime; "" means that it is well
-	machine func() (info corev1.NodeSystemInfo, memory int64) // memory is in bytes
+	Pods    iter.Seq[Pod]                                     // all pods that have workers
+	Pod     func(namespace, name string) (Pod, bool)          // the pod of a name
+	Logs    func(pod *corev1.Pod) string                      // the directory of a pod's logs
+	Health  func() (known bool, fault string)                 // of the runtime; "" means that it is well
+	Machine func() (info corev1.NodeSystemInfo, memory int64) // memory is in bytes
 }
 
-// kubeletServer serves the API of kubelets: logs, streams, metrics, and what the node's pods are.
-type kubeletServer struct {
-	opts    serverOptions
+// Server serves the API of kubelets: logs, streams, metrics, and what the node's pods are.
+type Server struct {
+	opts    Options
 	access  access           // to the API
 	streams *streamTransport // to those of the runtime
 	layers  layers
@@ -108,31 +108,31 @@ type kubeletServer struct {
 	unread  unread.Tracker // of the output of containers
 }
 
-func newServer(o serverOptions) *kubeletServer {
-	return &kubeletServer{opts: o, streams: newStreamTransport()}
+func New(o Options) *Server {
+	return &Server{opts: o, streams: newStreamTransport()}
 }
 
-// serve serves the kubelet API until ctx is cancelled. It closes the listeners.
-func (k *kubeletServer) serve(ctx context.Context) error {
+// Run serves the kubelet API until ctx is cancelled. It closes the listeners.
+func (k *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler: k.counted(k.authorized(k.routes())), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 		// Logs that are being followed end with the agent.
 		BaseContext: func(l net.Listener) context.Context {
-			if k.opts.local != nil && l == net.Listener(k.opts.local) {
+			if k.opts.Local != nil && l == net.Listener(k.opts.Local) {
 				return context.WithValue(ctx, fromAPIServer{}, true)
 			}
 			return ctx
 		},
-		ErrorLog: slog.NewLogLogger(k.opts.log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(k.opts.Log.Handler(), slog.LevelDebug),
 	}
 	g := run.NewGroup(context.WithoutCancel(ctx), 0)
-	failed := make(chan error, len(k.opts.listeners)+1)
-	for _, l := range k.opts.listeners {
-		k.opts.log.Info("kubelet API serves clients with permissions for this node", "address", l.Addr().String())
+	failed := make(chan error, len(k.opts.Listeners)+1)
+	for _, l := range k.opts.Listeners {
+		k.opts.Log.Info("kubelet API serves clients with permissions for this node", "address", l.Addr().String())
 		g.Go(func(context.Context) { failed <- server.Serve(tls.NewListener(records.NewListener(l), k.tls())) })
 	}
-	if k.opts.local != nil {
-		g.Go(func(context.Context) { failed <- server.Serve(k.opts.local) })
+	if k.opts.Local != nil {
+		g.Go(func(context.Context) { failed <- server.Serve(k.opts.Local) })
 	}
 	defer g.Wait()
 	select {
@@ -150,8 +150,8 @@ func (k *kubeletServer) serve(ctx context.Context) error {
 }
 
 // tls requests client certificates and verifies them with the current authorities.
-func (k *kubeletServer) tls() *tls.Config {
-	c := k.opts.tls.Clone()
+func (k *Server) tls() *tls.Config {
+	c := k.opts.TLS.Clone()
 	c.MinVersion = tls.VersionTLS13
 	c.NextProtos = []string{"http/1.1"}
 	c.ClientAuth = tls.RequestClientCert
@@ -164,34 +164,34 @@ func (k *kubeletServer) tls() *tls.Config {
 			between.AddCert(cert)
 		}
 		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
-			Roots: k.opts.clientCAs(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+			Roots: k.opts.ClientCAs(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		})
 		return err
 	}
 	return c
 }
 
-func (k *kubeletServer) routes() http.Handler {
+func (k *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	k.readRoutes(mux)
 	mux.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", k.checkpoint)
-	if *k.opts.config.EnableDebuggingHandlers {
+	if *k.opts.Config.EnableDebuggingHandlers {
 		k.debugRoutes(mux)
 	} else {
 		for _, path := range []string{"run", "exec", "attach", "portForward", "containerLogs", "runningpods", "logs", "debug/pprof"} {
 			mux.HandleFunc("/"+path+"/", disabled("Debug endpoints are disabled."))
 		}
 	}
-	for pattern, h := range k.opts.handlers {
+	for pattern, h := range k.opts.Handlers {
 		mux.Handle(pattern, h)
 	}
 	return mux
 }
 
 // listPods answers with the pods of this node as their workers see them.
-func (k *kubeletServer) listPods(w http.ResponseWriter, _ *http.Request) {
+func (k *Server) listPods(w http.ResponseWriter, _ *http.Request) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
-	for worker := range k.opts.pods {
+	for worker := range k.opts.Pods {
 		state, _ := worker.Status()
 		if state.Pod.Name != "" && !state.Over {
 			list.Items = append(list.Items, *state.Pod)
@@ -225,9 +225,9 @@ func answer(w http.ResponseWriter, err error) {
 }
 
 // find returns the worker of the pod in the request, and the container's state.
-func (k *kubeletServer) find(r *http.Request) (Pod, lifecycle.Observed, *corev1.ContainerStatus, error) {
+func (k *Server) find(r *http.Request) (Pod, lifecycle.Observed, *corev1.ContainerStatus, error) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
-	w, ok := k.opts.pod(namespace, name)
+	w, ok := k.opts.Pod(namespace, name)
 	if !ok {
 		return nil, lifecycle.Observed{}, nil, refuse(http.StatusNotFound, "pod %q does not exist", name)
 	}
@@ -243,7 +243,7 @@ func (k *kubeletServer) find(r *http.Request) (Pod, lifecycle.Observed, *corev1.
 }
 
 // containerLogs prints a log, and follows it if asked to.
-func (k *kubeletServer) containerLogs(w http.ResponseWriter, r *http.Request) {
+func (k *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	worker, state, status, err := k.find(r)
 	if err != nil {
 		answer(w, err)
@@ -259,14 +259,14 @@ func (k *kubeletServer) containerLogs(w http.ResponseWriter, r *http.Request) {
 		answer(w, err)
 		return
 	}
-	if k.opts.logDir == "" {
-		answer(w, refuse(http.StatusBadRequest, "node %s keeps no logs", k.opts.name))
+	if k.opts.LogDir == "" {
+		answer(w, refuse(http.StatusBadRequest, "node %s keeps no logs", k.opts.Name))
 		return
 	}
 	if r.URL.Query().Get("follow") == "true" {
 		o.Follow = func() (bool, <-chan struct{}) { return runs(worker, c.ID) }
 	}
-	path := filepath.Join(k.opts.logs(state.Pod), crispec.LogPath(c.Name, c.Attempt))
+	path := filepath.Join(k.opts.Logs(state.Pod), crispec.LogPath(c.Name, c.Attempt))
 	k.unread.Read(c.ID, time.Now())
 	w.Header().Set("Content-Type", "text/plain")
 	out := &flushing{w: w, c: http.NewResponseController(w)}
@@ -380,7 +380,7 @@ func logOptions(r *http.Request) (o logs.Options, previous bool, err error) {
 // runCommand runs a command in a container and answers with its output. The command is word by word in the parameters
 // named command, or in one named cmd with spaces between the words, which is the only one that upstream's kubelet reads:
 // clients of both kubelets use command only if a word contains a space. More than one cmd are one word each.
-func (k *kubeletServer) runCommand(w http.ResponseWriter, r *http.Request) {
+func (k *Server) runCommand(w http.ResponseWriter, r *http.Request) {
 	_, state, status, err := k.find(r)
 	if err != nil {
 		answer(w, err)
@@ -401,7 +401,7 @@ func (k *kubeletServer) runCommand(w http.ResponseWriter, r *http.Request) {
 		answer(w, refuse(http.StatusBadRequest, "container %q in pod %q is not running", status.Name, state.Pod.Name))
 		return
 	}
-	resp, err := k.opts.runtime.ExecSync(r.Context(), state.Containers[i].ID, cmd, execLimit)
+	resp, err := k.opts.Runtime.ExecSync(r.Context(), state.Containers[i].ID, cmd, execLimit)
 	if err != nil {
 		answer(w, errors.New(criclient.Message(err)))
 		return

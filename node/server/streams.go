@@ -1,4 +1,4 @@
-package node
+package server
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const (
 )
 
 // streamRoutes adds the paths of streams, with and without the UID of the pod.
-func (k *kubeletServer) streamRoutes(mux *http.ServeMux) {
+func (k *Server) streamRoutes(mux *http.ServeMux) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		for _, uid := range []string{"", "/{uid}"} {
 			mux.HandleFunc(method+" /exec/{namespace}/{pod}"+uid+"/{container}", k.execStream)
@@ -56,8 +56,8 @@ func streamsOf(q url.Values) (streams, error) {
 }
 
 // podOf returns the state of the pod in the request.
-func (k *kubeletServer) podOf(r *http.Request) (lifecycle.Observed, error) {
-	w, ok := k.opts.pod(r.PathValue("namespace"), r.PathValue("pod"))
+func (k *Server) podOf(r *http.Request) (lifecycle.Observed, error) {
+	w, ok := k.opts.Pod(r.PathValue("namespace"), r.PathValue("pod"))
 	if !ok {
 		return lifecycle.Observed{}, refuse(http.StatusNotFound, "pod does not exist")
 	}
@@ -80,7 +80,7 @@ func running(o *lifecycle.Observed, name string) (lifecycle.Container, bool) {
 }
 
 // execStream runs a command in a container.
-func (k *kubeletServer) execStream(w http.ResponseWriter, r *http.Request) {
+func (k *Server) execStream(w http.ResponseWriter, r *http.Request) {
 	k.stream(w, r, func(ctx context.Context) (string, error) {
 		s, err := streamsOf(r.URL.Query())
 		if err != nil {
@@ -95,14 +95,14 @@ func (k *kubeletServer) execStream(w http.ResponseWriter, r *http.Request) {
 		if !ok {
 			return "", fmt.Errorf("container not found (%q)", name)
 		}
-		return k.opts.runtime.Exec(ctx, &cri.ExecRequest{
+		return k.opts.Runtime.Exec(ctx, &cri.ExecRequest{
 			ContainerId: c.ID, Cmd: r.URL.Query()["command"], Tty: s.tty, Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr,
 		})
 	})
 }
 
 // attach connects to the first process of a container. It has a terminal or not, whatever the client says.
-func (k *kubeletServer) attach(w http.ResponseWriter, r *http.Request) {
+func (k *Server) attach(w http.ResponseWriter, r *http.Request) {
 	k.stream(w, r, func(ctx context.Context) (string, error) {
 		s, err := streamsOf(r.URL.Query())
 		if err != nil {
@@ -122,7 +122,7 @@ func (k *kubeletServer) attach(w http.ResponseWriter, r *http.Request) {
 			ctx = metadata.AppendToOutgoingContext(ctx, api.AttachSince, since.UTC().Format(time.RFC3339Nano))
 			k.unread.Read(c.ID, now)
 		}
-		return k.opts.runtime.Attach(ctx, &cri.AttachRequest{
+		return k.opts.Runtime.Attach(ctx, &cri.AttachRequest{
 			ContainerId: c.ID, Tty: tty, Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr && !tty,
 		})
 	})
@@ -140,7 +140,7 @@ func hasTTY(spec *corev1.PodSpec, name string) bool {
 }
 
 // portForward connects to ports of a pod.
-func (k *kubeletServer) portForward(w http.ResponseWriter, r *http.Request) {
+func (k *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	k.stream(w, r, func(ctx context.Context) (string, error) {
 		ports, err := portsOf(r)
 		if err != nil {
@@ -154,7 +154,7 @@ func (k *kubeletServer) portForward(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return "", err
 		}
-		return k.opts.runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
+		return k.opts.Runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
 	})
 }
 
@@ -204,13 +204,13 @@ func portsOf(r *http.Request) (ports []int32, err error) {
 }
 
 // stream passes a connection on to the URL that the runtime returns. It ends with the agent.
-func (k *kubeletServer) stream(w http.ResponseWriter, r *http.Request, open func(context.Context) (string, error)) {
+func (k *Server) stream(w http.ResponseWriter, r *http.Request, open func(context.Context) (string, error)) {
 	if !asksForUpgrade(r) {
 		answer(w, refuse(http.StatusBadRequest, "Upgrade request required"))
 		return
 	}
 	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		k.opts.metrics.WebSockets.WithLabelValues(strings.ToLower(bucketOf(r.URL.Path))).Inc()
+		k.opts.Metrics.WebSockets.WithLabelValues(strings.ToLower(bucketOf(r.URL.Path))).Inc()
 	}
 	text, err := open(r.Context())
 	if err != nil {

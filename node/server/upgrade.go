@@ -1,4 +1,4 @@
-package node
+package server
 
 import (
 	"bufio"
@@ -24,7 +24,7 @@ var errTaken = errors.New("the connection was taken over")
 
 // pass passes a connection on to the runtime. An API server in this process gets the connection to the runtime itself after the
 // upgrade, so the bytes of the stream do not pass the agent.
-func (k *kubeletServer) pass(w http.ResponseWriter, r *http.Request, to *url.URL) {
+func (k *Server) pass(w http.ResponseWriter, r *http.Request, to *url.URL) {
 	proxy := &httputil.ReverseProxy{
 		Transport: k.streams,
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -42,21 +42,21 @@ func (k *kubeletServer) pass(w http.ResponseWriter, r *http.Request, to *url.URL
 				answer(w, fmt.Errorf("error dialing backend: %w", err))
 			}
 		},
-		ErrorLog: slog.NewLogLogger(k.opts.log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(k.opts.Log.Handler(), slog.LevelDebug),
 	}
 	proxy.ServeHTTP(lingering.Response(r.Context(), w), r)
 }
 
 // handOver answers with an upgrade, and has the API server use the connection to the runtime from then on. It returns when the API server
 // has closed it, or ctx is cancelled. After an error the API server has no answer: its connection is closed.
-func (k *kubeletServer) handOver(ctx context.Context, w http.ResponseWriter, resp *http.Response, conn *runtimeConn) error {
+func (k *Server) handOver(ctx context.Context, w http.ResponseWriter, resp *http.Response, conn *runtimeConn) error {
 	taken, buffers, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return err
 	}
 	defer taken.Close()
 	if err := replaceConn(ctx, taken, buffers.Reader, resp, conn); err != nil && ctx.Err() == nil {
-		k.opts.log.Warn("connection to the runtime not passed on to the API server", "err", err)
+		k.opts.Log.Warn("connection to the runtime not passed on to the API server", "err", err)
 	}
 	return errTaken
 }

@@ -1,4 +1,4 @@
-package node
+package server
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ func TestFailureOfRuntimeMetricsIsLogged(t *testing.T) {
 		"a client that has gone": {true, context.Canceled, ""},
 	} {
 		var logged bytes.Buffer
-		k := newServer(serverOptions{runtime: failingMetrics{err: tt.err}, log: slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		k := New(Options{Runtime: failingMetrics{err: tt.err}, Log: slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 		ctx, cancel := context.WithCancel(t.Context())
 		if tt.gone {
 			cancel()

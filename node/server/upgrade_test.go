@@ -1,4 +1,4 @@
-package node
+package server
 
 import (
 	"bufio"
@@ -45,7 +45,7 @@ func TestUpgradedConnectionIsPassedOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := newServer(serverOptions{log: slog.New(slog.DiscardHandler)})
+	k := New(Options{Log: slog.New(slog.DiscardHandler)})
 	inside, outside := inprocess.New(), listenLoopback(t)
 	front := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -127,7 +127,7 @@ func TestUpgradeWithEarlyBytesIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var logged, faults bytes.Buffer
-	k := newServer(serverOptions{log: slog.New(slog.NewTextHandler(&logged, nil))})
+	k := New(Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	inside, handled := inprocess.New(), make(chan struct{})
 	front := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,4 +1,4 @@
-package node
+package server
 
 import (
 	"context"
@@ -86,7 +86,7 @@ var errUnauthorized = errors.New("no valid client certificate or token")
 type fromAPIServer struct{}
 
 // user returns the user of a request: the API server in the same process, that of its client certificate, which was verified in the handshake, or of its token.
-func (k *kubeletServer) user(r *http.Request) (*authenticationv1.UserInfo, error) {
+func (k *Server) user(r *http.Request) (*authenticationv1.UserInfo, error) {
 	if r.Context().Value(fromAPIServer{}) != nil {
 		return &authenticationv1.UserInfo{Username: apiServerName, Groups: []string{"system:authenticated"}}, nil
 	}
@@ -115,8 +115,8 @@ func (k *kubeletServer) user(r *http.Request) (*authenticationv1.UserInfo, error
 }
 
 // ask has the API server answer a review.
-func ask[T runtime.Object](ctx context.Context, k *kubeletServer, resource string, gv schema.GroupVersion, review T) (T, error) {
-	obj, err := k.opts.client.Create(ctx, gv.WithResource(resource), "", "", review, metav1.CreateOptions{}, "")
+func ask[T runtime.Object](ctx context.Context, k *Server, resource string, gv schema.GroupVersion, review T) (T, error) {
+	obj, err := k.opts.Client.Create(ctx, gv.WithResource(resource), "", "", review, metav1.CreateOptions{}, "")
 	if err != nil {
 		return review, err
 	}
@@ -128,7 +128,7 @@ func ask[T runtime.Object](ctx context.Context, k *kubeletServer, resource strin
 }
 
 // may reports whether a user has a permission on the node.
-func (k *kubeletServer) may(ctx context.Context, u *authenticationv1.UserInfo, verb, subresource string) (bool, error) {
+func (k *Server) may(ctx context.Context, u *authenticationv1.UserInfo, verb, subresource string) (bool, error) {
 	if u.Username == apiServerName || slices.Contains(u.Groups, adminGroup) {
 		return true, nil
 	}
@@ -140,7 +140,7 @@ func (k *kubeletServer) may(ctx context.Context, u *authenticationv1.UserInfo, v
 	}
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: k.opts.name},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: k.opts.Name},
 	}
 	for name, values := range u.Extra {
 		spec.Extra[name] = authorizationv1.ExtraValue(values)
@@ -203,7 +203,7 @@ func subresources(path string) []string {
 }
 
 // authorized passes on only requests of users that may make them.
-func (k *kubeletServer) authorized(next http.Handler) http.Handler {
+func (k *Server) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, err := k.user(r)
 		switch {
@@ -212,7 +212,7 @@ func (k *kubeletServer) authorized(next http.Handler) http.Handler {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		case err != nil:
-			k.opts.log.Warn("a token could not be checked", "err", err)
+			k.opts.Log.Warn("a token could not be checked", "err", err)
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
@@ -220,7 +220,7 @@ func (k *kubeletServer) authorized(next http.Handler) http.Handler {
 		for _, sub := range subs {
 			allowed, err := k.may(r.Context(), u, verb, sub)
 			if err != nil {
-				k.opts.log.Warn("a permission could not be checked", "user", u.Username, "err", err)
+				k.opts.Log.Warn("a permission could not be checked", "user", u.Username, "err", err)
 				http.Error(w, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource(s)=%v)", u.Username, verb, subs), http.StatusInternalServerError)
 				return
 			}

@@ -1,4 +1,4 @@
-package node
+package server
 
 import (
 	"context"
@@ -20,14 +20,14 @@ import (
 // checkpointLimit is how long the runtime may take, unless the request allows it more time: kubelet's runtimeRequestTimeout.
 const checkpointLimit = 2 * time.Minute
 
-// A checkpointer is a [Runtime] that can write the state of a running container to a file.
+// A checkpointer is a [criclient.Runtime] that can write the state of a running container to a file.
 type checkpointer interface {
 	CheckpointContainer(ctx context.Context, req *cri.CheckpointContainerRequest) error
 }
 
 // checkpoint has the runtime write the state of a container to a file below RootDir, and answers with its path. Answers are those of
 // upstream's kubelet, also for a runtime that can't do that: Sampan's can't.
-func (k *kubeletServer) checkpoint(w http.ResponseWriter, r *http.Request) {
+func (k *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	state, err := k.podOf(r)
 	if err != nil {
@@ -54,19 +54,19 @@ func (k *kubeletServer) checkpoint(w http.ResponseWriter, r *http.Request) {
 
 // writeCheckpoint sets the file in the request, and passes it to the runtime. A timeout, in seconds, lengthens the one of calls of the
 // runtime.
-func (k *kubeletServer) writeCheckpoint(ctx context.Context, state *lifecycle.Observed, container string, req *cri.CheckpointContainerRequest) error {
+func (k *Server) writeCheckpoint(ctx context.Context, state *lifecycle.Observed, container string, req *cri.CheckpointContainerRequest) error {
 	c, ok := running(state, container)
 	if !ok {
 		return fmt.Errorf("container %v not found", container)
 	}
-	rt, can := k.opts.runtime.(checkpointer)
-	if !can || k.opts.rootDir == "" {
+	rt, can := k.opts.Runtime.(checkpointer)
+	if !can || k.opts.RootDir == "" {
 		return status.Error(codes.Unimplemented, "method CheckpointContainer not implemented")
 	}
 	if req.GetTimeout() < 0 {
 		return errors.New("CheckpointContainer requires the timeout value to be > 0") // kubelet's words
 	}
-	dir := filepath.Join(k.opts.rootDir, "checkpoints")
+	dir := filepath.Join(k.opts.RootDir, "checkpoints")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

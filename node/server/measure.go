@@ -1,4 +1,4 @@
-package node
+package server
 
 import (
 	"cmp"
@@ -23,33 +23,33 @@ type imageFiles interface {
 	ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error)
 }
 
-// A Meter is a [Runtime] that knows what its node uses. Without one, a node uses what this machine does.
+// A Meter is a [criclient.Runtime] that knows what its node uses. Without one, a node uses what this machine does.
 type Meter interface {
 	OfMachine(now time.Time) (statsapi.NodeStats, error)
 }
 
 // measure returns what the node, its pods and their containers use now, with file systems if asked for. Writable layers may
 // have been measured at most age ago.
-func (k *kubeletServer) measure(ctx context.Context, files bool, age time.Duration) (*statsapi.Summary, error) {
+func (k *Server) measure(ctx context.Context, files bool, age time.Duration) (*statsapi.Summary, error) {
 	m := stats.Measured{}
 	var err error
 	now := time.Now()
-	if meter, ok := k.opts.runtime.(Meter); ok {
+	if meter, ok := k.opts.Runtime.(Meter); ok {
 		m.Node, err = meter.OfMachine(now)
 	} else {
-		m.Node, err = stats.OfMachine(cmp.Or(k.opts.rootDir, "/"), now)
+		m.Node, err = stats.OfMachine(cmp.Or(k.opts.RootDir, "/"), now)
 	}
 	if err != nil {
 		return nil, err
 	}
-	m.Node.NodeName = k.opts.name
-	if _, simulated := k.opts.runtime.(Meter); !simulated {
+	m.Node.NodeName = k.opts.Name
+	if _, simulated := k.opts.Runtime.(Meter); !simulated {
 		m.Process.CPU, m.Process.Memory = stats.OfProcess(now)
 	}
 	if m.Sandboxes, err = k.sandboxStats(ctx); err != nil {
 		return nil, fmt.Errorf("stats of pods: %w", err)
 	}
-	for w := range k.opts.pods {
+	for w := range k.opts.Pods {
 		state, _ := w.Status()
 		if state.Pod.Name == "" || state.Over {
 			continue
@@ -69,20 +69,20 @@ func (k *kubeletServer) measure(ctx context.Context, files bool, age time.Durati
 	if m.Layers, err = k.writableLayers(ctx, age); err != nil {
 		return nil, fmt.Errorf("stats of containers: %w", err)
 	}
-	m.Files = k.opts.files.Usage(ctx, m.Pods, now)
+	m.Files = k.opts.Files.Usage(ctx, m.Pods, now)
 	m.Node.Runtime = k.imageUsage(ctx, m.Node.Fs, now)
 	return stats.Summarize(m), nil
 }
 
 // sandboxStats returns the stats of the node's pods. A runtime of others that only has those of containers gives sandboxes
 // whose use is the sum of that of their containers, without a network.
-func (k *kubeletServer) sandboxStats(ctx context.Context) ([]*cri.PodSandboxStats, error) {
-	all, err := k.opts.runtime.ListPodSandboxStats(ctx, nil)
-	if err == nil || k.opts.owner == "" || ctx.Err() != nil {
+func (k *Server) sandboxStats(ctx context.Context) ([]*cri.PodSandboxStats, error) {
+	all, err := k.opts.Runtime.ListPodSandboxStats(ctx, nil)
+	if err == nil || k.opts.Owner == "" || ctx.Err() != nil {
 		return all, err
 	}
 	// containerd before 1.7 fails for all pods if there is one without a cgroup of its own.
-	k.opts.log.Debug("stats of pods not available, using those of containers", "err", err)
+	k.opts.Log.Debug("stats of pods not available, using those of containers", "err", err)
 	containers, err := k.writableLayers(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func addUsage(pod *cri.LinuxPodSandboxStats, c *cri.ContainerStats) {
 }
 
 // imageUsage returns the use of the file systems of images and of writable layers; nil if the runtime does not say.
-func (k *kubeletServer) imageUsage(ctx context.Context, fs *statsapi.FsStats, now time.Time) *statsapi.RuntimeStats {
-	rt, ok := k.opts.runtime.(imageFiles)
+func (k *Server) imageUsage(ctx context.Context, fs *statsapi.FsStats, now time.Time) *statsapi.RuntimeStats {
+	rt, ok := k.opts.Runtime.(imageFiles)
 	if !ok {
 		return nil
 	}
@@ -141,10 +141,10 @@ func (k *kubeletServer) imageUsage(ctx context.Context, fs *statsapi.FsStats, no
 }
 
 // resourceMetrics answers with CPU and memory as metrics. As in upstream's kubelet an error is one of the metrics.
-func (k *kubeletServer) resourceMetrics(w http.ResponseWriter, r *http.Request) {
+func (k *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 	summary, err := k.measure(r.Context(), false, 0)
 	if err != nil {
-		k.opts.log.Warn("the usage of resources could not be measured", "err", err)
+		k.opts.Log.Warn("the usage of resources could not be measured", "err", err)
 		summary = nil
 	}
 	w.Header().Set("Content-Type", stats.ContentType)
@@ -152,7 +152,7 @@ func (k *kubeletServer) resourceMetrics(w http.ResponseWriter, r *http.Request) 
 }
 
 // statsSummary answers with a summary, without file systems if the client asks for CPU and memory only.
-func (k *kubeletServer) statsSummary(w http.ResponseWriter, r *http.Request) {
+func (k *Server) statsSummary(w http.ResponseWriter, r *http.Request) {
 	only := false
 	if text := r.URL.Query().Get("only_cpu_and_memory"); text != "" {
 		var err error
@@ -179,7 +179,7 @@ type layers struct {
 }
 
 // writableLayers returns the stats of containers with their writable layers, not older than age.
-func (k *kubeletServer) writableLayers(ctx context.Context, age time.Duration) ([]*cri.ContainerStats, error) {
+func (k *Server) writableLayers(ctx context.Context, age time.Duration) ([]*cri.ContainerStats, error) {
 	u := &k.layers
 	u.mu.Lock()
 	layers, at := u.all, u.at
@@ -188,7 +188,7 @@ func (k *kubeletServer) writableLayers(ctx context.Context, age time.Duration) (
 	if layers != nil && now.Sub(at) < age {
 		return layers, nil
 	}
-	layers, err := k.opts.runtime.ListContainerStats(ctx, nil)
+	layers, err := k.opts.Runtime.ListContainerStats(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

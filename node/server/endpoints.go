@@ -1,4 +1,4 @@
-package node
+package server
 
 import (
 	"context"
@@ -28,8 +28,8 @@ import (
 )
 
 // readRoutes adds the endpoints that only read, under the paths of upstream's kubelet.
-func (k *kubeletServer) readRoutes(mux *http.ServeMux) {
-	k.healthRoutes(mux)
+func (k *Server) readRoutes(mux *http.ServeMux) {
+	k.HealthRoutes(mux)
 	mux.HandleFunc("GET /pods", k.listPods)
 	mux.HandleFunc("GET /pods/", k.listPods)
 	mux.HandleFunc("GET /configz", k.configz)
@@ -39,20 +39,20 @@ func (k *kubeletServer) readRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /stats/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "only /stats/summary is served", http.StatusNotFound)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(k.opts.metrics.Registry, promhttp.HandlerOpts{}))
-	mux.Handle("GET /metrics/slis", k.opts.metrics.Checks)
-	mux.Handle("DELETE /metrics/slis", k.opts.metrics.Checks)
-	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(k.opts.metrics.ProbeRegistry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(k.opts.Metrics.Registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics/slis", k.opts.Metrics.Checks)
+	mux.Handle("DELETE /metrics/slis", k.opts.Metrics.Checks)
+	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(k.opts.Metrics.ProbeRegistry, promhttp.HandlerOpts{}))
 }
 
 // debugRoutes adds what the field enableDebuggingHandlers switches off.
-func (k *kubeletServer) debugRoutes(mux *http.ServeMux) {
+func (k *Server) debugRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /runningpods/", k.listRunningPods)
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.containerLogs)
 	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", k.runCommand)
 	k.streamRoutes(mux)
-	c := k.opts.config
-	if *c.EnableSystemLogHandler && k.opts.systemLogs != "" {
+	c := k.opts.Config
+	if *c.EnableSystemLogHandler && k.opts.SystemLogs != "" {
 		mux.HandleFunc("GET /logs/", k.systemLogs)
 	} else {
 		mux.HandleFunc("GET /logs/", disabled("logs endpoint is disabled."))
@@ -81,8 +81,8 @@ func disabled(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
 }
 
-// healthRoutes adds the health checks.
-func (k *kubeletServer) healthRoutes(mux *http.ServeMux) {
+// HealthRoutes adds the health checks.
+func (k *Server) HealthRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", k.healthz)
 	for _, name := range []string{"ping", "log"} {
 		mux.HandleFunc("GET /healthz/"+name, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
@@ -95,7 +95,7 @@ func (k *kubeletServer) healthRoutes(mux *http.ServeMux) {
 const maxSilence = 2 * time.Minute
 
 // syncloop answers whether the goroutines of the node's pods get their turns: each has to end one within a limit.
-func (k *kubeletServer) syncloop(w http.ResponseWriter, _ *http.Request) {
+func (k *Server) syncloop(w http.ResponseWriter, _ *http.Request) {
 	if k.silent() {
 		http.Error(w, syncLoopFault, http.StatusInternalServerError)
 		return
@@ -106,8 +106,8 @@ func (k *kubeletServer) syncloop(w http.ResponseWriter, _ *http.Request) {
 const syncLoopFault = "sync Loop took longer than expected"
 
 // silent reports whether the worker of a pod has not ended its turn within the limit.
-func (k *kubeletServer) silent() bool {
-	for pod := range k.opts.pods {
+func (k *Server) silent() bool {
+	for pod := range k.opts.Pods {
 		if began := pod.TurnBegan(); !began.IsZero() && time.Since(began) > maxSilence {
 			return true
 		}
@@ -116,11 +116,11 @@ func (k *kubeletServer) silent() bool {
 }
 
 // healthz answers whether all health checks succeed.
-func (k *kubeletServer) healthz(w http.ResponseWriter, _ *http.Request) {
-	_, fault := k.opts.health()
+func (k *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	_, fault := k.opts.Health()
 	silent := k.silent()
 	for name, healthy := range map[string]bool{"ping": true, "log": true, "syncloop": !silent, "runtime": fault == ""} {
-		k.opts.metrics.Checks.Observe(name, healthy)
+		k.opts.Metrics.Checks.Observe(name, healthy)
 	}
 	switch {
 	case fault != "":
@@ -133,9 +133,9 @@ func (k *kubeletServer) healthz(w http.ResponseWriter, _ *http.Request) {
 }
 
 // listRunningPods answers with the pods that have containers that run in the runtime, with names and images only.
-func (k *kubeletServer) listRunningPods(w http.ResponseWriter, _ *http.Request) {
+func (k *Server) listRunningPods(w http.ResponseWriter, _ *http.Request) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
-	for worker := range k.opts.pods {
+	for worker := range k.opts.Pods {
 		state, _ := worker.Status()
 		if state.Over {
 			continue
@@ -162,14 +162,14 @@ func writeJSON(w http.ResponseWriter, v any) {
 }
 
 // configz answers with the configuration in use.
-func (k *kubeletServer) configz(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, map[string]kubelet.KubeletConfiguration{"kubeletconfig": k.opts.reported()})
+func (k *Server) configz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, map[string]kubelet.KubeletConfiguration{"kubeletconfig": k.opts.Reported()})
 }
 
 // systemLogs serves the files below the directory of system logs. A path that leads out of it, by dots or by symbolic links,
 // does not exist.
-func (k *kubeletServer) systemLogs(w http.ResponseWriter, r *http.Request) {
-	root, err := os.OpenRoot(k.opts.systemLogs)
+func (k *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
+	root, err := os.OpenRoot(k.opts.SystemLogs)
 	if errors.Is(err, fs.ErrNotExist) {
 		http.NotFound(w, r)
 		return
@@ -202,26 +202,26 @@ func (f regular) Open(name string) (fs.File, error) {
 // cadvisorAge is how old the sizes of writable layers may be in /metrics/cadvisor: runtimes read directories for them.
 const cadvisorAge = time.Minute
 
-// runtimeMetrics is a [Runtime] with metrics of its own.
+// runtimeMetrics is a [criclient.Runtime] with metrics of its own.
 type runtimeMetrics interface {
 	Metrics(ctx context.Context) (stats.RuntimeMetrics, error)
 }
 
 // cadvisorMetrics answers with the metrics that cAdvisor has in upstream's kubelet.
-func (k *kubeletServer) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
+func (k *Server) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
 	summary, err := k.measure(r.Context(), true, cadvisorAge)
 	if err != nil {
-		k.opts.log.Warn("the usage of resources could not be measured", "err", err)
+		k.opts.Log.Warn("the usage of resources could not be measured", "err", err)
 		summary = nil
 	}
 	var pods []stats.Pod
-	for worker := range k.opts.pods {
+	for worker := range k.opts.Pods {
 		state, _ := worker.Status()
 		pods = append(pods, stats.Pod{Pod: state.Pod})
 	}
-	info, memory := k.opts.machine()
+	info, memory := k.opts.Machine()
 	m := stats.Machine{
-		Info: info, Processors: runtime.NumCPU(), Memory: uint64(memory), Swap: stats.SwapTotal(), AgentNumber: k.opts.version,
+		Info: info, Processors: runtime.NumCPU(), Memory: uint64(memory), Swap: stats.SwapTotal(), AgentNumber: k.opts.Version,
 	}
 	m.Sockets, m.PhysicalCores = stats.Sockets()
 	w.Header().Set("Content-Type", stats.ContentType)
@@ -229,8 +229,8 @@ func (k *kubeletServer) cadvisorMetrics(w http.ResponseWriter, r *http.Request) 
 }
 
 // moreMetrics returns the metrics that the runtime has of its own; none if it has no such calls, which are newer than the others.
-func (k *kubeletServer) moreMetrics(ctx context.Context) stats.RuntimeMetrics {
-	rt, ok := k.opts.runtime.(runtimeMetrics)
+func (k *Server) moreMetrics(ctx context.Context) stats.RuntimeMetrics {
+	rt, ok := k.opts.Runtime.(runtimeMetrics)
 	if !ok {
 		return stats.RuntimeMetrics{}
 	}
@@ -238,16 +238,16 @@ func (k *kubeletServer) moreMetrics(ctx context.Context) stats.RuntimeMetrics {
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case status.Code(err) == codes.Unimplemented:
-		k.opts.log.Debug("the container runtime has no metrics", "err", err)
+		k.opts.Log.Debug("the container runtime has no metrics", "err", err)
 	default:
-		k.opts.log.Warn("the metrics of the container runtime could not be read", "err", err)
+		k.opts.Log.Warn("the metrics of the container runtime could not be read", "err", err)
 	}
 	return m
 }
 
 // counted measures requests.
-func (k *kubeletServer) counted(next http.Handler) http.Handler {
-	m := k.opts.metrics
+func (k *Server) counted(next http.Handler) http.Handler {
+	m := k.opts.Metrics
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := bucketOf(r.URL.Path)
 		long := path == "exec" || path == "attach" || path == "portForward" || path == "containerLogs" && r.URL.Query().Get("follow") == "true"
