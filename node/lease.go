@@ -14,21 +14,21 @@ import (
 )
 
 // leaseRenewal is how often the node's lease is renewed: four times within nodeLeaseDurationSeconds.
-func (n *Node) leaseRenewal() time.Duration {
-	return time.Duration(n.config().NodeLeaseDurationSeconds) * time.Second / 4
+func (r *registrar) leaseRenewal() time.Duration {
+	return time.Duration(r.opts.config.NodeLeaseDurationSeconds) * time.Second / 4
 }
 
 // renewLease shows, once the node is registered, that it is alive.
-func (n *Node) renewLease(ctx context.Context) error {
+func (r *registrar) renewLease(ctx context.Context) error {
 	select {
-	case <-n.ready:
+	case <-r.ready:
 	case <-ctx.Done():
 		return nil
 	}
 	var lease *coordinationv1.Lease
 	for failures := 0; ctx.Err() == nil; {
-		next, err := n.renew(ctx, lease)
-		pause := n.leaseRenewal()
+		next, err := r.renew(ctx, lease)
+		pause := r.leaseRenewal()
 		switch {
 		case err == nil:
 			lease, failures = next, 0
@@ -37,41 +37,41 @@ func (n *Node) renewLease(ctx context.Context) error {
 		default:
 			lease = nil // read it again
 			if failures++; failures == 2 {
-				n.log.Warn("node lease not renewed, will try again", "err", err)
+				r.opts.log.Warn("node lease not renewed, will try again", "err", err)
 			}
-			pause = min(pauseAfter(failures), n.leaseRenewal())
+			pause = min(retryPauseAfter(failures), r.leaseRenewal())
 		}
 		run.Pause(ctx, pause)
 	}
 	return nil
 }
 
-func (n *Node) renew(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+func (r *registrar) renew(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	if lease == nil {
 		var err error
-		lease, err = client.Leases.Get(ctx, n.opts.Client, corev1.NamespaceNodeLease, n.opts.Name)
+		lease, err = client.Leases.Get(ctx, r.opts.client, corev1.NamespaceNodeLease, r.opts.name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nil, err
 		}
 		if err != nil {
-			node, err := client.Nodes.Get(ctx, n.opts.Client, "", n.opts.Name)
+			node, err := client.Nodes.Get(ctx, r.opts.client, "", r.opts.name)
 			if err != nil {
 				return nil, err
 			}
 			l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-				Name: n.opts.Name, Namespace: corev1.NamespaceNodeLease,
+				Name: r.opts.name, Namespace: corev1.NamespaceNodeLease,
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
 			}}
-			n.sign(l)
-			return client.Leases.Create(ctx, n.opts.Client, l)
+			r.sign(l)
+			return client.Leases.Create(ctx, r.opts.client, l)
 		}
 	}
 	l := lease.DeepCopy()
-	n.sign(l)
-	return client.Leases.Update(ctx, n.opts.Client, l, "")
+	r.sign(l)
+	return client.Leases.Update(ctx, r.opts.client, l, "")
 }
 
-func (n *Node) sign(l *coordinationv1.Lease) {
-	seconds, now := n.config().NodeLeaseDurationSeconds, metav1.NowMicro()
-	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &n.opts.Name, &seconds, &now
+func (r *registrar) sign(l *coordinationv1.Lease) {
+	seconds, now := r.opts.config.NodeLeaseDurationSeconds, metav1.NowMicro()
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &r.opts.name, &seconds, &now
 }

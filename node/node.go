@@ -256,6 +256,7 @@ type Node struct {
 	files      *volumes.Files
 	capacity   *capacity.Ledger
 	server     *server.Server
+	registrar  *registrar
 	concerns   []concern // what pods need of the node; written before any worker starts
 	images     *images.Manager
 	users      *users
@@ -271,9 +272,7 @@ type Node struct {
 	probeSlots chan struct{}
 	metrics    *metrics.Metrics
 
-	ready     chan struct{} // closed when the Node object is there and Ready
-	listening chan struct{} // closed when the agent receives the runtime's events
-	health    health
+	listening chan struct{}     // closed when the agent receives the runtime's events
 	scheme    lifecycle.Runtime // written before any worker starts, as is declared
 	declared  []string          // features, see package nodefeature
 	pressure  pressure
@@ -299,9 +298,8 @@ func New(opts Options) (*Node, error) {
 		opts: opts, log: opts.Log.With("node", opts.Name),
 		recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log),
 		slots:    make(chan struct{}, opts.Starts), probeSlots: make(chan struct{}, maxProbes),
-		ready: make(chan struct{}), listening: make(chan struct{}),
-		metrics: metrics.New(),
-		health:  health{changed: run.NewBell()},
+		listening: make(chan struct{}),
+		metrics:   metrics.New(),
 		statics: statics{
 			running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: run.NewBell(),
 			ran: map[types.NamespacedName]bool{}, again: map[types.NamespacedName]bool{}, outdated: map[types.NamespacedName]types.UID{},
@@ -332,21 +330,27 @@ func New(opts Options) (*Node, error) {
 	n.services = cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{Log: opts.Log})
 	n.departures = newDepartures(n)
 	n.objects = references.New(opts.Client, opts.Log, n.referenceChanged)
+	n.registrar = newRegistrar(registrarOptions{
+		name: opts.Name, client: opts.Client, runtime: opts.Runtime, owner: opts.Owner, labels: opts.Labels, taints: opts.Taints, podCIDRs: opts.PodCIDRs,
+		config: n.config(), self: n.self, metrics: n.metrics.Startup, log: n.log, event: n.event, trouble: opts.Trouble,
+		arch: func() string { return n.machine.arch }, drivers: func() bool { return n.files.HasDrivers() }, describe: n.describe,
+		pressure: func() []corev1.NodeConditionType { return n.capacity.Pressure() }, closing: func() bool { return n.capacity.Closing() },
+	})
 	n.files = volumes.New(volumes.Node{
 		Name: opts.Name, Client: opts.Client, RootDir: opts.RootDir, ClusterDomain: opts.ClusterDomain, DevicePluginDir: opts.DevicePluginDir,
 		SeccompRoot: opts.Seccomp.Root, Drivers: opts.CSI, LocalVolume: opts.LocalVolume, Config: n.config(),
-		References: n.objects, Recorder: n.recorder, Metrics: n.metrics.Volumes, Log: n.log, Registered: n.ready,
+		References: n.objects, Recorder: n.recorder, Metrics: n.metrics.Volumes, Log: n.log, Registered: n.registrar.readiness(),
 		Self:   func() (*corev1.Node, bool) { return n.self.Get("", opts.Name) },
 		Memory: func() int64 { return n.machine.capacity.Memory().Value() }, Logs: n.logs,
 		Users:             func(pod *corev1.Pod) *cri.UserNamespace { return n.users.get(pod) },
 		RecursiveReadOnly: func() bool { return n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts) },
-		Changed:           func() { n.health.notify(true) }, DriverRegistered: n.driverRegistered,
+		Changed:           func() { n.registrar.outdated() }, DriverRegistered: n.driverRegistered,
 	})
 	n.server = server.New(server.Options{
 		Name: opts.Name, Listeners: opts.Listeners, Local: opts.Local, TLS: opts.TLS, ClientCAs: opts.ClientCAs, Handlers: opts.Handlers,
 		Client: opts.Client, Runtime: opts.Runtime, RootDir: opts.RootDir, LogDir: opts.LogDir, SystemLogs: opts.SystemLogs, Version: opts.Version, Owner: opts.Owner,
 		Config: n.config(), Reported: func() kubelet.KubeletConfiguration { return n.reported().KubeletConfiguration }, Files: n.files, Metrics: n.metrics, Log: n.log,
-		Pods: n.eachPod, Pod: n.podNamed, Logs: n.logs, Health: n.health.get,
+		Pods: n.eachPod, Pod: n.podNamed, Logs: n.logs, Health: n.registrar.runtimeHealth,
 		Machine: func() (corev1.NodeSystemInfo, int64) { return n.machine.info, n.machine.capacity.Memory().Value() },
 	})
 	n.capacity = capacity.New(capacity.Node{
@@ -354,7 +358,7 @@ func New(opts Options) (*Node, error) {
 	})
 	n.images = images.New(opts.Images, images.Node{
 		Runtime: opts.Runtime, RootDir: opts.RootDir, Accounts: volumes.Accounts{Client: opts.Client}, Secret: n.secret, Pods: n.workedOn,
-		Changed: func() { n.health.changed.Ring() }, Event: n.event, Metrics: n.metrics.Images, Log: n.log,
+		Changed: func() { n.registrar.outdated() }, Event: n.event, Metrics: n.metrics.Images, Log: n.log,
 	})
 	n.users = newUsers(n.files, opts.MaxPods)
 	if opts.RootDir != "" && opts.DevicePluginDir != "" {
@@ -383,7 +387,7 @@ func (n *Node) serveMetrics() {
 
 // Ready is closed when the Node object is registered and its condition Ready is
 // True.
-func (n *Node) Ready() <-chan struct{} { return n.ready }
+func (n *Node) Ready() <-chan struct{} { return n.registrar.readiness() }
 
 // Run works until ctx is cancelled, then returns nil and leaves the pods running (N5).
 // It waits for a container runtime and an API server that are not there yet. It
@@ -414,8 +418,8 @@ func (n *Node) Run(ctx context.Context) error {
 		n.unlinkBelow(n.opts.LogDir, "") // of pods that ended without this agent
 	}
 	last := run.Stage{
-		{Name: "registration", Run: n.register},
-		{Name: "lease", Run: n.renewLease},
+		{Name: "registration", Run: n.registrar.register},
+		{Name: "lease", Run: n.registrar.renewLease},
 		{Name: "runtime events", Run: n.listen},
 		{Name: "pods", Run: n.work},
 		{Name: "image garbage collection", Run: n.images.Collect},
@@ -494,4 +498,27 @@ func (n *Node) logs(pod *corev1.Pod) string {
 		return ""
 	}
 	return crispec.LogDirectory(n.opts.LogDir, pod.Namespace, pod.Name, string(pod.UID))
+}
+
+// reference is the object of events about the node. Kubernetes sets its UID to the name,
+// and tools search for that.
+func (n *Node) reference() corev1.ObjectReference {
+	return corev1.ObjectReference{Kind: "Node", Name: n.opts.Name, UID: types.UID(n.opts.Name)}
+}
+
+// event records an event about the node.
+func (n *Node) event(kind, reason, format string, args ...any) {
+	n.recorder.EventFor(n.reference(), kind, reason, format, args...)
+}
+
+// describe fills in what the parts of the node have in its status.
+func (n *Node) describe(s *corev1.NodeStatus) {
+	s.Capacity, s.Allocatable = n.withDevices(n.machine.capacity, n.machine.allocatable)
+	s.Addresses = n.opts.Addresses
+	s.NodeInfo = n.machine.info
+	s.DaemonEndpoints.KubeletEndpoint.Port = n.port()
+	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = n.handlers.status(), n.features, n.declared
+	if n.files.HasDrivers() {
+		s.VolumesInUse = n.files.InUse()
+	}
 }

@@ -319,12 +319,12 @@ func (n *Node) listen(ctx context.Context) error {
 				return nil
 			case err != nil:
 				n.metrics.EventStreamErrors.Inc()
-				n.health.runtimeDown(criclient.Message(err))
+				n.registrar.runtimeDown(criclient.Message(err))
 				n.log.Warn("event stream of the container runtime broke, will try again", "err", err)
 			case e == nil:
 				n.metrics.EventStreams.Inc()
 				failures = 0
-				n.health.set(ctx, n.opts.Runtime)
+				n.registrar.readRuntime(ctx)
 				if !heard {
 					heard = true
 					close(n.listening)

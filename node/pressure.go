@@ -77,7 +77,7 @@ func (n *Node) relieve(ctx context.Context, now time.Time) {
 		return
 	}
 	s := short[0]
-	n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
+	n.event(corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
 	if s.OfDisk() && n.reclaimContainers(ctx) {
 		return // the disk is observed again
 	}
@@ -179,7 +179,7 @@ func (n *Node) setPressure(conditions []corev1.NodeConditionType) {
 	if slices.Equal(n.capacity.SetPressure(conditions), conditions) {
 		return
 	}
-	n.health.notify(true)
+	n.registrar.outdated()
 	if len(conditions) == 0 {
 		n.log.Info("the node is no longer under pressure")
 		return

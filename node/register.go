@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"net/http"
@@ -22,13 +23,80 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/node/criclient"
+	"github.com/sampan-io/sampan/node/kubeletconfig"
+	"github.com/sampan-io/sampan/node/metrics"
 )
 
+// registrarOptions configures a [registrar].
+type registrarOptions struct {
+	name     string
+	client   client.Interface
+	runtime  criclient.Runtime
+	owner    string            // of the pods in a runtime of others, whose state is read from time to time; empty: the runtime is the node's alone
+	labels   map[string]string // in addition to those that every node has
+	taints   []corev1.Taint    // set when the Node object is created
+	podCIDRs []string
+	config   *kubeletconfig.Config
+
+	self    *cache.Cache[*corev1.Node] // the Node object; the registrar runs it
+	metrics *metrics.Startup
+	log     *slog.Logger
+	// event records an event about the node.
+	event func(kind, reason, format string, args ...any)
+	// trouble is called with each error that keeps the node from being ready for the first time; nil means no call.
+	trouble func(error)
+	// arch returns the architecture of the machine, as Go has it.
+	arch func() string
+	// drivers reports whether CSI drivers can register at the node.
+	drivers func() bool
+	// describe fills in what the parts of the node have in its status, except for conditions and images.
+	describe func(s *corev1.NodeStatus)
+	pressure func() []corev1.NodeConditionType // the conditions of pressure that hold
+	closing  func() bool                       // the machine is shutting down
+}
+
+// A registrar registers the node and keeps its Node object and its lease up to date.
+type registrar struct {
+	opts   registrarOptions
+	ready  chan struct{} // closed when the Node object is there and Ready
+	health health
+}
+
+func newRegistrar(o registrarOptions) *registrar {
+	return &registrar{opts: o, ready: make(chan struct{}), health: health{changed: run.NewBell()}}
+}
+
+// readiness returns a channel that is closed when the Node object is there and Ready.
+func (r *registrar) readiness() <-chan struct{} { return r.ready }
+
+// outdated has the status of the node written again, as a part of it has changed.
+func (r *registrar) outdated() { r.health.notify(true) }
+
+// runtimeDown records that the container runtime does not answer.
+func (r *registrar) runtimeDown(why string) { r.health.runtimeDown(why) }
+
+// readRuntime reads the state of the container runtime.
+func (r *registrar) readRuntime(ctx context.Context) { r.health.set(ctx, r.opts.runtime) }
+
+// runtimeHealth returns whether the state of the runtime is known, and what is wrong with it; "" if nothing is.
+func (r *registrar) runtimeHealth() (known bool, fault string) { return r.health.get() }
+
+// retryPauseAfter returns the pause after so many failures in a row.
+func retryPauseAfter(failures int) time.Duration {
+	return run.Backoff{First: 200 * time.Millisecond, Max: 15 * time.Second}.Pause(failures)
+}
+
+// shuttingDown is the message of a node whose machine shuts down.
+const shuttingDown = "node is shutting down"
+
 // heartbeat is how often a status that has not changed is written all the same.
-func (n *Node) heartbeat() time.Duration { return n.config().NodeStatusReportFrequency.Duration }
+func (r *registrar) heartbeat() time.Duration {
+	return r.opts.config.NodeStatusReportFrequency.Duration
+}
 
 // recheck is how often the status of a runtime that is not ready is read again: CRI has
 // no event for that.
@@ -147,91 +215,91 @@ func (h *health) tolerated() time.Duration {
 }
 
 // register creates the Node object and keeps it up to date.
-func (n *Node) register(ctx context.Context) error {
+func (r *registrar) register(ctx context.Context) error {
 	seen := run.NewBell()
-	n.self.Subscribe(func(_, _ *corev1.Node) {
+	r.opts.self.Subscribe(func(_, _ *corev1.Node) {
 		seen.Ring()
 	})
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
-	g.Go(func(ctx context.Context) { _ = n.self.Run(ctx) })
+	g.Go(func(ctx context.Context) { _ = r.opts.self.Run(ctx) })
 
 	// The object is made as soon as the state of the runtime is known, so that it is made Ready. It is followed before, so
 	// that no deletion of it is missed.
-	for _, first := range []<-chan struct{}{n.health.changed, n.self.Ready()} {
+	for _, first := range []<-chan struct{}{r.health.changed, r.opts.self.Ready()} {
 		select {
 		case <-first:
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	last, _ := n.self.Get("", n.opts.Name)
+	last, _ := r.opts.self.Get("", r.opts.name)
 	ready := false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for failures := 0; ctx.Err() == nil; {
-		node, err := n.publish(ctx, last)
-		pause := n.heartbeat()
+		node, err := r.publish(ctx, last)
+		pause := r.heartbeat()
 		switch {
 		case err == nil:
 			failures = 0
 			if !ready && isReady(node) {
 				ready = true
-				n.announce()
+				r.announce()
 			}
 		case ctx.Err() != nil:
 			return nil
 		default:
 			if failures++; failures == 1 {
-				n.log.Warn("node not registered, will try again", "err", err)
+				r.opts.log.Warn("node not registered, will try again", "err", err)
 			}
-			if !ready && n.opts.Trouble != nil {
-				n.opts.Trouble(err)
+			if !ready && r.opts.trouble != nil {
+				r.opts.trouble(err)
 			}
 			// After a restart on a full disk the object is there, and only its update is refused.
 			if !ready && outOfSpace(err) && last != nil && isReady(last) {
 				ready = true
-				n.announce()
+				r.announce()
 			}
-			pause = pauseAfter(failures)
+			pause = retryPauseAfter(failures)
 		}
-		timer.Reset(min(pause, n.checkPause()))
+		timer.Reset(min(pause, r.checkPause()))
 		select {
 		case <-timer.C:
-			if _, fault := n.health.get(); fault != "" || n.opts.Owner != "" {
-				n.health.set(ctx, n.opts.Runtime) // it may be ready now, or have lost its network
+			if _, fault := r.health.get(); fault != "" || r.opts.owner != "" {
+				r.health.set(ctx, r.opts.runtime) // it may be ready now, or have lost its network
 			}
-		case <-n.health.changed:
+		case <-r.health.changed:
 		case <-seen: // the object was changed or deleted
 		case <-ctx.Done():
 		}
-		last, _ = n.self.Get("", n.opts.Name)
+		last, _ = r.opts.self.Get("", r.opts.name)
 	}
 	return nil
 }
 
 // checkPause returns how long the health of the node may go without a check.
-func (n *Node) checkPause() time.Duration {
+func (r *registrar) checkPause() time.Duration {
 	pause := time.Duration(math.MaxInt64)
-	if _, fault := n.health.get(); fault != "" {
+	if _, fault := r.health.get(); fault != "" {
 		pause = recheck
 	}
-	if left := n.health.tolerated(); left > 0 {
+	if left := r.health.tolerated(); left > 0 {
 		pause = min(pause, left)
 	}
-	if n.opts.Owner != "" {
-		pause = min(pause, n.config().NodeStatusUpdateFrequency.Duration)
+	if r.opts.owner != "" {
+		pause = min(pause, r.opts.config.NodeStatusUpdateFrequency.Duration)
 	}
 	return pause
 }
 
 // announce says that the node is ready.
-func (n *Node) announce() {
-	n.metrics.Startup.Ready(time.Now())
-	close(n.ready)
-	n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", n.opts.Name)
-	for _, note := range n.health.noted() {
-		n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, note.reason, "container runtime: %s", note.message)
+func (r *registrar) announce() {
+	r.opts.metrics.Ready(time.Now())
+	close(r.ready)
+	r.opts.event(corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", r.opts.name)
+	for _, note := range r.health.noted() {
+		r.opts.event(corev1.EventTypeWarning, note.reason, "container runtime: %s", note.message)
 	}
 }
 
@@ -247,42 +315,31 @@ func isReady(node *corev1.Node) bool {
 	})
 }
 
-// reference is the object of events about the node. Kubernetes sets its UID to the name,
-// and tools search for that.
-func (n *Node) reference() corev1.ObjectReference {
-	return corev1.ObjectReference{Kind: "Node", Name: n.opts.Name, UID: types.UID(n.opts.Name)}
-}
-
-// event records an event about the node.
-func (n *Node) event(kind, reason, format string, args ...any) {
-	n.recorder.EventFor(n.reference(), kind, reason, format, args...)
-}
-
 // publish creates or updates the Node object.
-func (n *Node) publish(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+func (r *registrar) publish(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if node == nil {
-		n.metrics.Startup.Attempt(time.Now())
+		r.opts.metrics.Attempt(time.Now())
 		var err error
-		node, err = client.Nodes.Get(ctx, n.opts.Client, "", n.opts.Name)
+		node, err = client.Nodes.Get(ctx, r.opts.client, "", r.opts.name)
 		if apierrors.IsNotFound(err) {
-			node, err = client.Nodes.Create(ctx, n.opts.Client, n.initial(ctx))
+			node, err = client.Nodes.Create(ctx, r.opts.client, r.initial(ctx))
 			if err == nil {
-				n.metrics.Startup.Create(time.Now())
-				n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "Starting", "")
+				r.opts.metrics.Create(time.Now())
+				r.opts.event(corev1.EventTypeNormal, "Starting", "")
 			}
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	if patch := n.metadata(node); patch != nil {
+	if patch := r.metadata(node); patch != nil {
 		var err error
-		if node, err = client.Nodes.Patch(ctx, n.opts.Client, "", n.opts.Name, types.MergePatchType, patch, ""); err != nil {
+		if node, err = client.Nodes.Patch(ctx, r.opts.client, "", r.opts.name, types.MergePatchType, patch, ""); err != nil {
 			return nil, err
 		}
 	}
 	want := node.DeepCopy()
-	n.status(ctx, &want.Status, time.Now())
+	r.status(ctx, &want.Status, time.Now())
 	if equality.Semantic.DeepEqual(want.Status, node.Status) {
 		return node, nil
 	}
@@ -290,7 +347,7 @@ func (n *Node) publish(ctx context.Context, node *corev1.Node) (*corev1.Node, er
 	if err != nil {
 		return nil, err
 	}
-	return client.Nodes.Patch(ctx, n.opts.Client, "", n.opts.Name, types.StrategicMergePatchType, patch, "status")
+	return client.Nodes.Patch(ctx, r.opts.client, "", r.opts.name, types.StrategicMergePatchType, patch, "status")
 }
 
 // nodeStatusFields are the parts of the status that are the agent's.
@@ -315,40 +372,40 @@ func nodeStatusFields(s *corev1.NodeStatus) map[string]any {
 }
 
 // registered is the Node object of a node that is not registered yet, without its status.
-func (n *Node) registered() *corev1.Node {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.opts.Name, Labels: n.labels()}}
-	node.Spec.Taints, node.Spec.ProviderID = n.opts.Taints, n.config().ProviderID
-	if n.files.HasDrivers() {
+func (r *registrar) registered() *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.opts.name, Labels: r.labels()}}
+	node.Spec.Taints, node.Spec.ProviderID = r.opts.taints, r.opts.config.ProviderID
+	if r.opts.drivers() {
 		node.Annotations = map[string]string{volumefit.ManagedAttach: "true"}
 	}
 	return node
 }
 
 // initial is the Node object of a node that is not registered yet.
-func (n *Node) initial(ctx context.Context) *corev1.Node {
-	node := n.registered()
-	if own := n.opts.PodCIDRs; len(own) > 0 {
+func (r *registrar) initial(ctx context.Context) *corev1.Node {
+	node := r.registered()
+	if own := r.opts.podCIDRs; len(own) > 0 {
 		node.Spec.PodCIDR, node.Spec.PodCIDRs = own[0], own
 	}
-	n.status(ctx, &node.Status, time.Now())
+	r.status(ctx, &node.Status, time.Now())
 	return node
 }
 
-func (n *Node) labels() map[string]string {
+func (r *registrar) labels() map[string]string {
 	l := map[string]string{
-		corev1.LabelHostname: n.opts.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: n.machine.arch,
-		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": n.machine.arch,
+		corev1.LabelHostname: r.opts.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: r.opts.arch(),
+		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": r.opts.arch(),
 	}
-	maps.Copy(l, n.opts.Labels)
+	maps.Copy(l, r.opts.labels)
 	return l
 }
 
 // metadata returns a merge patch that adds what the object lacks, or nil. It does not
 // replace a pod CIDR that another client has set.
-func (n *Node) metadata(node *corev1.Node) []byte {
+func (r *registrar) metadata(node *corev1.Node) []byte {
 	patch := map[string]any{}
 	labels := map[string]string{}
-	for k, v := range n.labels() {
+	for k, v := range r.labels() {
 		if node.Labels[k] != v {
 			labels[k] = v
 		}
@@ -357,13 +414,13 @@ func (n *Node) metadata(node *corev1.Node) []byte {
 	if len(labels) > 0 {
 		meta["labels"] = labels
 	}
-	if n.files.HasDrivers() && node.Annotations[volumefit.ManagedAttach] != "true" {
+	if r.opts.drivers() && node.Annotations[volumefit.ManagedAttach] != "true" {
 		meta["annotations"] = map[string]string{volumefit.ManagedAttach: "true"}
 	}
 	if len(meta) > 0 {
 		patch["metadata"] = meta
 	}
-	if own := n.opts.PodCIDRs; len(own) > 0 && node.Spec.PodCIDR == "" {
+	if own := r.opts.podCIDRs; len(own) > 0 && node.Spec.PodCIDR == "" {
 		patch["spec"] = map[string]any{"podCIDR": own[0], "podCIDRs": own}
 	}
 	if len(patch) == 0 {
@@ -378,17 +435,10 @@ func (n *Node) metadata(node *corev1.Node) []byte {
 
 // status brings s up to date. Its conditions get a new heartbeat only together
 // with another change or when the last one is old.
-func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) {
-	s.Capacity, s.Allocatable = n.withDevices(n.machine.capacity, n.machine.allocatable)
-	s.Addresses = n.opts.Addresses
-	s.NodeInfo = n.machine.info
-	s.DaemonEndpoints.KubeletEndpoint.Port = n.port()
-	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = n.handlers.status(), n.features, n.declared
-	if n.files.HasDrivers() {
-		s.VolumesInUse = n.files.InUse()
-	}
-	if images, err := n.opts.Runtime.ListImages(ctx); err == nil {
-		s.Images = imageList(images, int(*n.config().NodeStatusMaxImages))
+func (r *registrar) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) {
+	r.opts.describe(s)
+	if images, err := r.opts.runtime.ListImages(ctx); err == nil {
+		s.Images = imageList(images, int(*r.opts.config.NodeStatusMaxImages))
 	}
 	conditions := []corev1.NodeCondition{
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
@@ -396,12 +446,12 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
 		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
 	}
-	for _, c := range n.capacity.Pressure() {
+	for _, c := range r.opts.pressure() {
 		i := slices.IndexFunc(conditions, func(o corev1.NodeCondition) bool { return o.Type == c })
 		conditions[i] = pressed(c)
 	}
-	known, fault := n.health.get()
-	if n.capacity.Closing() {
+	known, fault := r.health.get()
+	if r.opts.closing() {
 		fault = joined(fault, shuttingDown)
 	}
 	if !known || fault != "" {
@@ -418,11 +468,11 @@ func (n *Node) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) 
 		}
 		old := s.Conditions[i]
 		if old.Status != c.Status && c.Type != corev1.NodeReady {
-			n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, pressureEvent(c), "Node %s status is now: %s", n.opts.Name, pressureEvent(c))
+			r.opts.event(corev1.EventTypeNormal, pressureEvent(c), "Node %s status is now: %s", r.opts.name, pressureEvent(c))
 		}
 		if old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime
-			if old.Reason == c.Reason && old.Message == c.Message && now.Sub(old.LastHeartbeatTime.Time) < n.heartbeat()-time.Second {
+			if old.Reason == c.Reason && old.Message == c.Message && now.Sub(old.LastHeartbeatTime.Time) < r.heartbeat()-time.Second {
 				c.LastHeartbeatTime = old.LastHeartbeatTime
 			}
 		}

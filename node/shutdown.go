@@ -23,7 +23,6 @@ import (
 
 // The reasons and messages of upstream's kubelet.
 const (
-	shuttingDown    = "node is shutting down"
 	shutdownReason  = "Terminated"
 	shutdownMessage = "Pod was terminated in response to imminent node shutdown."
 )
@@ -56,12 +55,12 @@ func (n *Node) followShutdown(ctx context.Context) error {
 // setClosing has pods rejected, or not any more, because the machine is shutting down.
 func (n *Node) setClosing(closing bool) {
 	n.capacity.SetClosing(closing)
-	n.health.notify(true)
+	n.registrar.outdated()
 }
 
 func (n *Node) shutdownCancelled() {
 	n.log.Info("the shutdown of the machine was cancelled")
-	n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown cancellation")
+	n.event(corev1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown cancellation")
 	n.setClosing(false)
 }
 
@@ -69,7 +68,7 @@ func (n *Node) shutdownCancelled() {
 func (n *Node) shutDown(ctx context.Context) {
 	record := shutdownRecord{Start: time.Now()}
 	n.log.Info("the machine is shutting down, ending its pods")
-	n.recorder.EventFor(n.reference(), corev1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown event")
+	n.event(corev1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown event")
 	n.setClosing(true)
 	n.saveShutdown(record)
 	workers := map[*corev1.Pod]*worker{}

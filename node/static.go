@@ -163,7 +163,7 @@ func (n *Node) readStatic(dir string, before map[string]staticFile) map[string]s
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		if f := files[path]; f.fault != "" && f.fault != before[path].fault {
 			n.log.Error("invalid static pod", "file", path, "err", f.fault)
-			n.recorder.EventFor(n.reference(), corev1.EventTypeWarning, "FailedValidation", "%s", f.fault)
+			n.event(corev1.EventTypeWarning, "FailedValidation", "%s", f.fault)
 		}
 	}
 	n.mu.Lock()
@@ -340,7 +340,7 @@ func (n *Node) mirrorChanged(old, pod *corev1.Pod) {
 // have been listed, and waits for the Node object, which owns mirror pods.
 func (n *Node) mirror(ctx context.Context) {
 	select {
-	case <-n.ready:
+	case <-n.Ready():
 	case <-ctx.Done():
 	}
 	refused := map[types.NamespacedName]mirrorFailure{}
