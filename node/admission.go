@@ -93,7 +93,7 @@ func (n *Node) refuse(pod *corev1.Pod) *lifecycle.Rejection {
 func (n *Node) object() *corev1.Node {
 	node, ok := n.self.Get("", n.opts.Name)
 	if !ok {
-		node = n.registrar.registered()
+		node = n.registrar.Object()
 	}
 	return n.withCapacity(node)
 }

@@ -92,7 +92,7 @@ func (w *worker) refuse(r lifecycle.Rejection) func() {
 
 // devicesChanged is called when plug-ins have reported other devices, or another health of them.
 func (n *Node) devicesChanged() {
-	n.registrar.outdated()
+	n.registrar.Outdated()
 	n.nudge(n.devices.Pods())
 }
 

@@ -40,6 +40,7 @@ import (
 	"github.com/sampan-io/sampan/node/podcgroup"
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/node/references"
+	"github.com/sampan-io/sampan/node/registration"
 	"github.com/sampan-io/sampan/node/server"
 	"github.com/sampan-io/sampan/node/shutdown"
 	"github.com/sampan-io/sampan/node/volumes"
@@ -256,7 +257,7 @@ type Node struct {
 	files      *volumes.Files
 	capacity   *capacity.Ledger
 	server     *server.Server
-	registrar  *registrar
+	registrar  *registration.Registrar
 	concerns   []concern // what pods need of the node; written before any worker starts
 	images     *images.Manager
 	users      *users
@@ -330,27 +331,27 @@ func New(opts Options) (*Node, error) {
 	n.services = cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{Log: opts.Log})
 	n.departures = newDepartures(n)
 	n.objects = references.New(opts.Client, opts.Log, n.referenceChanged)
-	n.registrar = newRegistrar(registrarOptions{
-		name: opts.Name, client: opts.Client, runtime: opts.Runtime, owner: opts.Owner, labels: opts.Labels, taints: opts.Taints, podCIDRs: opts.PodCIDRs,
-		config: n.config(), self: n.self, metrics: n.metrics.Startup, log: n.log, event: n.event, trouble: opts.Trouble,
-		arch: func() string { return n.machine.arch }, drivers: func() bool { return n.files.HasDrivers() }, describe: n.describe,
-		pressure: func() []corev1.NodeConditionType { return n.capacity.Pressure() }, closing: func() bool { return n.capacity.Closing() },
+	n.registrar = registration.New(registration.Options{
+		Name: opts.Name, Client: opts.Client, Runtime: opts.Runtime, Owner: opts.Owner, Labels: opts.Labels, Taints: opts.Taints, PodCIDRs: opts.PodCIDRs,
+		Config: n.config(), Self: n.self, Metrics: n.metrics.Startup, Log: n.log, Event: n.event, Trouble: opts.Trouble,
+		Arch: func() string { return n.machine.arch }, Drivers: func() bool { return n.files.HasDrivers() }, Describe: n.describe,
+		Pressure: func() []corev1.NodeConditionType { return n.capacity.Pressure() }, Closing: func() bool { return n.capacity.Closing() },
 	})
 	n.files = volumes.New(volumes.Node{
 		Name: opts.Name, Client: opts.Client, RootDir: opts.RootDir, ClusterDomain: opts.ClusterDomain, DevicePluginDir: opts.DevicePluginDir,
 		SeccompRoot: opts.Seccomp.Root, Drivers: opts.CSI, LocalVolume: opts.LocalVolume, Config: n.config(),
-		References: n.objects, Recorder: n.recorder, Metrics: n.metrics.Volumes, Log: n.log, Registered: n.registrar.readiness(),
+		References: n.objects, Recorder: n.recorder, Metrics: n.metrics.Volumes, Log: n.log, Registered: n.registrar.Ready(),
 		Self:   func() (*corev1.Node, bool) { return n.self.Get("", opts.Name) },
 		Memory: func() int64 { return n.machine.capacity.Memory().Value() }, Logs: n.logs,
 		Users:             func(pod *corev1.Pod) *cri.UserNamespace { return n.users.get(pod) },
 		RecursiveReadOnly: func() bool { return n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts) },
-		Changed:           func() { n.registrar.outdated() }, DriverRegistered: n.driverRegistered,
+		Changed:           func() { n.registrar.Outdated() }, DriverRegistered: n.driverRegistered,
 	})
 	n.server = server.New(server.Options{
 		Name: opts.Name, Listeners: opts.Listeners, Local: opts.Local, TLS: opts.TLS, ClientCAs: opts.ClientCAs, Handlers: opts.Handlers,
 		Client: opts.Client, Runtime: opts.Runtime, RootDir: opts.RootDir, LogDir: opts.LogDir, SystemLogs: opts.SystemLogs, Version: opts.Version, Owner: opts.Owner,
 		Config: n.config(), Reported: func() kubelet.KubeletConfiguration { return n.reported().KubeletConfiguration }, Files: n.files, Metrics: n.metrics, Log: n.log,
-		Pods: n.eachPod, Pod: n.podNamed, Logs: n.logs, Health: n.registrar.runtimeHealth,
+		Pods: n.eachPod, Pod: n.podNamed, Logs: n.logs, Health: n.registrar.RuntimeHealth,
 		Machine: func() (corev1.NodeSystemInfo, int64) { return n.machine.info, n.machine.capacity.Memory().Value() },
 	})
 	n.capacity = capacity.New(capacity.Node{
@@ -358,7 +359,7 @@ func New(opts Options) (*Node, error) {
 	})
 	n.images = images.New(opts.Images, images.Node{
 		Runtime: opts.Runtime, RootDir: opts.RootDir, Accounts: volumes.Accounts{Client: opts.Client}, Secret: n.secret, Pods: n.workedOn,
-		Changed: func() { n.registrar.outdated() }, Event: n.event, Metrics: n.metrics.Images, Log: n.log,
+		Changed: func() { n.registrar.Outdated() }, Event: n.event, Metrics: n.metrics.Images, Log: n.log,
 	})
 	n.users = newUsers(n.files, opts.MaxPods)
 	if opts.RootDir != "" && opts.DevicePluginDir != "" {
@@ -387,7 +388,7 @@ func (n *Node) serveMetrics() {
 
 // Ready is closed when the Node object is registered and its condition Ready is
 // True.
-func (n *Node) Ready() <-chan struct{} { return n.registrar.readiness() }
+func (n *Node) Ready() <-chan struct{} { return n.registrar.Ready() }
 
 // Run works until ctx is cancelled, then returns nil and leaves the pods running (N5).
 // It waits for a container runtime and an API server that are not there yet. It
@@ -418,8 +419,8 @@ func (n *Node) Run(ctx context.Context) error {
 		n.unlinkBelow(n.opts.LogDir, "") // of pods that ended without this agent
 	}
 	last := run.Stage{
-		{Name: "registration", Run: n.registrar.register},
-		{Name: "lease", Run: n.registrar.renewLease},
+		{Name: "registration", Run: n.registrar.Run},
+		{Name: "lease", Run: n.registrar.RenewLease},
 		{Name: "runtime events", Run: n.listen},
 		{Name: "pods", Run: n.work},
 		{Name: "image garbage collection", Run: n.images.Collect},

@@ -319,12 +319,12 @@ func (n *Node) listen(ctx context.Context) error {
 				return nil
 			case err != nil:
 				n.metrics.EventStreamErrors.Inc()
-				n.registrar.runtimeDown(criclient.Message(err))
+				n.registrar.RuntimeDown(criclient.Message(err))
 				n.log.Warn("event stream of the container runtime broke, will try again", "err", err)
 			case e == nil:
 				n.metrics.EventStreams.Inc()
 				failures = 0
-				n.registrar.readRuntime(ctx)
+				n.registrar.ReadRuntime(ctx)
 				if !heard {
 					heard = true
 					close(n.listening)

@@ -179,7 +179,7 @@ func (n *Node) setPressure(conditions []corev1.NodeConditionType) {
 	if slices.Equal(n.capacity.SetPressure(conditions), conditions) {
 		return
 	}
-	n.registrar.outdated()
+	n.registrar.Outdated()
 	if len(conditions) == 0 {
 		n.log.Info("the node is no longer under pressure")
 		return

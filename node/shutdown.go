@@ -55,7 +55,7 @@ func (n *Node) followShutdown(ctx context.Context) error {
 // setClosing has pods rejected, or not any more, because the machine is shutting down.
 func (n *Node) setClosing(closing bool) {
 	n.capacity.SetClosing(closing)
-	n.registrar.outdated()
+	n.registrar.Outdated()
 }
 
 func (n *Node) shutdownCancelled() {

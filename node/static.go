@@ -55,7 +55,7 @@ type statics struct {
 	mirrors map[types.NamespacedName]*corev1.Pod // the mirror pods that there are
 	ran     map[types.NamespacedName]bool        // the agent has run a pod of this name
 	again   map[types.NamespacedName]bool        // the pod that runs is ending, and is wanted again with the same UID
-	// outdated are the mirror pods of earlier runs, by UID. They are deleted, and show no status.
+	// Outdated are the mirror pods of earlier runs, by UID. They are deleted, and show no status.
 	outdated map[types.NamespacedName]types.UID
 	wake     run.Bell // rung when mirror pods may have to be created or deleted
 }

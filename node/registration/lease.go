@@ -1,4 +1,4 @@
-package node
+package registration
 
 import (
 	"context"
@@ -14,12 +14,12 @@ import (
 )
 
 // leaseRenewal is how often the node's lease is renewed: four times within nodeLeaseDurationSeconds.
-func (r *registrar) leaseRenewal() time.Duration {
-	return time.Duration(r.opts.config.NodeLeaseDurationSeconds) * time.Second / 4
+func (r *Registrar) leaseRenewal() time.Duration {
+	return time.Duration(r.opts.Config.NodeLeaseDurationSeconds) * time.Second / 4
 }
 
-// renewLease shows, once the node is registered, that it is alive.
-func (r *registrar) renewLease(ctx context.Context) error {
+// RenewLease shows, once the node is registered, that it is alive.
+func (r *Registrar) RenewLease(ctx context.Context) error {
 	select {
 	case <-r.ready:
 	case <-ctx.Done():
@@ -37,41 +37,41 @@ func (r *registrar) renewLease(ctx context.Context) error {
 		default:
 			lease = nil // read it again
 			if failures++; failures == 2 {
-				r.opts.log.Warn("node lease not renewed, will try again", "err", err)
+				r.opts.Log.Warn("node lease not renewed, will try again", "err", err)
 			}
-			pause = min(retryPauseAfter(failures), r.leaseRenewal())
+			pause = min(pauseAfter(failures), r.leaseRenewal())
 		}
 		run.Pause(ctx, pause)
 	}
 	return nil
 }
 
-func (r *registrar) renew(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+func (r *Registrar) renew(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	if lease == nil {
 		var err error
-		lease, err = client.Leases.Get(ctx, r.opts.client, corev1.NamespaceNodeLease, r.opts.name)
+		lease, err = client.Leases.Get(ctx, r.opts.Client, corev1.NamespaceNodeLease, r.opts.Name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nil, err
 		}
 		if err != nil {
-			node, err := client.Nodes.Get(ctx, r.opts.client, "", r.opts.name)
+			node, err := client.Nodes.Get(ctx, r.opts.Client, "", r.opts.Name)
 			if err != nil {
 				return nil, err
 			}
 			l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-				Name: r.opts.name, Namespace: corev1.NamespaceNodeLease,
+				Name: r.opts.Name, Namespace: corev1.NamespaceNodeLease,
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
 			}}
 			r.sign(l)
-			return client.Leases.Create(ctx, r.opts.client, l)
+			return client.Leases.Create(ctx, r.opts.Client, l)
 		}
 	}
 	l := lease.DeepCopy()
 	r.sign(l)
-	return client.Leases.Update(ctx, r.opts.client, l, "")
+	return client.Leases.Update(ctx, r.opts.Client, l, "")
 }
 
-func (r *registrar) sign(l *coordinationv1.Lease) {
-	seconds, now := r.opts.config.NodeLeaseDurationSeconds, metav1.NowMicro()
-	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &r.opts.name, &seconds, &now
+func (r *Registrar) sign(l *coordinationv1.Lease) {
+	seconds, now := r.opts.Config.NodeLeaseDurationSeconds, metav1.NowMicro()
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &r.opts.Name, &seconds, &now
 }

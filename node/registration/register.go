@@ -1,4 +1,4 @@
-package node
+package registration
 
 import (
 	"cmp"
@@ -31,62 +31,62 @@ import (
 	"github.com/sampan-io/sampan/node/metrics"
 )
 
-// registrarOptions configures a [registrar].
-type registrarOptions struct {
-	name     string
-	client   client.Interface
-	runtime  criclient.Runtime
-	owner    string            // of the pods in a runtime of others, whose state is read from time to time; empty: the runtime is the node's alone
-	labels   map[string]string // in addition to those that every node has
-	taints   []corev1.Taint    // set when the Node object is created
-	podCIDRs []string
-	config   *kubeletconfig.Config
+// Options configures a [Registrar].
+type Options struct {
+	Name     string
+	Client   client.Interface
+	Runtime  criclient.Runtime
+	Owner    string            // of the pods in a runtime of others, whose state is read from time to time; empty: the runtime is the node's alone
+	Labels   map[string]string // in addition to those that every node has
+	Taints   []corev1.Taint    // set when the Node object is created
+	PodCIDRs []string
+	Config   *kubeletconfig.Config
 
-	self    *cache.Cache[*corev1.Node] // the Node object; the registrar runs it
-	metrics *metrics.Startup
-	log     *slog.Logger
-	// event records an event about the node.
-	event func(kind, reason, format string, args ...any)
-	// trouble is called with each error that keeps the node from being ready for the first time; nil means no call.
-	trouble func(error)
-	// arch returns the architecture of the machine, as Go has it.
-	arch func() string
-	// drivers reports whether CSI drivers can register at the node.
-	drivers func() bool
-	// describe fills in what the parts of the node have in its status, except for conditions and images.
-	describe func(s *corev1.NodeStatus)
-	pressure func() []corev1.NodeConditionType // the conditions of pressure that hold
-	closing  func() bool                       // the machine is shutting down
+	Self    *cache.Cache[*corev1.Node] // the Node object; the registrar runs it
+	Metrics *metrics.Startup
+	Log     *slog.Logger
+	// Event records an event about the node.
+	Event func(kind, reason, format string, args ...any)
+	// Trouble is called with each error that keeps the node from being ready for the first time; nil means no call.
+	Trouble func(error)
+	// Arch returns the architecture of the machine, as Go has it.
+	Arch func() string
+	// Drivers reports whether CSI drivers can register at the node.
+	Drivers func() bool
+	// Describe fills in what the parts of the node have in its status, except for conditions and images.
+	Describe func(s *corev1.NodeStatus)
+	Pressure func() []corev1.NodeConditionType // the conditions of pressure that hold
+	Closing  func() bool                       // the machine is shutting down
 }
 
-// A registrar registers the node and keeps its Node object and its lease up to date.
-type registrar struct {
-	opts   registrarOptions
+// A Registrar registers the node and keeps its Node object and its lease up to date.
+type Registrar struct {
+	opts   Options
 	ready  chan struct{} // closed when the Node object is there and Ready
 	health health
 }
 
-func newRegistrar(o registrarOptions) *registrar {
-	return &registrar{opts: o, ready: make(chan struct{}), health: health{changed: run.NewBell()}}
+func New(o Options) *Registrar {
+	return &Registrar{opts: o, ready: make(chan struct{}), health: health{changed: run.NewBell()}}
 }
 
-// readiness returns a channel that is closed when the Node object is there and Ready.
-func (r *registrar) readiness() <-chan struct{} { return r.ready }
+// Ready returns a channel that is closed when the Node object is there and Ready.
+func (r *Registrar) Ready() <-chan struct{} { return r.ready }
 
-// outdated has the status of the node written again, as a part of it has changed.
-func (r *registrar) outdated() { r.health.notify(true) }
+// Outdated has the status of the node written again, as a part of it has changed.
+func (r *Registrar) Outdated() { r.health.notify(true) }
 
-// runtimeDown records that the container runtime does not answer.
-func (r *registrar) runtimeDown(why string) { r.health.runtimeDown(why) }
+// RuntimeDown records that the container runtime does not answer.
+func (r *Registrar) RuntimeDown(why string) { r.health.runtimeDown(why) }
 
-// readRuntime reads the state of the container runtime.
-func (r *registrar) readRuntime(ctx context.Context) { r.health.set(ctx, r.opts.runtime) }
+// ReadRuntime reads the state of the container runtime.
+func (r *Registrar) ReadRuntime(ctx context.Context) { r.health.set(ctx, r.opts.Runtime) }
 
-// runtimeHealth returns whether the state of the runtime is known, and what is wrong with it; "" if nothing is.
-func (r *registrar) runtimeHealth() (known bool, fault string) { return r.health.get() }
+// RuntimeHealth returns whether the state of the runtime is known, and what is wrong with it; "" if nothing is.
+func (r *Registrar) RuntimeHealth() (known bool, fault string) { return r.health.get() }
 
-// retryPauseAfter returns the pause after so many failures in a row.
-func retryPauseAfter(failures int) time.Duration {
+// pauseAfter returns the pause after so many failures in a row.
+func pauseAfter(failures int) time.Duration {
 	return run.Backoff{First: 200 * time.Millisecond, Max: 15 * time.Second}.Pause(failures)
 }
 
@@ -94,8 +94,8 @@ func retryPauseAfter(failures int) time.Duration {
 const shuttingDown = "node is shutting down"
 
 // heartbeat is how often a status that has not changed is written all the same.
-func (r *registrar) heartbeat() time.Duration {
-	return r.opts.config.NodeStatusReportFrequency.Duration
+func (r *Registrar) heartbeat() time.Duration {
+	return r.opts.Config.NodeStatusReportFrequency.Duration
 }
 
 // recheck is how often the status of a runtime that is not ready is read again: CRI has
@@ -214,26 +214,26 @@ func (h *health) tolerated() time.Duration {
 	return max(0, tolerance-time.Since(h.silent))
 }
 
-// register creates the Node object and keeps it up to date.
-func (r *registrar) register(ctx context.Context) error {
+// Run creates the Node object and keeps it up to date.
+func (r *Registrar) Run(ctx context.Context) error {
 	seen := run.NewBell()
-	r.opts.self.Subscribe(func(_, _ *corev1.Node) {
+	r.opts.Self.Subscribe(func(_, _ *corev1.Node) {
 		seen.Ring()
 	})
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
-	g.Go(func(ctx context.Context) { _ = r.opts.self.Run(ctx) })
+	g.Go(func(ctx context.Context) { _ = r.opts.Self.Run(ctx) })
 
 	// The object is made as soon as the state of the runtime is known, so that it is made Ready. It is followed before, so
 	// that no deletion of it is missed.
-	for _, first := range []<-chan struct{}{r.health.changed, r.opts.self.Ready()} {
+	for _, first := range []<-chan struct{}{r.health.changed, r.opts.Self.Ready()} {
 		select {
 		case <-first:
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	last, _ := r.opts.self.Get("", r.opts.name)
+	last, _ := r.opts.Self.Get("", r.opts.Name)
 	ready := false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -251,35 +251,35 @@ func (r *registrar) register(ctx context.Context) error {
 			return nil
 		default:
 			if failures++; failures == 1 {
-				r.opts.log.Warn("node not registered, will try again", "err", err)
+				r.opts.Log.Warn("node not registered, will try again", "err", err)
 			}
-			if !ready && r.opts.trouble != nil {
-				r.opts.trouble(err)
+			if !ready && r.opts.Trouble != nil {
+				r.opts.Trouble(err)
 			}
 			// After a restart on a full disk the object is there, and only its update is refused.
 			if !ready && outOfSpace(err) && last != nil && isReady(last) {
 				ready = true
 				r.announce()
 			}
-			pause = retryPauseAfter(failures)
+			pause = pauseAfter(failures)
 		}
 		timer.Reset(min(pause, r.checkPause()))
 		select {
 		case <-timer.C:
-			if _, fault := r.health.get(); fault != "" || r.opts.owner != "" {
-				r.health.set(ctx, r.opts.runtime) // it may be ready now, or have lost its network
+			if _, fault := r.health.get(); fault != "" || r.opts.Owner != "" {
+				r.health.set(ctx, r.opts.Runtime) // it may be ready now, or have lost its network
 			}
 		case <-r.health.changed:
 		case <-seen: // the object was changed or deleted
 		case <-ctx.Done():
 		}
-		last, _ = r.opts.self.Get("", r.opts.name)
+		last, _ = r.opts.Self.Get("", r.opts.Name)
 	}
 	return nil
 }
 
 // checkPause returns how long the health of the node may go without a check.
-func (r *registrar) checkPause() time.Duration {
+func (r *Registrar) checkPause() time.Duration {
 	pause := time.Duration(math.MaxInt64)
 	if _, fault := r.health.get(); fault != "" {
 		pause = recheck
@@ -287,19 +287,19 @@ func (r *registrar) checkPause() time.Duration {
 	if left := r.health.tolerated(); left > 0 {
 		pause = min(pause, left)
 	}
-	if r.opts.owner != "" {
-		pause = min(pause, r.opts.config.NodeStatusUpdateFrequency.Duration)
+	if r.opts.Owner != "" {
+		pause = min(pause, r.opts.Config.NodeStatusUpdateFrequency.Duration)
 	}
 	return pause
 }
 
 // announce says that the node is ready.
-func (r *registrar) announce() {
-	r.opts.metrics.Ready(time.Now())
+func (r *Registrar) announce() {
+	r.opts.Metrics.Ready(time.Now())
 	close(r.ready)
-	r.opts.event(corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", r.opts.name)
+	r.opts.Event(corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", r.opts.Name)
 	for _, note := range r.health.noted() {
-		r.opts.event(corev1.EventTypeWarning, note.reason, "container runtime: %s", note.message)
+		r.opts.Event(corev1.EventTypeWarning, note.reason, "container runtime: %s", note.message)
 	}
 }
 
@@ -316,16 +316,16 @@ func isReady(node *corev1.Node) bool {
 }
 
 // publish creates or updates the Node object.
-func (r *registrar) publish(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+func (r *Registrar) publish(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if node == nil {
-		r.opts.metrics.Attempt(time.Now())
+		r.opts.Metrics.Attempt(time.Now())
 		var err error
-		node, err = client.Nodes.Get(ctx, r.opts.client, "", r.opts.name)
+		node, err = client.Nodes.Get(ctx, r.opts.Client, "", r.opts.Name)
 		if apierrors.IsNotFound(err) {
-			node, err = client.Nodes.Create(ctx, r.opts.client, r.initial(ctx))
+			node, err = client.Nodes.Create(ctx, r.opts.Client, r.initial(ctx))
 			if err == nil {
-				r.opts.metrics.Create(time.Now())
-				r.opts.event(corev1.EventTypeNormal, "Starting", "")
+				r.opts.Metrics.Create(time.Now())
+				r.opts.Event(corev1.EventTypeNormal, "Starting", "")
 			}
 		}
 		if err != nil {
@@ -334,7 +334,7 @@ func (r *registrar) publish(ctx context.Context, node *corev1.Node) (*corev1.Nod
 	}
 	if patch := r.metadata(node); patch != nil {
 		var err error
-		if node, err = client.Nodes.Patch(ctx, r.opts.client, "", r.opts.name, types.MergePatchType, patch, ""); err != nil {
+		if node, err = client.Nodes.Patch(ctx, r.opts.Client, "", r.opts.Name, types.MergePatchType, patch, ""); err != nil {
 			return nil, err
 		}
 	}
@@ -347,7 +347,7 @@ func (r *registrar) publish(ctx context.Context, node *corev1.Node) (*corev1.Nod
 	if err != nil {
 		return nil, err
 	}
-	return client.Nodes.Patch(ctx, r.opts.client, "", r.opts.name, types.StrategicMergePatchType, patch, "status")
+	return client.Nodes.Patch(ctx, r.opts.Client, "", r.opts.Name, types.StrategicMergePatchType, patch, "status")
 }
 
 // nodeStatusFields are the parts of the status that are the agent's.
@@ -371,38 +371,38 @@ func nodeStatusFields(s *corev1.NodeStatus) map[string]any {
 	}
 }
 
-// registered is the Node object of a node that is not registered yet, without its status.
-func (r *registrar) registered() *corev1.Node {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.opts.name, Labels: r.labels()}}
-	node.Spec.Taints, node.Spec.ProviderID = r.opts.taints, r.opts.config.ProviderID
-	if r.opts.drivers() {
+// Object is the Node object of a node that is not registered yet, without its status.
+func (r *Registrar) Object() *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.opts.Name, Labels: r.labels()}}
+	node.Spec.Taints, node.Spec.ProviderID = r.opts.Taints, r.opts.Config.ProviderID
+	if r.opts.Drivers() {
 		node.Annotations = map[string]string{volumefit.ManagedAttach: "true"}
 	}
 	return node
 }
 
 // initial is the Node object of a node that is not registered yet.
-func (r *registrar) initial(ctx context.Context) *corev1.Node {
-	node := r.registered()
-	if own := r.opts.podCIDRs; len(own) > 0 {
+func (r *Registrar) initial(ctx context.Context) *corev1.Node {
+	node := r.Object()
+	if own := r.opts.PodCIDRs; len(own) > 0 {
 		node.Spec.PodCIDR, node.Spec.PodCIDRs = own[0], own
 	}
 	r.status(ctx, &node.Status, time.Now())
 	return node
 }
 
-func (r *registrar) labels() map[string]string {
+func (r *Registrar) labels() map[string]string {
 	l := map[string]string{
-		corev1.LabelHostname: r.opts.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: r.opts.arch(),
-		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": r.opts.arch(),
+		corev1.LabelHostname: r.opts.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: r.opts.Arch(),
+		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": r.opts.Arch(),
 	}
-	maps.Copy(l, r.opts.labels)
+	maps.Copy(l, r.opts.Labels)
 	return l
 }
 
 // metadata returns a merge patch that adds what the object lacks, or nil. It does not
 // replace a pod CIDR that another client has set.
-func (r *registrar) metadata(node *corev1.Node) []byte {
+func (r *Registrar) metadata(node *corev1.Node) []byte {
 	patch := map[string]any{}
 	labels := map[string]string{}
 	for k, v := range r.labels() {
@@ -414,13 +414,13 @@ func (r *registrar) metadata(node *corev1.Node) []byte {
 	if len(labels) > 0 {
 		meta["labels"] = labels
 	}
-	if r.opts.drivers() && node.Annotations[volumefit.ManagedAttach] != "true" {
+	if r.opts.Drivers() && node.Annotations[volumefit.ManagedAttach] != "true" {
 		meta["annotations"] = map[string]string{volumefit.ManagedAttach: "true"}
 	}
 	if len(meta) > 0 {
 		patch["metadata"] = meta
 	}
-	if own := r.opts.podCIDRs; len(own) > 0 && node.Spec.PodCIDR == "" {
+	if own := r.opts.PodCIDRs; len(own) > 0 && node.Spec.PodCIDR == "" {
 		patch["spec"] = map[string]any{"podCIDR": own[0], "podCIDRs": own}
 	}
 	if len(patch) == 0 {
@@ -435,10 +435,10 @@ func (r *registrar) metadata(node *corev1.Node) []byte {
 
 // status brings s up to date. Its conditions get a new heartbeat only together
 // with another change or when the last one is old.
-func (r *registrar) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) {
-	r.opts.describe(s)
-	if images, err := r.opts.runtime.ListImages(ctx); err == nil {
-		s.Images = imageList(images, int(*r.opts.config.NodeStatusMaxImages))
+func (r *Registrar) status(ctx context.Context, s *corev1.NodeStatus, now time.Time) {
+	r.opts.Describe(s)
+	if images, err := r.opts.Runtime.ListImages(ctx); err == nil {
+		s.Images = imageList(images, int(*r.opts.Config.NodeStatusMaxImages))
 	}
 	conditions := []corev1.NodeCondition{
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
@@ -446,12 +446,12 @@ func (r *registrar) status(ctx context.Context, s *corev1.NodeStatus, now time.T
 		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
 		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"},
 	}
-	for _, c := range r.opts.pressure() {
+	for _, c := range r.opts.Pressure() {
 		i := slices.IndexFunc(conditions, func(o corev1.NodeCondition) bool { return o.Type == c })
 		conditions[i] = pressed(c)
 	}
 	known, fault := r.health.get()
-	if r.opts.closing() {
+	if r.opts.Closing() {
 		fault = joined(fault, shuttingDown)
 	}
 	if !known || fault != "" {
@@ -468,7 +468,7 @@ func (r *registrar) status(ctx context.Context, s *corev1.NodeStatus, now time.T
 		}
 		old := s.Conditions[i]
 		if old.Status != c.Status && c.Type != corev1.NodeReady {
-			r.opts.event(corev1.EventTypeNormal, pressureEvent(c), "Node %s status is now: %s", r.opts.name, pressureEvent(c))
+			r.opts.Event(corev1.EventTypeNormal, pressureEvent(c), "Node %s status is now: %s", r.opts.Name, pressureEvent(c))
 		}
 		if old.Status == c.Status {
 			c.LastTransitionTime = old.LastTransitionTime
