@@ -37,36 +37,11 @@ type Kind struct {
 	New     func() Object
 	NewList func() runtime.Object // nil if objects of the kind can only be posted: see Answer
 
-	// Answer names the handler that answers the creation of an object of the kind, which
-	// is not stored: Verbs has only "create". Empty means that objects are stored, or Computed.
-	Answer Handler
-
-	// Computed says how objects are made when they are read, and that none is stored: Verbs has only "get" and "list".
-	Computed *Computed
-
 	// Conditional says that an update must name the resource version that it replaces.
 	Conditional bool
 
 	// CreatedByUpdate says that an update of an object that does not exist creates it, if the user may create it.
 	CreatedByUpdate bool
-
-	// Volatile reports whether a crash may lose the write that replaces old with obj: old is
-	// nil in a creation and obj is nil in a deletion. Nil means that no write may be lost.
-	// Only Events, and renewals of Leases, may.
-	Volatile func(obj, old Object) bool
-
-	// Expires says that objects are deleted some time after their last write: the API server's
-	// --event-ttl. Event alone has it.
-	Expires bool
-
-	// Bulky says that a decoded object takes many times the memory of its encoding, and is rarely read: decoded objects are
-	// not kept. CustomResourceDefinition alone is.
-	Bulky bool
-
-	// Coerce makes of obj, which was just decoded, what the schema of its kind can hold: it drops unknown fields and
-	// malformed ones. It runs before Default. Nil means that decoding has done it, as for Go types: only custom
-	// resources have it.
-	Coerce func(obj Object, c Coercion) (unknown []string, err error)
 
 	// Default fills in the fields that were left out. It runs on every object
 	// that comes in, and is idempotent, so that it can run once more after
@@ -100,9 +75,6 @@ type Kind struct {
 	// generateName; nil means a DNS subdomain (RFC 1123).
 	ValidateName func(name string, prefix bool) []string
 
-	// AnyFinalizer says that finalizers need no domain. It holds for custom resources and their definitions.
-	AnyFinalizer bool
-
 	// Generation says that the kind counts metadata.generation: it starts at 1
 	// and rises with each change outside metadata and status.
 	Generation bool
@@ -121,6 +93,52 @@ type Kind struct {
 	// metadata.namespace, and their values.
 	Fields map[string]func(obj Object) string
 
+	Subresources []Subresource
+
+	// Versions are further versions in which the objects are served. The kind itself is the
+	// version in which they are stored.
+	Versions []Version
+
+	// Unserved says that the version in which the objects are stored is not served: only Versions are.
+	Unserved bool
+
+	// Deprecated is the warning that every request for the kind gets. Empty means what the Go type says of its life.
+	Deprecated string
+
+	// How its objects differ from those that are stored in a plain way; zero values mean no difference.
+	Unstored
+	Storing
+	Lifecycle
+	Defined
+
+	origin // set by New
+}
+
+// Unstored says that objects of a kind are not stored: they are answered, or computed. At most one of the fields is set.
+type Unstored struct {
+	// Answer names the handler that answers the creation of an object of the kind, which
+	// is not stored: Verbs has only "create". Empty means that objects are stored, or Computed.
+	Answer Handler
+
+	// Computed says how objects are made when they are read, and that none is stored: Verbs has only "get" and "list".
+	Computed *Computed
+}
+
+// Storing says how the store keeps the objects of a kind.
+type Storing struct {
+	// Volatile reports whether a crash may lose the write that replaces old with obj: old is
+	// nil in a creation and obj is nil in a deletion. Nil means that no write may be lost.
+	// Only Events, and renewals of Leases, may.
+	Volatile func(obj, old Object) bool
+
+	// Expires says that objects are deleted some time after their last write: the API server's
+	// --event-ttl. Event alone has it.
+	Expires bool
+
+	// Bulky says that a decoded object takes many times the memory of its encoding, and is rarely read: decoded objects are
+	// not kept. CustomResourceDefinition alone is.
+	Bulky bool
+
 	// Indexed lists the Fields for which the store keeps an index.
 	Indexed []string
 
@@ -128,7 +146,10 @@ type Kind struct {
 	// well, beside its name; the store keeps an index of it. Nil means nothing.
 	// Service alone uses it, for its addresses and node ports.
 	Sole func(obj Object) []string
+}
 
+// Lifecycle says what happens between the request for the deletion of an object and its end.
+type Lifecycle struct {
 	// Grace returns how many seconds the object goes on existing after a
 	// deletion is asked for, given what the request says (nil: nothing); 0 means
 	// that it goes at once. Nil means always at once. Pod alone uses it.
@@ -147,15 +168,14 @@ type Kind struct {
 	// DefaultPropagation is how dependents are treated when a DELETE does not
 	// say; empty means background.
 	DefaultPropagation metav1.DeletionPropagation
+}
 
-	Subresources []Subresource
-
-	// Versions are further versions in which the objects are served. The kind itself is the
-	// version in which they are stored.
-	Versions []Version
-
-	// Unserved says that the version in which the objects are stored is not served: only Versions are.
-	Unserved bool
+// Defined is what only kinds have that a CustomResourceDefinition defines, and that definition itself.
+type Defined struct {
+	// Coerce makes of obj, which was just decoded, what the schema of its kind can hold: it drops unknown fields and
+	// malformed ones. It runs before Default. Nil means that decoding has done it, as for Go types: only custom
+	// resources have it.
+	Coerce func(obj Object, c Coercion) (unknown []string, err error)
 
 	// Convert returns objs, which may be of several versions of the kind, in version to and in their order. It may call a
 	// webhook. It does not change objs; the results may share what they refer to. Kinds without a Go type, and only these,
@@ -169,9 +189,12 @@ type Kind struct {
 	// SchemaDigest names what Schema returns: equal digests mean equal schemas. It is set if Schema is.
 	SchemaDigest string
 
-	// Deprecated is the warning that every request for the kind gets. Empty means what the Go type says of its life.
-	Deprecated string
+	// AnyFinalizer says that finalizers need no domain. It holds for custom resources and their definitions.
+	AnyFinalizer bool
+}
 
+// An origin says where a kind comes from: of which other one it is a version, and how long the catalog has it.
+type origin struct {
 	hub     *Kind           // of which this is a further version, or nil
 	version *Version        // that this is
 	further []*Kind         // the kind in its Versions; set by [New]

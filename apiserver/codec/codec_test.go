@@ -42,7 +42,7 @@ var (
 		GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Pod"), Resource: "pods", Singular: "pod", Namespaced: true,
 		New: func() catalog.Object { return &corev1.Pod{} }, NewList: func() runtime.Object { return &corev1.PodList{} },
 		Fields:  map[string]func(catalog.Object) string{"spec.nodeName": func(o catalog.Object) string { return o.(*corev1.Pod).Spec.NodeName }},
-		Indexed: []string{"spec.nodeName"},
+		Storing: catalog.Storing{Indexed: []string{"spec.nodeName"}},
 	}
 	configMaps = &catalog.Kind{
 		GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Resource: "configmaps", Singular: "configmap", Namespaced: true,

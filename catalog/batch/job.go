@@ -43,8 +43,8 @@ func jobs() *catalog.Kind {
 		Generation:       true,
 		// In v1 the pods of a job have always stayed unless the request says
 		// otherwise.
-		DefaultPropagation: metav1.DeletePropagationOrphan,
-		Columns:            columns(),
+		Lifecycle: catalog.Lifecycle{DefaultPropagation: metav1.DeletePropagationOrphan},
+		Columns:   columns(),
 		Fields: map[string]func(catalog.Object) string{
 			"status.successful": catalog.Value(func(j *batchv1.Job) string { return fmt.Sprint(j.Status.Succeeded) }),
 		},

@@ -21,7 +21,7 @@ func leases() *catalog.Kind {
 		CreatedByUpdate:  true,
 		Singular:         "lease",
 		Namespaced:       true,
-		Volatile:         volatile,
+		Storing:          catalog.Storing{Volatile: volatile},
 		New:              func() catalog.Object { return &coordinationv1.Lease{} },
 		NewList:          func() runtime.Object { return &coordinationv1.LeaseList{} },
 		Prepare: catalog.Prepare(func(l, _ *coordinationv1.Lease) {

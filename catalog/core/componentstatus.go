@@ -14,7 +14,7 @@ func componentStatuses() *catalog.Kind {
 		Singular:         "componentstatus",
 		ShortNames:       []string{"cs"},
 		Verbs:            []string{"get", "list"},
-		Computed:         &catalog.Computed{Handler: catalog.ComponentHealth},
+		Unstored:         catalog.Unstored{Computed: &catalog.Computed{Handler: catalog.ComponentHealth}},
 		New:              func() catalog.Object { return &corev1.ComponentStatus{} },
 		NewList:          func() runtime.Object { return &corev1.ComponentStatusList{} },
 		Columns: []catalog.Column{

@@ -33,12 +33,14 @@ func events() *catalog.Kind {
 		Singular:         "event",
 		ShortNames:       []string{"ev"},
 		Namespaced:       true,
-		Expires:          true,
-		Volatile:         func(_, _ catalog.Object) bool { return true },
-		New:              func() catalog.Object { return &corev1.Event{} },
-		NewList:          func() runtime.Object { return &corev1.EventList{} },
-		Validate:         catalog.Validate(validateEvent),
-		Versions:         []catalog.Version{newerEvents()},
+		Storing: catalog.Storing{
+			Expires: true, Volatile: func(_, _ catalog.Object) bool { return true },
+			Indexed: []string{"involvedObject.name", "involvedObject.uid"},
+		},
+		New:      func() catalog.Object { return &corev1.Event{} },
+		NewList:  func() runtime.Object { return &corev1.EventList{} },
+		Validate: catalog.Validate(validateEvent),
+		Versions: []catalog.Version{newerEvents()},
 		Columns: []catalog.Column{
 			catalog.Timed("Last Seen", doc["lastTimestamp"], func(e *corev1.Event, now time.Time) string {
 				return catalog.Since(lastSeen(e), now)
@@ -70,7 +72,6 @@ func events() *catalog.Kind {
 			"source":                         text(func(e *corev1.Event) string { return cmp.Or(e.Source.Component, e.ReportingController) }),
 			"type":                           text(func(e *corev1.Event) string { return e.Type }),
 		},
-		Indexed: []string{"involvedObject.name", "involvedObject.uid"},
 	}
 }
 

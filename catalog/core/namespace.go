@@ -34,8 +34,10 @@ func namespaces() *catalog.Kind {
 		Fields: map[string]func(catalog.Object) string{
 			"status.phase": catalog.Value(func(ns *corev1.Namespace) string { return string(ns.Status.Phase) }),
 		},
-		Terminating: catalog.Default(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceTerminating }),
-		Held:        func(obj catalog.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
+		Lifecycle: catalog.Lifecycle{
+			Terminating: catalog.Default(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceTerminating }),
+			Held:        func(obj catalog.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
+		},
 		Subresources: []catalog.Subresource{
 			{
 				Name:  "status",

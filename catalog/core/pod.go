@@ -35,7 +35,7 @@ func pods() *catalog.Kind {
 		Validate:         catalog.Validate(validatePod),
 		Warn:             catalog.WarnChange(warnOfPod),
 		Generation:       true,
-		Grace:            podGrace,
+		Lifecycle:        catalog.Lifecycle{Grace: podGrace},
 		Columns:          podColumns(),
 		Fields: map[string]func(catalog.Object) string{
 			"spec.nodeName":           text(func(p *corev1.Pod) string { return p.Spec.NodeName }),
@@ -51,7 +51,7 @@ func pods() *catalog.Kind {
 			"status.podIPs":            func(catalog.Object) string { return "" },
 			"status.nominatedNodeName": text(func(p *corev1.Pod) string { return p.Status.NominatedNodeName }),
 		},
-		Indexed: []string{"spec.nodeName"},
+		Storing: catalog.Storing{Indexed: []string{"spec.nodeName"}},
 		Subresources: []catalog.Subresource{
 			{
 				Name:  "status",

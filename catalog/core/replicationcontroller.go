@@ -39,7 +39,7 @@ func replicationControllers() *catalog.Kind {
 		Default: catalog.Default(defaultRC),
 		// Deleting a controller in v1 has always left its pods alone unless the
 		// request says otherwise.
-		DefaultPropagation: metav1.DeletePropagationOrphan,
+		Lifecycle: catalog.Lifecycle{DefaultPropagation: metav1.DeletePropagationOrphan},
 		Fields: map[string]func(catalog.Object) string{
 			"status.replicas": catalog.Value(func(c *rc) string { return fmt.Sprint(c.Status.Replicas) }),
 		},

@@ -53,7 +53,7 @@ func services() *catalog.Kind {
 			"spec.clusterIP": catalog.Value(func(s *corev1.Service) string { return s.Spec.ClusterIP }),
 			"spec.type":      catalog.Value(func(s *corev1.Service) string { return string(s.Spec.Type) }),
 		},
-		Sole: soleOfService,
+		Storing: catalog.Storing{Sole: soleOfService},
 		Subresources: []catalog.Subresource{
 			{
 				Name:  "status",

@@ -161,11 +161,8 @@ func (v *version) kind(d *apiextensionsv1.CustomResourceDefinitionVersion) (*cat
 		Resource:         v.resource.Resource,
 		Conditional:      true,
 		Generation:       true,
-		AnyFinalizer:     true,
 		New:              served.New,
 		NewList:          served.NewList,
-		Convert:          conversion(v.convert),
-		Coerce:           served.Coerce,
 		Default:          served.Default,
 		Prepare:          served.Prepare,
 		Validate:         served.Validate,
@@ -173,8 +170,11 @@ func (v *version) kind(d *apiextensionsv1.CustomResourceDefinitionVersion) (*cat
 		Columns:          served.Columns,
 		Fields:           served.Selectable,
 		Subresources:     served.Subresources,
-		Schema:           served.Schema,
-		SchemaDigest:     served.SchemaDigest,
+		Defined: catalog.Defined{
+			AnyFinalizer: true,
+			Coerce:       served.Coerce, Convert: conversion(v.convert),
+			Schema: served.Schema, SchemaDigest: served.SchemaDigest,
+		},
 	}, nil
 }
 

@@ -18,7 +18,7 @@ func Kinds() []*catalog.Kind {
 			Resource:         "nodes",
 			Singular:         "nodemetrics",
 			Verbs:            []string{"get", "list"},
-			Computed:         &catalog.Computed{From: corev1.SchemeGroupVersion.WithResource("nodes"), Handler: catalog.NodeUsage},
+			Unstored:         catalog.Unstored{Computed: &catalog.Computed{From: corev1.SchemeGroupVersion.WithResource("nodes"), Handler: catalog.NodeUsage}},
 			New:              func() catalog.Object { return &metricsv1beta1.NodeMetrics{} },
 			NewList:          func() runtime.Object { return &metricsv1beta1.NodeMetricsList{} },
 			Columns: columns(
@@ -32,7 +32,7 @@ func Kinds() []*catalog.Kind {
 			Singular:         "podmetrics",
 			Namespaced:       true,
 			Verbs:            []string{"get", "list"},
-			Computed:         &catalog.Computed{From: corev1.SchemeGroupVersion.WithResource("pods"), Handler: catalog.PodUsage},
+			Unstored:         catalog.Unstored{Computed: &catalog.Computed{From: corev1.SchemeGroupVersion.WithResource("pods"), Handler: catalog.PodUsage}},
 			New:              func() catalog.Object { return &metricsv1beta1.PodMetrics{} },
 			NewList:          func() runtime.Object { return &metricsv1beta1.PodMetricsList{} },
 			Columns:          columns(sum, func(m *metricsv1beta1.PodMetrics) string { return m.Window.Duration.String() }),

@@ -129,7 +129,7 @@ func sliceKind() *catalog.Kind {
 			resourcev1.ResourceSliceSelectorDriver:   catalog.Value(driver),
 			resourcev1.ResourceSliceSelectorPoolName: catalog.Value(poolName),
 		},
-		Indexed: []string{resourcev1.ResourceSliceSelectorNodeName},
+		Storing: catalog.Storing{Indexed: []string{resourcev1.ResourceSliceSelectorNodeName}},
 	}
 }
 
