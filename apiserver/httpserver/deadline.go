@@ -14,7 +14,7 @@ import (
 // requestTimeout is how long a request is executed that names no shorter time, as upstream's --request-timeout.
 const requestTimeout = time.Minute
 
-// longRunning are the subresources whose requests have no time limit, as upstream.
+// longRunning reports whether requests for a subresource go on for as long as the client wants, and have no time limit, as upstream.
 func longRunning(subresource string) bool {
 	switch subresource {
 	case "attach", "exec", "proxy", "log", "portforward":

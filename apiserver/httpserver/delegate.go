@@ -1,7 +1,6 @@
 package httpserver
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/sampan-io/sampan/apiserver/aggregation"
@@ -10,9 +9,6 @@ import (
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 )
-
-// endless are the subresources whose answers go on for as long as the client wants, as upstream has them.
-var endless = []string{"attach", "exec", "proxy", "log", "portforward"}
 
 // delegate authorizes a request for a version that another server serves, and passes it on.
 func (s *Server) delegate(x *exchange, to *aggregation.Service, p path) {
@@ -47,7 +43,7 @@ func (s *Server) delegate(x *exchange, to *aggregation.Service, p path) {
 		x.fail(err)
 		return
 	}
-	s.passOn(x, to, verb == operation.VerbWatch || slices.Contains(endless, p.subresource))
+	s.passOn(x, to, verb == operation.VerbWatch || longRunning(p.subresource))
 }
 
 // passOn passes a request on. It waits for a seat as others do, and gives the seat back before the other server works on it.
