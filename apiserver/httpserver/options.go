@@ -57,7 +57,7 @@ type Check struct {
 	Run  func(ctx context.Context) error // must end soon
 }
 
-// Options configures a [server]. Store, Catalog and Authorizer are required.
+// Options configures a [Server]. Store, Catalog and Authorizer are required.
 type Options struct {
 	Store   Store
 	Catalog *catalog.Catalog

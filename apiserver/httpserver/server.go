@@ -56,18 +56,20 @@ func defaultInFlight() int { return min(inFlightEach*runtime.GOMAXPROCS(0), most
 type Server struct {
 	opts      Options
 	objects   *operation.Operations
-	ready     chan struct{}
+	anonymous *auth.User
 	metrics   *metrics
 	slis      slis
 	started   time.Time
-	limits    *fairness.Limits
-	priority  *priority.Dispatcher
-	rules     atomic.Pointer[priority.User] // of the last user of a request without a connection of ours; may be nil
-	anonymous *auth.User
-	waiters   *blocking.Waiters // where blocking reads wait
 
-	evaluations evaluations // the turns of requests that evaluate expressions over many objects
+	// What requests share and wait for.
+	limits      *fairness.Limits
+	priority    *priority.Dispatcher
+	rules       atomic.Pointer[priority.User] // of the last user of a request without a connection of ours; may be nil
+	evaluations evaluations                   // the turns of requests that evaluate expressions over many objects
+	waiters     *blocking.Waiters             // where blocking reads wait
 
+	// The life of the server: ready is closed and stopping set by Run.
+	ready    chan struct{}
 	streams  context.Context //nolint:containedctx // the life of watches and streams, ended by Run before that of other requests
 	endAll   context.CancelFunc
 	stopping atomic.Bool
