@@ -21,7 +21,8 @@ import (
 // platforms are the systems that the program is built for, beside the one of the test, as GOOS/GOARCH and tags.
 var platforms = []struct{ goos, goarch, tags string }{
 	{"linux", "arm64", "embed"},
-	{"linux", "amd64", "portable"}, // what other systems have in the place of system calls, on Linux
+	// On Linux, what other systems have in the place of system calls, and libraries in the place of packages.
+	{"linux", "amd64", "portable,libraryh2,libraryspdy"},
 	{"darwin", "arm64", ""},
 	{"windows", "amd64", ""}, // commands for objects only
 }

@@ -1,3 +1,5 @@
+//go:build !libraryspdy
+
 package spdy_test
 
 import (

@@ -1,3 +1,5 @@
+//go:build !libraryspdy
+
 package spdy
 
 import (
@@ -8,14 +10,9 @@ import (
 	"sync"
 
 	"github.com/moby/spdystream/spdy"
-
-	"github.com/sampan-io/sampan/internal/upgrade"
 )
 
-const (
-	largestContent = upgrade.Frame // bytes of a data frame that is sent
-	bufferSize     = 128 << 10     // of a stream
-)
+const bufferSize = 128 << 10 // of a stream
 
 type buffer [bufferSize]byte
 
@@ -52,11 +49,6 @@ func newStream(c *Conn, id uint32, header http.Header, flags spdy.ControlFlags) 
 	}
 	return s
 }
-
-var (
-	errOneWay = errors.New("the client has opened the stream in one direction only")
-	errEnded  = errors.New("the stream was closed for writing")
-)
 
 // ID returns the number of the stream.
 func (s *Stream) ID() uint32 { return s.id }
