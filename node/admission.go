@@ -18,19 +18,19 @@ import (
 // arrive records a change of a pod before the first list is complete. The caller holds mu.
 func (n *Node) arrive(old, pod *corev1.Pod) {
 	if old != nil {
-		delete(n.arrivals, old.UID)
+		delete(n.workers.arrivals, old.UID)
 	}
 	if pod != nil {
-		n.arrivals[pod.UID] = pod
+		n.workers.arrivals[pod.UID] = pod
 	}
 }
 
 // takeArrivals gives the pods of the first list their workers.
 func (n *Node) takeArrivals() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.workers.mu.Lock()
+	defer n.workers.mu.Unlock()
 	var before, fresh []*corev1.Pod
-	for _, pod := range n.arrivals {
+	for _, pod := range n.workers.arrivals {
 		if isMirror(pod) {
 			n.mirrorChanged(nil, pod)
 		} else if n.admitted(pod) {
@@ -39,7 +39,7 @@ func (n *Node) takeArrivals() {
 			fresh = append(fresh, pod)
 		}
 	}
-	n.arrivals = nil
+	n.workers.arrivals = nil
 	slices.SortFunc(fresh, func(a, b *corev1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 	})
@@ -60,15 +60,15 @@ func (n *Node) take(pod *corev1.Pod) {
 	case !podstate.Finished(pod):
 		n.capacity.Adopt(pod)
 	}
-	f := n.found[pod.UID]
-	delete(n.found, pod.UID)
+	f := n.workers.found[pod.UID]
+	delete(n.workers.found, pod.UID)
 	n.startWorker(pod, f, rejection)
 }
 
 // admitted reports whether a pod needs no decision: the node has admitted it before, or it is being deleted, or it
 // has ended. The caller holds mu.
 func (n *Node) admitted(pod *corev1.Pod) bool {
-	return n.found[pod.UID] != nil || pod.Status.StartTime != nil || !podstate.Active(pod)
+	return n.workers.found[pod.UID] != nil || pod.Status.StartTime != nil || !podstate.Active(pod)
 }
 
 // refuse returns why the node can't run a pod at all; nil if it can.
@@ -91,7 +91,7 @@ func (n *Node) refuse(pod *corev1.Pod) *lifecycle.Rejection {
 // object returns the last version of the Node object, with the resources that the agent computes. It must not be
 // changed.
 func (n *Node) object() *corev1.Node {
-	node, ok := n.self.Get("", n.opts.Name)
+	node, ok := n.api.self.Get("", n.opts.Name)
 	if !ok {
 		node = n.registrar.Object()
 	}
@@ -130,8 +130,8 @@ func (n *Node) reconsider(ctx context.Context, w *worker) *lifecycle.Rejection {
 	limited, cancel := context.WithTimeout(ctx, lookup)
 	defer cancel()
 	node, err := client.Nodes.Get(limited, n.opts.Client, "", n.opts.Name)
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.workers.mu.Lock()
+	defer n.workers.mu.Unlock()
 	if err != nil {
 		w.log.Debug("node not read, labels seen last decide", "err", err)
 		return n.capacity.Admit(w.view.Pod, n.object())

@@ -48,10 +48,10 @@ func (n *Node) wipeSlices(ctx context.Context, driver string) error {
 
 // nudge makes the workers of pods look again.
 func (n *Node) nudge(pods []types.UID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.workers.mu.Lock()
+	defer n.workers.mu.Unlock()
 	for _, uid := range pods {
-		if w := n.workers[uid]; w != nil {
+		if w := n.workers.all[uid]; w != nil {
 			w.nudge()
 		}
 	}
@@ -89,11 +89,11 @@ func (w *worker) describeDevices(s *corev1.PodStatus, now time.Time) time.Time {
 	for i := range min(len(s.ContainerStatuses), len(w.view.Pod.Spec.Containers)) {
 		c := &w.view.Pod.Spec.Containers[i]
 		var all []corev1.ResourceStatus
-		if w.n.devices != nil {
-			all = w.n.devices.Status(w.uid, c.Name)
+		if w.n.plugins.devices != nil {
+			all = w.n.plugins.devices.Status(w.uid, c.Name)
 		}
-		if w.n.claims != nil && len(c.Resources.Claims) > 0 {
-			claimed, changes := w.n.claims.Status(w.view.Pod, c, now)
+		if w.n.plugins.claims != nil && len(c.Resources.Claims) > 0 {
+			claimed, changes := w.n.plugins.claims.Status(w.view.Pod, c, now)
 			all = append(all, claimed...)
 			next = earliest(next, changes)
 		}

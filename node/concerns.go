@@ -74,7 +74,7 @@ func (n *Node) concernsOf() []concern {
 			return n.files.Unmount(pod.UID)
 		},
 	}}
-	if n.claims != nil {
+	if n.plugins.claims != nil {
 		list = append(list, n.claimed())
 	}
 	list = append(list, concern{ // files, and all other volumes
@@ -102,10 +102,10 @@ func (n *Node) concernsOf() []concern {
 	if n.opts.RootDir != "" { // a simulated runtime has no processes
 		list = append(list, n.ownUsers())
 	}
-	if n.devices != nil {
+	if n.plugins.devices != nil {
 		list = append(list, n.pluggedDevices())
 	}
-	if n.cgroups != nil {
+	if n.isolation.cgroups != nil {
 		list = append(list, n.ownCgroups())
 	}
 	return append(list, concern{ // logs
@@ -132,7 +132,7 @@ func (n *Node) claimed() concern {
 			if !dra.Needed(p.pod) {
 				return nil
 			}
-			return n.claims.Prepare(ctx, p.pod)
+			return n.plugins.claims.Prepare(ctx, p.pod)
 		},
 		describe: func(err error) error {
 			return fmt.Errorf("Failed to prepare dynamic resources: %w", err) //nolint:staticcheck // an event's text
@@ -141,13 +141,13 @@ func (n *Node) claimed() concern {
 			if !dra.Needed(o.pod) {
 				return nil
 			}
-			names, err := n.claims.Devices(o.pod, o.container)
+			names, err := n.plugins.claims.Devices(o.pod, o.container)
 			for _, name := range names {
 				c.CDIDevices = append(c.CDIDevices, &cri.CDIDevice{Name: name})
 			}
 			return err
 		},
-		at: lifecycle.Unprepare, release: func(ctx context.Context, pod *corev1.Pod) error { return n.claims.Unprepare(ctx, pod.UID) },
+		at: lifecycle.Unprepare, release: func(ctx context.Context, pod *corev1.Pod) error { return n.plugins.claims.Unprepare(ctx, pod.UID) },
 	}
 }
 
@@ -159,15 +159,15 @@ func (n *Node) ownUsers() concern {
 			if p.pod.Spec.HostUsers == nil || *p.pod.Spec.HostUsers {
 				return nil
 			}
-			if !n.handlers.feature(p.handler, (*cri.RuntimeHandlerFeatures).GetUserNamespaces) {
+			if !n.abilities.handlers.feature(p.handler, (*cri.RuntimeHandlerFeatures).GetUserNamespaces) {
 				if p.handler != "" {
 					return fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", p.handler)
 				}
 				return errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 			}
-			return n.users.allocate(p.pod.UID)
+			return n.isolation.users.allocate(p.pod.UID)
 		},
-		at: lifecycle.Remove, release: func(_ context.Context, pod *corev1.Pod) error { n.users.release(pod.UID); return nil },
+		at: lifecycle.Remove, release: func(_ context.Context, pod *corev1.Pod) error { n.isolation.users.release(pod.UID); return nil },
 	}
 }
 
@@ -176,19 +176,19 @@ func (n *Node) pluggedDevices() concern {
 	return concern{
 		reason: failedSandbox, describe: notMade,
 		prepare: func(ctx context.Context, p *preparation) error {
-			if err := n.devices.Allocate(ctx, p.pod); err != nil {
+			if err := n.plugins.devices.Allocate(ctx, p.pod); err != nil {
 				return &lifecycle.RejectionError{Rejection: lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}}
 			}
 			return nil
 		},
 		attempt: n.addDevices,
-		at:      lifecycle.Remove, release: func(_ context.Context, pod *corev1.Pod) error { n.devices.Release(pod.UID); return nil },
+		at:      lifecycle.Remove, release: func(_ context.Context, pod *corev1.Pod) error { n.plugins.devices.Release(pod.UID); return nil },
 	}
 }
 
 // addDevices adds to the configuration of a container what device plug-ins gave it.
 func (n *Node) addDevices(ctx context.Context, o order, c *cri.ContainerConfig) error {
-	given, err := n.devices.Container(ctx, o.pod.UID, o.container.Name)
+	given, err := n.plugins.devices.Container(ctx, o.pod.UID, o.container.Name)
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (n *Node) ownCgroups() concern {
 		at: lifecycle.Remove, release: func(_ context.Context, pod *corev1.Pod) error {
 			began := time.Now()
 			defer func() { n.metrics.CgroupEnd.Observe(time.Since(began).Seconds()) }()
-			return n.cgroups.Remove(pod.UID)
+			return n.isolation.cgroups.Remove(pod.UID)
 		},
 		adopt: func(w *worker) {
 			pod := w.view.Granted()
@@ -236,8 +236,8 @@ func (n *Node) ownCgroups() concern {
 
 // prepare prepares the concerns that may hang, or those that may not. It returns nil, or the end of an operation that has failed.
 func (w *worker) prepare(ctx context.Context, p *preparation, waits bool) (failed func()) {
-	for i := range w.n.concerns {
-		c := &w.n.concerns[i]
+	for i := range w.n.isolation.concerns {
+		c := &w.n.isolation.concerns[i]
 		if c.prepare == nil || c.waits != waits {
 			continue
 		}
@@ -261,8 +261,8 @@ func (w *worker) prepare(ctx context.Context, p *preparation, waits bool) (faile
 
 // attempt adds to the configuration of a container what the concerns have for it.
 func (n *Node) attempt(ctx context.Context, o order, c *cri.ContainerConfig) error {
-	for i := range n.concerns {
-		if add := n.concerns[i].attempt; add != nil {
+	for i := range n.isolation.concerns {
+		if add := n.isolation.concerns[i].attempt; add != nil {
 			if err := add(ctx, o, c); err != nil {
 				return err
 			}
@@ -273,7 +273,7 @@ func (n *Node) attempt(ctx context.Context, o order, c *cri.ContainerConfig) err
 
 // release releases the concerns that an action releases, the one that was prepared last first.
 func (n *Node) release(ctx context.Context, pod *corev1.Pod, by lifecycle.Verb) error {
-	for _, c := range slices.Backward(n.concerns) {
+	for _, c := range slices.Backward(n.isolation.concerns) {
 		if c.release == nil || c.at != by {
 			continue
 		}
@@ -286,7 +286,7 @@ func (n *Node) release(ctx context.Context, pod *corev1.Pod, by lifecycle.Verb) 
 
 // adopt takes over what a pod has that ran before the agent started.
 func (n *Node) adopt(w *worker) {
-	for _, c := range n.concerns {
+	for _, c := range n.isolation.concerns {
 		if c.adopt != nil {
 			c.adopt(w)
 		}

@@ -114,9 +114,9 @@ type departures struct {
 	slices *cache.Cache[*discoveryv1.EndpointSlice]
 	leases *cache.Cache[*coordinationv1.Lease]
 	// silent are proxies that let a limit pass, with the revision that they had reported by
-	// then. They are not waited for again until they report another. Guarded by Node.mu.
+	// then. They are not waited for again until they report another. Guarded by workers.mu.
 	silent map[string]uint64
-	// waiting are the workers that hold a signal back. Guarded by Node.mu.
+	// waiting are the workers that hold a signal back. Guarded by workers.mu.
 	waiting map[*worker]bool
 }
 
@@ -137,8 +137,8 @@ func newDepartures(n *Node) *departures {
 		silent: map[string]uint64{}, waiting: map[*worker]bool{},
 	}
 	wake := func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+		n.workers.mu.Lock()
+		defer n.workers.mu.Unlock()
 		for w := range d.waiting {
 			w.nudge()
 		}
@@ -169,7 +169,7 @@ func (n *Node) followDepartures(ctx context.Context) error {
 
 // servicesOf returns the services that select the pod.
 func (n *Node) servicesOf(pod *corev1.Pod) []*corev1.Service {
-	return slices.DeleteFunc(n.services.List(pod.Namespace), func(s *corev1.Service) bool { return !selects(s, pod) })
+	return slices.DeleteFunc(n.api.services.List(pod.Namespace), func(s *corev1.Service) bool { return !selects(s, pod) })
 }
 
 func selects(s *corev1.Service, pod *corev1.Pod) bool {
@@ -179,7 +179,7 @@ func selects(s *corev1.Service, pod *corev1.Pod) bool {
 // departs reports how far a pod of this node has left its services.
 func (n *Node) departs(pod *corev1.Pod) (departure, []string) {
 	proxies := map[string]uint64{}
-	n.mu.Lock()
+	n.workers.mu.Lock()
 	for _, l := range n.departures.leases.List(applied.Namespace) {
 		revision := applied.Revision(l)
 		if reported, silent := n.departures.silent[l.Name]; silent && reported == revision {
@@ -187,7 +187,7 @@ func (n *Node) departs(pod *corev1.Pod) (departure, []string) {
 		}
 		proxies[l.Name] = revision
 	}
-	n.mu.Unlock()
+	n.workers.mu.Unlock()
 	seen, err := strconv.ParseUint(n.departures.slices.Revision(), 10, 64)
 	if err != nil {
 		seen = math.MaxUint64 // a server that counts otherwise
@@ -196,7 +196,7 @@ func (n *Node) departs(pod *corev1.Pod) (departure, []string) {
 	for _, s := range n.servicesOf(pod) {
 		services = append(services, behind{
 			slices: n.departures.slices.ByIndex(serviceIndex, s.Namespace+"/"+s.Name),
-			coming: slices.ContainsFunc(n.pods.List(pod.Namespace), func(p *corev1.Pod) bool { return comes(s, p) }),
+			coming: slices.ContainsFunc(n.api.pods.List(pod.Namespace), func(p *corev1.Pod) bool { return comes(s, p) }),
 		})
 	}
 	return departs(pod.UID, services, proxies, seen)
@@ -215,9 +215,9 @@ func (w *worker) drain(now time.Time, grace time.Duration) {
 	}
 	w.view.Memory.DrainUntil = now.Add(limit)
 	w.drainLimit = w.view.Memory.DrainUntil
-	w.n.mu.Lock()
+	w.n.workers.mu.Lock()
 	w.n.departures.waiting[w] = true
-	w.n.mu.Unlock()
+	w.n.workers.mu.Unlock()
 }
 
 // drained ends the draining when no proxy sends requests any more, or at the limit.
@@ -251,8 +251,8 @@ func (w *worker) drained(now time.Time, grace time.Duration) {
 // stopDraining allows the signal. Missing are the proxies that have not reported in time.
 func (w *worker) stopDraining(missing []string) {
 	w.drainLimit = time.Time{}
-	w.n.mu.Lock()
-	defer w.n.mu.Unlock()
+	w.n.workers.mu.Lock()
+	defer w.n.workers.mu.Unlock()
 	delete(w.n.departures.waiting, w)
 	for _, l := range w.n.departures.leases.List(applied.Namespace) {
 		if slices.Contains(missing, l.Name) {

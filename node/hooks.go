@@ -153,8 +153,8 @@ func (w *worker) hookOf(handler *corev1.LifecycleHandler, c *corev1.Container, i
 			h.ip = s.IPs[0]
 		}
 	}
-	if w.view.Pod.Spec.HostNetwork && len(w.n.hostIPs) > 0 {
-		h.ip = w.n.hostIPs[0]
+	if w.view.Pod.Spec.HostNetwork && len(w.n.machine.hostIPs) > 0 {
+		h.ip = w.n.machine.hostIPs[0]
 	}
 	return h
 }

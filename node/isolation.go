@@ -32,11 +32,11 @@ func (n *Node) openIsolation(ctx context.Context) error {
 		return fmt.Errorf("features of the container runtime: %w", err)
 	}
 	policy := status.GetFeatures().GetSupplementalGroupsPolicy()
-	n.handlers, n.features = status.GetRuntimeHandlers(), &corev1.NodeFeatures{SupplementalGroupsPolicy: &policy}
-	if err := n.users.open(); err != nil {
+	n.abilities.handlers, n.abilities.features = status.GetRuntimeHandlers(), &corev1.NodeFeatures{SupplementalGroupsPolicy: &policy}
+	if err := n.isolation.users.open(); err != nil {
 		return err
 	}
-	n.appArmor = appArmorEnabled()
+	n.abilities.appArmor = appArmorEnabled()
 	n.openMemoryQoS()
 	n.machine.noQuota = !*n.config().CPUCFSQuota
 	if n.opts.CgroupRoot == "" {
@@ -47,7 +47,7 @@ func (n *Node) openIsolation(ctx context.Context) error {
 	if n.opts.Owner != "" && root == "" {
 		root = filepath.Join("/", n.opts.CgroupRoot) // the runtime of others has no cgroup of this name before its first pod
 	}
-	if n.opts.Owner != "" && n.driver == cri.CgroupDriver_SYSTEMD {
+	if n.opts.Owner != "" && n.abilities.cgroupDriver == cri.CgroupDriver_SYSTEMD {
 		n.openSwap("/")
 		n.log.Warn("the container runtime uses systemd's cgroup driver: it limits each container, and nothing limits pods as a whole")
 		return nil
@@ -63,7 +63,7 @@ func (n *Node) openIsolation(ctx context.Context) error {
 		n.log.Warn("cgroups of pods can't be made: nothing limits pods as a whole", "err", err)
 		return nil
 	}
-	n.cgroups = cgroups
+	n.isolation.cgroups = cgroups
 	return nil
 }
 
@@ -78,7 +78,7 @@ func (n *Node) isolated(pod *corev1.Pod) *lifecycle.Rejection {
 	if err := lifecycle.Sysctls(pod, n.opts.AllowedUnsafeSysctls); err != nil {
 		return &lifecycle.Rejection{Reason: "SysctlForbidden", Message: "forbidden sysctl: " + err.Error()}
 	}
-	if !n.appArmor && lifecycle.NeedsAppArmor(&pod.Spec) {
+	if !n.abilities.appArmor && lifecycle.NeedsAppArmor(&pod.Spec) {
 		return &lifecycle.Rejection{Reason: "AppArmor", Message: "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
 	}
 	return nil
@@ -93,12 +93,12 @@ func (w *worker) refuse(r lifecycle.Rejection) func() {
 // devicesChanged is called when plug-ins have reported other devices, or another health of them.
 func (n *Node) devicesChanged() {
 	n.registrar.Outdated()
-	n.nudge(n.devices.Pods())
+	n.nudge(n.plugins.devices.Pods())
 }
 
 // serveDevicePlugins serves device plug-ins until ctx is cancelled. Without them the node goes on.
 func (n *Node) serveDevicePlugins(ctx context.Context) error {
-	if err := n.devices.Run(ctx); err != nil {
+	if err := n.plugins.devices.Run(ctx); err != nil {
 		n.log.Error("device plug-ins can't register at this node", "err", err)
 		<-ctx.Done()
 	}
@@ -107,10 +107,10 @@ func (n *Node) serveDevicePlugins(ctx context.Context) error {
 
 // withDevices adds the resources of device plug-ins to lists of resources.
 func (n *Node) withDevices(capacity, allocatable corev1.ResourceList) (corev1.ResourceList, corev1.ResourceList) {
-	if n.devices == nil {
+	if n.plugins.devices == nil {
 		return capacity, allocatable
 	}
-	all, usable := n.devices.Resources()
+	all, usable := n.plugins.devices.Resources()
 	if len(all) == 0 {
 		return capacity, allocatable
 	}
@@ -140,7 +140,7 @@ func (n *Node) handler(ctx context.Context, pod *corev1.Pod) (string, error) {
 
 // unified returns the files in the cgroups of containers, beside those of their limits.
 func (n *Node) unified() map[string]string {
-	if single := n.config().SingleProcessOOMKill; n.cgroups == nil || !podcgroup.Unified() || single != nil && *single {
+	if single := n.config().SingleProcessOOMKill; n.isolation.cgroups == nil || !podcgroup.Unified() || single != nil && *single {
 		return nil
 	}
 	return map[string]string{"memory.oom.group": "1"} // all processes of a container end together

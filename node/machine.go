@@ -24,6 +24,7 @@ import (
 // machine is the hardware and the operating system of the node.
 type machine struct {
 	arch        string
+	hostIPs     []string // the pods' hostIPs
 	capacity    corev1.ResourceList
 	allocatable corev1.ResourceList // of capacity, what is for pods
 	qos         crispec.MemoryQoS
@@ -64,6 +65,11 @@ func inspect(o Options, version versionResponse) (machine, error) {
 		BootID: oneOf("/proc/sys/kernel/random/boot_id"), KernelVersion: oneOf("/proc/sys/kernel/osrelease"), OSImage: osImage(),
 		ContainerRuntimeVersion: fmt.Sprintf("%s://%s", version.GetRuntimeName(), version.GetRuntimeVersion()),
 		KubeletVersion:          o.Version, OperatingSystem: "linux", Architecture: runtime.GOARCH,
+	}
+	for _, a := range o.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			m.hostIPs = append(m.hostIPs, a.Address)
+		}
 	}
 	if swap := stats.SwapTotal(); swap > 0 {
 		m.info.Swap = &corev1.NodeSwapStatus{Capacity: new(int64(swap))}

@@ -242,51 +242,79 @@ func (o Options) check() (Options, error) {
 	return o, errors.Join(errs...)
 }
 
-// A Node is the agent of one node.
+// A Node is the agent of one node. It assembles the parts, and gives each pod a worker.
 type Node struct {
-	opts       Options
-	log        *slog.Logger
-	hostIPs    []string
-	machine    machine
+	opts    Options
+	log     *slog.Logger
+	machine machine
+
+	api        apiObjects
+	files      *volumes.Files
+	images     *images.Manager
+	capacity   *capacity.Ledger
+	isolation  isolation
+	plugins    plugins
+	departures *departures
+	server     *server.Server
+	registrar  *registration.Registrar
+	metrics    *metrics.Metrics
+	pressure   pressure
+	shutdowns  []shutdown.Period // of the configuration
+
+	abilities abilities
+	starts    starts
+	workers   workers
+}
+
+// apiObjects are the objects of the API server that the agent follows, and the events that it writes.
+type apiObjects struct {
 	recorder   *client.Recorder
 	pods       *cache.Cache[*corev1.Pod]
 	self       *cache.Cache[*corev1.Node] // the Node object
 	services   *cache.Cache[*corev1.Service]
-	departures *departures
-	objects    *references.Set
-	files      *volumes.Files
-	capacity   *capacity.Ledger
-	server     *server.Server
-	registrar  *registration.Registrar
-	concerns   []concern // what pods need of the node; written before any worker starts
-	images     *images.Manager
-	users      *users
-	cgroups    *podcgroup.Tree       // nil: the runtime makes the cgroups of pods; written before any worker starts
-	devices    *deviceplugin.Manager // nil: there are no device plug-ins
-	claims     *dra.Manager          // nil: there are no drivers of devices; written before any worker starts
-	registry   *pluginregistry.Registry
-	handlers   handlers // of the runtime; written before any worker starts
-	features   *corev1.NodeFeatures
-	appArmor   bool          // the kernel has it; written before any worker starts
-	slots      chan struct{} // one per pod that may be starting
-	// probeSlots holds one per probe that is running.
-	probeSlots chan struct{}
-	metrics    *metrics.Metrics
+	references *references.Set
+}
 
-	listening chan struct{}     // closed when the agent receives the runtime's events
-	scheme    lifecycle.Runtime // written before any worker starts, as is declared
-	declared  []string          // features, see package nodefeature
-	pressure  pressure
-	shutdowns []shutdown.Period // of the configuration
-	driver    cri.CgroupDriver  // of the runtime; written before any worker starts
+// isolation is what keeps the pods of a node apart.
+type isolation struct {
+	users    *users
+	cgroups  *podcgroup.Tree // nil: the runtime makes the cgroups of pods; written before any worker starts
+	concerns []concern       // what pods need of the node; written before any worker starts
+}
 
-	mu      sync.Mutex
-	workers map[types.UID]*worker // guarded by mu
-	group   *run.Group            // guarded by mu; the workers' goroutines
-	found   map[types.UID]*found  // guarded by mu; what ran before, until it is adopted
-	statics statics
+// plugins are the programs that give devices to pods.
+type plugins struct {
+	devices  *deviceplugin.Manager    // nil: there are no device plug-ins
+	claims   *dra.Manager             // nil: there are no drivers of devices; written before any worker starts
+	registry *pluginregistry.Registry // written before any worker starts
+}
+
+// abilities are what the container runtime and the kernel can do. They are written before any worker starts.
+type abilities struct {
+	scheme       lifecycle.Runtime // of the IDs of containers
+	handlers     handlers          // of the runtime
+	features     *corev1.NodeFeatures
+	declared     []string // features, see package nodefeature
+	cgroupDriver cri.CgroupDriver
+	appArmor     bool          // the kernel has it
+	listening    chan struct{} // closed when the agent receives the runtime's events
+}
+
+// starts bounds what begins at the same time.
+type starts struct {
+	slots  chan struct{} // one per pod that may be starting
+	probes chan struct{} // one per probe that is running
+}
+
+// workers are the pods of the node.
+type workers struct {
+	mu    sync.Mutex
+	all   map[types.UID]*worker // guarded by mu
+	group *run.Group            // guarded by mu; the workers' goroutines
+	found map[types.UID]*found  // guarded by mu; what ran before, until it is adopted
 	// arrivals are the pods of the first list; nil once that is complete.
 	arrivals map[types.UID]*corev1.Pod // guarded by mu
+	statics  statics                   // guarded by mu, see there
 }
 
 // New returns an agent that has not started; call [Node.Run].
@@ -296,17 +324,15 @@ func New(opts Options) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		opts: opts, log: opts.Log.With("node", opts.Name),
-		recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log),
-		slots:    make(chan struct{}, opts.Starts), probeSlots: make(chan struct{}, maxProbes),
-		listening: make(chan struct{}),
-		metrics:   metrics.New(),
-		statics: statics{
+		opts: opts, log: opts.Log.With("node", opts.Name), metrics: metrics.New(),
+		api:       apiObjects{recorder: client.NewRecorder(opts.Client, "kubelet", opts.Name, opts.Log)},
+		starts:    starts{slots: make(chan struct{}, opts.Starts), probes: make(chan struct{}, maxProbes)},
+		abilities: abilities{listening: make(chan struct{})},
+		workers: workers{all: map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{}, statics: statics{
 			running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: run.NewBell(),
 			ran: map[types.NamespacedName]bool{}, again: map[types.NamespacedName]bool{}, outdated: map[types.NamespacedName]types.UID{},
-		},
+		}},
 		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction}},
-		workers:  map[types.UID]*worker{}, arrivals: map[types.UID]*corev1.Pod{},
 	}
 	n.shutdowns = shutdown.Periods(&n.config().KubeletConfiguration)
 	n.pressure.monitor.Transition = n.config().EvictionPressureTransitionPeriod.Duration
@@ -319,33 +345,30 @@ func New(opts Options) (*Node, error) {
 			return nil, fmt.Errorf("the metrics of the node agent: %w", err)
 		}
 	}
-	for _, a := range opts.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			n.hostIPs = append(n.hostIPs, a.Address)
-		}
-	}
-	n.pods = cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{FieldSelector: "spec.nodeName=" + opts.Name, Log: opts.Log})
-	n.pods.Subscribe(n.podChanged)
-	n.self = cache.New(opts.Client, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: "metadata.name=" + opts.Name, Log: opts.Log})
-	n.self.Subscribe(func(_, _ *corev1.Node) { n.files.NodeChanged() })
-	n.services = cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{Log: opts.Log})
+	n.api.pods = cache.New(opts.Client, client.Pods, cache.Options[*corev1.Pod]{FieldSelector: "spec.nodeName=" + opts.Name, Log: opts.Log})
+	n.api.pods.Subscribe(n.podChanged)
+	n.api.self = cache.New(opts.Client, client.Nodes, cache.Options[*corev1.Node]{FieldSelector: "metadata.name=" + opts.Name, Log: opts.Log})
+	n.api.self.Subscribe(func(_, _ *corev1.Node) { n.files.NodeChanged() })
+	n.api.services = cache.New(opts.Client, client.Services, cache.Options[*corev1.Service]{Log: opts.Log})
 	n.departures = newDepartures(n)
-	n.objects = references.New(opts.Client, opts.Log, n.referenceChanged)
+	n.api.references = references.New(opts.Client, opts.Log, n.referenceChanged)
 	n.registrar = registration.New(registration.Options{
 		Name: opts.Name, Client: opts.Client, Runtime: opts.Runtime, Owner: opts.Owner, Labels: opts.Labels, Taints: opts.Taints, PodCIDRs: opts.PodCIDRs,
-		Config: n.config(), Self: n.self, Metrics: n.metrics.Startup, Log: n.log, Event: n.event, Trouble: opts.Trouble,
+		Config: n.config(), Self: n.api.self, Metrics: n.metrics.Startup, Log: n.log, Event: n.event, Trouble: opts.Trouble,
 		Arch: func() string { return n.machine.arch }, Drivers: func() bool { return n.files.HasDrivers() }, Describe: n.describe,
 		Pressure: func() []corev1.NodeConditionType { return n.capacity.Pressure() }, Closing: func() bool { return n.capacity.Closing() },
 	})
 	n.files = volumes.New(volumes.Node{
 		Name: opts.Name, Client: opts.Client, RootDir: opts.RootDir, ClusterDomain: opts.ClusterDomain, DevicePluginDir: opts.DevicePluginDir,
 		SeccompRoot: opts.Seccomp.Root, Drivers: opts.CSI, LocalVolume: opts.LocalVolume, Config: n.config(),
-		References: n.objects, Recorder: n.recorder, Metrics: n.metrics.Volumes, Log: n.log, Registered: n.registrar.Ready(),
-		Self:   func() (*corev1.Node, bool) { return n.self.Get("", opts.Name) },
+		References: n.api.references, Recorder: n.api.recorder, Metrics: n.metrics.Volumes, Log: n.log, Registered: n.registrar.Ready(),
+		Self:   func() (*corev1.Node, bool) { return n.api.self.Get("", opts.Name) },
 		Memory: func() int64 { return n.machine.capacity.Memory().Value() }, Logs: n.logs,
-		Users:             func(pod *corev1.Pod) *cri.UserNamespace { return n.users.get(pod) },
-		RecursiveReadOnly: func() bool { return n.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts) },
-		Changed:           func() { n.registrar.Outdated() }, DriverRegistered: n.driverRegistered,
+		Users: func(pod *corev1.Pod) *cri.UserNamespace { return n.isolation.users.get(pod) },
+		RecursiveReadOnly: func() bool {
+			return n.abilities.handlers.feature("", (*cri.RuntimeHandlerFeatures).GetRecursiveReadOnlyMounts)
+		},
+		Changed: func() { n.registrar.Outdated() }, DriverRegistered: n.driverRegistered,
 	})
 	n.server = server.New(server.Options{
 		Name: opts.Name, Listeners: opts.Listeners, Local: opts.Local, TLS: opts.TLS, ClientCAs: opts.ClientCAs, Handlers: opts.Handlers,
@@ -355,15 +378,15 @@ func New(opts Options) (*Node, error) {
 		Machine: func() (corev1.NodeSystemInfo, int64) { return n.machine.info, n.machine.capacity.Memory().Value() },
 	})
 	n.capacity = capacity.New(capacity.Node{
-		Name: opts.Name, OwnPorts: opts.OwnPorts, Refuse: n.refuse, Features: func() []string { return n.declared }, Metrics: n.metrics, Log: n.log,
+		Name: opts.Name, OwnPorts: opts.OwnPorts, Refuse: n.refuse, Features: func() []string { return n.abilities.declared }, Metrics: n.metrics, Log: n.log,
 	})
 	n.images = images.New(opts.Images, images.Node{
 		Runtime: opts.Runtime, RootDir: opts.RootDir, Accounts: volumes.Accounts{Client: opts.Client}, Secret: n.secret, Pods: n.workedOn,
 		Changed: func() { n.registrar.Outdated() }, Event: n.event, Metrics: n.metrics.Images, Log: n.log,
 	})
-	n.users = newUsers(n.files, opts.MaxPods)
+	n.isolation.users = newUsers(n.files, opts.MaxPods)
 	if opts.RootDir != "" && opts.DevicePluginDir != "" {
-		n.devices = deviceplugin.New(deviceplugin.Options{
+		n.plugins.devices = deviceplugin.New(deviceplugin.Options{
 			Dir: opts.DevicePluginDir, Also: opts.KubeletPluginDir, State: filepath.Join(opts.RootDir, "devices.json"), Changed: n.devicesChanged, Log: n.log,
 			Registered: n.metrics.Devices.Registers, Allocated: n.metrics.Devices.Gave,
 		})
@@ -399,8 +422,8 @@ func (n *Node) Run(ctx context.Context) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	n.scheme = lifecycle.Runtime(version.GetRuntimeName())
-	n.declared = nodefeature.Declared(version.GetRuntimeName() == api.RuntimeName)
+	n.abilities.scheme = lifecycle.Runtime(version.GetRuntimeName())
+	n.abilities.declared = nodefeature.Declared(version.GetRuntimeName() == api.RuntimeName)
 	if n.machine, err = inspect(n.opts, version); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
@@ -414,7 +437,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.openPlugins(); err != nil {
 		return fmt.Errorf("node %s: %w", n.opts.Name, err)
 	}
-	n.concerns = n.concernsOf()
+	n.isolation.concerns = n.concernsOf()
 	if n.opts.LogLinks != "" {
 		n.unlinkBelow(n.opts.LogDir, "") // of pods that ended without this agent
 	}
@@ -429,17 +452,17 @@ func (n *Node) Run(ctx context.Context) error {
 		last = append(last, run.Task{Name: "kubelet API", Run: n.server.Run})
 	}
 	last = append(last, n.files.Tasks()...)
-	if n.claims != nil {
-		last = append(last, run.Task{Name: "resource claims", Run: n.claims.Run}, run.Task{Name: "plug-ins", Run: n.registry.Run})
+	if n.plugins.claims != nil {
+		last = append(last, run.Task{Name: "resource claims", Run: n.plugins.claims.Run}, run.Task{Name: "plug-ins", Run: n.plugins.registry.Run})
 	}
 	if n.opts.RootDir != "" {
 		last = append(last, run.Task{Name: "eviction", Run: n.watchPressure})
 	}
 	last = append(last, n.shutdownTask()...)
 	first := run.Stage{
-		{Name: "events", Run: n.recorder.Run},
-		{Name: "services", Run: n.services.Run},
-		{Name: "references", Run: n.objects.Run},
+		{Name: "events", Run: n.api.recorder.Run},
+		{Name: "services", Run: n.api.services.Run},
+		{Name: "references", Run: n.api.references.Run},
 	}
 	if n.opts.Owner != "" && n.opts.LogDir != "" {
 		first = append(first, run.Task{Name: "log rotation", Run: n.rotateLogs})
@@ -447,10 +470,10 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.servesHealth() {
 		first = append(first, run.Task{Name: "health check port", Run: n.serveHealth})
 	}
-	if n.devices != nil {
+	if n.plugins.devices != nil {
 		first = append(first, run.Task{Name: "device plug-ins", Run: n.serveDevicePlugins})
 	}
-	if n.devices != nil || n.claims != nil {
+	if n.plugins.devices != nil || n.plugins.claims != nil {
 		first = append(first, run.Task{Name: "API about devices of pods", Run: n.servePodResources})
 	}
 	if n.opts.DrainPause >= 0 {
@@ -478,19 +501,19 @@ func (n *Node) awaitRuntime(ctx context.Context) (version versionResponse, err e
 // enter waits for a slot for starting a pod; exit frees it.
 func (n *Node) enter(ctx context.Context) bool {
 	select {
-	case n.slots <- struct{}{}:
+	case n.starts.slots <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-func (n *Node) exit() { <-n.slots }
+func (n *Node) exit() { <-n.starts.slots }
 
 // yield frees a slot for as long as a pod waits; resume takes one again without waiting for ctx: the caller frees it.
 func (n *Node) yield() (resume func()) {
 	n.exit()
-	return func() { n.slots <- struct{}{} }
+	return func() { n.starts.slots <- struct{}{} }
 }
 
 // logs returns the directory of the pod's logs.
@@ -509,7 +532,7 @@ func (n *Node) reference() corev1.ObjectReference {
 
 // event records an event about the node.
 func (n *Node) event(kind, reason, format string, args ...any) {
-	n.recorder.EventFor(n.reference(), kind, reason, format, args...)
+	n.api.recorder.EventFor(n.reference(), kind, reason, format, args...)
 }
 
 // describe fills in what the parts of the node have in its status.
@@ -518,7 +541,7 @@ func (n *Node) describe(s *corev1.NodeStatus) {
 	s.Addresses = n.opts.Addresses
 	s.NodeInfo = n.machine.info
 	s.DaemonEndpoints.KubeletEndpoint.Port = n.port()
-	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = n.handlers.status(), n.features, n.declared
+	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = n.abilities.handlers.status(), n.abilities.features, n.abilities.declared
 	if n.files.HasDrivers() {
 		s.VolumesInUse = n.files.InUse()
 	}

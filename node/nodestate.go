@@ -92,14 +92,14 @@ func (s nodeState) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(descCgroup, float64(version))
 	var hard, soft int64
-	if s.n.cgroups != nil {
-		hard, soft = s.n.cgroups.Protected()
+	if s.n.isolation.cgroups != nil {
+		hard, soft = s.n.isolation.cgroups.Protected()
 	}
 	gauge(descMemoryMin, float64(hard))
 	gauge(descMemoryLow, float64(soft))
-	s.n.mu.Lock()
-	mirrors := len(s.n.statics.mirrors)
-	s.n.mu.Unlock()
+	s.n.workers.mu.Lock()
+	mirrors := len(s.n.workers.statics.mirrors)
+	s.n.workers.mu.Unlock()
 	gauge(descMirrors, float64(mirrors))
 	if pulling, pulled, ok := s.n.images.RecordCounts(); ok {
 		gauge(descIntents, float64(pulling))

@@ -14,17 +14,17 @@ func (n *Node) openPlugins() error {
 	if !n.files.MakeDrivers() {
 		return nil
 	}
-	n.claims = dra.New(dra.Options{
+	n.plugins.claims = dra.New(dra.Options{
 		Root: n.files.Root(), Claim: n.resourceClaim, Wipe: n.wipeSlices, Registered: n.driverRegistered, Changed: n.nudge, Log: n.log,
 	})
-	n.registry = pluginregistry.New(pluginregistry.Options{
+	n.plugins.registry = pluginregistry.New(pluginregistry.Options{
 		Sockets: pluginregistry.Sockets(n.files.Root()), Log: n.log,
-		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.files.Plugins(), registration.DRAPlugin: n.claims},
+		Handlers: map[string]pluginregistry.Handler{registration.CSIPlugin: n.files.Plugins(), registration.DRAPlugin: n.plugins.claims},
 	})
 	n.metrics.Serve(n.files.DriverMetrics())
-	n.metrics.Serve(n.claims.Metrics())
-	n.metrics.Serve(n.registry.Metrics())
-	return errors.Join(n.registry.Open(), n.files.OpenDrivers(), n.claims.Open())
+	n.metrics.Serve(n.plugins.claims.Metrics())
+	n.metrics.Serve(n.plugins.registry.Metrics())
+	return errors.Join(n.plugins.registry.Open(), n.files.OpenDrivers(), n.plugins.claims.Open())
 }
 
 // driverRegistered has pods try again that may wait for a driver.

@@ -44,7 +44,7 @@ func (n *Node) podCgroup(pod *corev1.Pod) string {
 	if n.opts.CgroupRoot == "" {
 		return ""
 	}
-	if n.driver == cri.CgroupDriver_SYSTEMD {
+	if n.abilities.cgroupDriver == cri.CgroupDriver_SYSTEMD {
 		// systemd nests slices at each dash, so there are none in the parts.
 		plain := strings.NewReplacer("-", "_", "/", "_")
 		return plain.Replace(n.opts.CgroupRoot) + "-pod" + plain.Replace(string(pod.UID)) + ".slice"
@@ -54,7 +54,7 @@ func (n *Node) podCgroup(pod *corev1.Pod) string {
 
 // removePodCgroup removes the empty cgroup that another program's runtime leaves of a pod. systemd removes its slices itself.
 func (n *Node) removePodCgroup(uid types.UID) {
-	if n.opts.Owner == "" || n.opts.CgroupRoot == "" || n.driver == cri.CgroupDriver_SYSTEMD || uid == "" {
+	if n.opts.Owner == "" || n.opts.CgroupRoot == "" || n.abilities.cgroupDriver == cri.CgroupDriver_SYSTEMD || uid == "" {
 		return
 	}
 	for _, dir := range podcgroup.Directories(filepath.Join(n.opts.CgroupRoot, "pods", string(uid))) {
@@ -67,11 +67,11 @@ func (n *Node) removePodCgroup(uid types.UID) {
 // setDriver remembers which cgroup driver the runtime uses.
 func (n *Node) setDriver(ctx context.Context, rt configurable) error {
 	if n.config().CgroupDriver != "systemd" {
-		n.driver = cri.CgroupDriver_CGROUPFS // not the zero value
+		n.abilities.cgroupDriver = cri.CgroupDriver_CGROUPFS // not the zero value
 	}
 	settings, err := rt.RuntimeConfig(ctx)
 	if err == nil {
-		n.driver = settings.GetCgroupDriver()
+		n.abilities.cgroupDriver = settings.GetCgroupDriver()
 	}
 	return err
 }

@@ -95,8 +95,8 @@ func (p *podResources) GetAllocatableResources(context.Context, *api.Allocatable
 	p.n.metrics.Devices.Called(p.n.metrics.Devices.Allocatable, nil)
 	out := &api.AllocatableResourcesResponse{}
 	out.CpuIds = cpuIDs(p.n.capacity.AllocatableProcessors())
-	if p.n.devices != nil {
-		out.Devices = p.n.devices.Allocatable()
+	if p.n.plugins.devices != nil {
+		out.Devices = p.n.plugins.devices.Allocatable()
 	}
 	return out, nil
 }
@@ -124,11 +124,11 @@ func (p *podResources) describe(pod *corev1.Pod) *api.PodResources {
 
 func (p *podResources) container(pod *corev1.Pod, c *corev1.Container) *api.ContainerResources {
 	out := &api.ContainerResources{Name: c.Name, CpuIds: cpuIDs(p.n.capacity.Exclusive(pod.UID, c.Name))}
-	if p.n.devices != nil {
-		out.Devices = p.n.devices.Given(pod.UID, c.Name)
+	if p.n.plugins.devices != nil {
+		out.Devices = p.n.plugins.devices.Given(pod.UID, c.Name)
 	}
-	if p.n.claims != nil {
-		out.DynamicResources = p.n.claims.Describe(pod, c)
+	if p.n.plugins.claims != nil {
+		out.DynamicResources = p.n.plugins.claims.Describe(pod, c)
 	}
 	return out
 }

@@ -33,7 +33,7 @@ type found struct {
 func (n *Node) work(ctx context.Context) error {
 	// Events first, then the list: nothing falls between.
 	select {
-	case <-n.listening:
+	case <-n.abilities.listening:
 	case <-ctx.Done():
 		return nil
 	}
@@ -46,12 +46,12 @@ func (n *Node) work(ctx context.Context) error {
 	}
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
-	n.mu.Lock()
-	n.found, n.group = before, group
-	n.mu.Unlock()
+	n.workers.mu.Lock()
+	n.workers.found, n.workers.group = before, group
+	n.workers.mu.Unlock()
 
 	failed := make(chan error, 1)
-	if !group.Go(func(ctx context.Context) { failed <- n.pods.Run(ctx) }) {
+	if !group.Go(func(ctx context.Context) { failed <- n.api.pods.Run(ctx) }) {
 		return nil // ctx was cancelled, so nothing was started
 	}
 	static := make(chan struct{}) // closed when the static pods have been read
@@ -61,7 +61,7 @@ func (n *Node) work(ctx context.Context) error {
 		var once sync.Once
 		group.Go(func(ctx context.Context) { n.followStatic(ctx, func() { once.Do(func() { close(static) }) }) })
 	}
-	for _, first := range []<-chan struct{}{static, n.pods.Ready(), n.self.Ready()} {
+	for _, first := range []<-chan struct{}{static, n.api.pods.Ready(), n.api.self.Ready()} {
 		select {
 		case <-first:
 		case err := <-failed:
@@ -125,30 +125,30 @@ func (n *Node) ownSandboxes() *cri.PodSandboxFilter {
 // adoptOrphans stops running pods that the API server does not have, and removes their
 // files.
 func (n *Node) adoptOrphans() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.workers.mu.Lock()
+	defer n.workers.mu.Unlock()
 	orphan := func(pod *corev1.Pod, f *found) {
 		n.log.Info("pod was deleted while no agent ran, stopping it", "pod", pod.Namespace+"/"+pod.Name)
 		n.startWorker(pod, f, nil).leave()
 	}
 	files, left := n.files.Pods(), 0
 	for _, uid := range files {
-		if n.workers[uid] == nil {
+		if n.workers.all[uid] == nil {
 			left++
 		}
 	}
 	n.metrics.Pods.Cleaned.Set(float64(left))
-	n.metrics.Pods.Orphans.Add(float64(len(n.found)))
-	for uid, f := range n.found {
+	n.metrics.Pods.Orphans.Add(float64(len(n.workers.found)))
+	for uid, f := range n.workers.found {
 		pod := &corev1.Pod{}
 		pod.Name, pod.Namespace, pod.UID = f.meta.GetName(), f.meta.GetNamespace(), uid
 		pod.Spec.TerminationGracePeriodSeconds = f.grace
 		orphan(pod, f)
 	}
-	n.found = nil
-	if n.claims != nil {
-		for _, uid := range n.claims.Pods() {
-			if n.workers[uid] == nil {
+	n.workers.found = nil
+	if n.plugins.claims != nil {
+		for _, uid := range n.plugins.claims.Pods() {
+			if n.workers.all[uid] == nil {
 				pod := &corev1.Pod{}
 				pod.UID = uid
 				orphan(pod, nil)
@@ -156,7 +156,7 @@ func (n *Node) adoptOrphans() {
 		}
 	}
 	for _, uid := range files {
-		if n.workers[uid] == nil {
+		if n.workers.all[uid] == nil {
 			pod := &corev1.Pod{}
 			pod.UID = uid
 			orphan(pod, nil)
@@ -167,9 +167,9 @@ func (n *Node) adoptOrphans() {
 // podChanged is called for each change of the node's pods, in order.
 func (n *Node) podChanged(old, pod *corev1.Pod) {
 	pod = fromAPI(pod)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.arrivals != nil {
+	n.workers.mu.Lock()
+	defer n.workers.mu.Unlock()
+	if n.workers.arrivals != nil {
 		n.arrive(old, pod)
 		return
 	}
@@ -178,7 +178,7 @@ func (n *Node) podChanged(old, pod *corev1.Pod) {
 		return
 	}
 	if old != nil && (pod == nil || pod.UID != old.UID) {
-		if w := n.workers[old.UID]; w != nil {
+		if w := n.workers.all[old.UID]; w != nil {
 			w.leave()
 			n.capacity.Uncount(old.UID)
 		}
@@ -186,7 +186,7 @@ func (n *Node) podChanged(old, pod *corev1.Pod) {
 	if pod == nil {
 		return
 	}
-	if w := n.workers[pod.UID]; w != nil {
+	if w := n.workers.all[pod.UID]; w != nil {
 		w.update(pod)
 		return
 	}
@@ -210,13 +210,13 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 	if len(pod.Spec.Containers) > 0 {
 		n.metrics.Pods.Containers.Observe(float64(len(pod.Spec.Containers)))
 	}
-	n.workers[pod.UID] = w
+	n.workers.all[pod.UID] = w
 	n.capacity.Join(pod.UID, w)
-	n.group.Go(func(ctx context.Context) {
+	n.workers.group.Go(func(ctx context.Context) {
 		n.metrics.Pods.WorkerStart.Observe(time.Since(w.seen).Seconds())
 		run.Shield(w.log, func() {
 			if rejection == nil || rejection.Outdated() { // a rejected pod reads nothing
-				n.objects.Hold(pod)
+				n.api.references.Hold(pod)
 			}
 			if f != nil {
 				n.adopt(w)
@@ -225,14 +225,14 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 		})
 		if w.run(ctx) {
 			n.metrics.Forget(pod.UID, w.key)
-			n.objects.Release(pod.UID)
-			n.mu.Lock()
-			delete(n.workers, pod.UID)
+			n.api.references.Release(pod.UID)
+			n.workers.mu.Lock()
+			delete(n.workers.all, pod.UID)
 			n.capacity.Leave(pod.UID)
 			if isStatic(pod) {
 				n.syncStatic()
 			}
-			n.mu.Unlock()
+			n.workers.mu.Unlock()
 		}
 	})
 	return w
@@ -240,28 +240,28 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 
 // worker returns the worker of the pod with this name.
 func (n *Node) worker(namespace, name string) *worker {
-	pod, ok := n.pods.Get(namespace, name)
+	pod, ok := n.api.pods.Get(namespace, name)
 	if !ok {
 		return nil
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.workers.mu.Lock()
+	defer n.workers.mu.Unlock()
 	if isMirror(pod) {
-		w := n.statics.running[types.NamespacedName{Namespace: namespace, Name: name}]
-		if n.statics.mirrorFor(w, pod) == nil {
+		w := n.workers.statics.running[types.NamespacedName{Namespace: namespace, Name: name}]
+		if n.workers.statics.mirrorFor(w, pod) == nil {
 			return nil
 		}
 		return w
 	}
-	return n.workers[pod.UID]
+	return n.workers.all[pod.UID]
 }
 
 // allWorkers returns all workers.
 func (n *Node) allWorkers() []*worker {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	all := make([]*worker, 0, len(n.workers))
-	for _, w := range n.workers {
+	n.workers.mu.Lock()
+	defer n.workers.mu.Unlock()
+	all := make([]*worker, 0, len(n.workers.all))
+	for _, w := range n.workers.all {
 		all = append(all, w)
 	}
 	return all
@@ -269,7 +269,7 @@ func (n *Node) allWorkers() []*worker {
 
 // secret returns a secret that a pod of the node refers to.
 func (n *Node) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
-	return n.objects.At(ctx).Secret(namespace, name)
+	return n.api.references.At(ctx).Secret(namespace, name)
 }
 
 // eachPod yields all pods that have workers.
@@ -300,10 +300,10 @@ func (n *Node) workedOn() []*corev1.Pod {
 
 // referenceChanged is called when an object changed that pods refer to.
 func (n *Node) referenceChanged(pods []types.UID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.workers.mu.Lock()
+	defer n.workers.mu.Unlock()
 	for _, uid := range pods {
-		if w := n.workers[uid]; w != nil {
+		if w := n.workers.all[uid]; w != nil {
 			w.post(w.referenceChanged)
 		}
 	}
@@ -327,7 +327,7 @@ func (n *Node) listen(ctx context.Context) error {
 				n.registrar.ReadRuntime(ctx)
 				if !heard {
 					heard = true
-					close(n.listening)
+					close(n.abilities.listening)
 					continue
 				}
 				n.log.Info("event stream of the container runtime is open again")
@@ -359,9 +359,9 @@ func (n *Node) handle(e *cri.ContainerEventResponse) {
 		}
 		return
 	}
-	n.mu.Lock()
-	w := n.workers[uid]
-	n.mu.Unlock()
+	n.workers.mu.Lock()
+	w := n.workers.all[uid]
+	n.workers.mu.Unlock()
 	if w != nil {
 		w.touch()
 	}

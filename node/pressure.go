@@ -215,9 +215,9 @@ type evictionCause struct {
 // evict ends a pod, and waits until it has ended and its volumes are removed, or for a limited time: its volumes may be what fills
 // the disk.
 func (n *Node) evict(ctx context.Context, pod *corev1.Pod, cause evictionCause) {
-	n.mu.Lock()
-	w := n.workers[pod.UID]
-	n.mu.Unlock()
+	n.workers.mu.Lock()
+	w := n.workers.all[pod.UID]
+	n.workers.mu.Unlock()
 	if w == nil {
 		return
 	}

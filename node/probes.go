@@ -68,7 +68,7 @@ func (w *worker) addProbes(c lifecycle.Container, now time.Time) {
 	if spec == nil || isInit && !lifecycle.IsSidecar(spec) {
 		return
 	}
-	m, id := &w.view.Memory, w.n.scheme.ID(c.ID)
+	m, id := &w.view.Memory, w.n.abilities.scheme.ID(c.ID)
 	add := func(kind probe.Kind, p *corev1.Probe) *probing {
 		if p == nil {
 			return nil
@@ -108,7 +108,7 @@ func (w *worker) ask(p *probing, now time.Time) time.Time {
 	spec, container, id, kind, ip, pod := p.probe, p.container, p.key.id, p.key.kind, w.view.Last.PodIP, w.view.Pod
 	w.ops.Go(func(ctx context.Context) {
 		select {
-		case w.n.probeSlots <- struct{}{}:
+		case w.n.starts.probes <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
@@ -116,7 +116,7 @@ func (w *worker) ask(p *probing, now time.Time) time.Time {
 		began := time.Now()
 		err := run.Catch(func() error { return w.n.opts.Prober.Probe(limited, spec, container, id, ip) })
 		cancel()
-		<-w.n.probeSlots
+		<-w.n.starts.probes
 		if ctx.Err() == nil {
 			w.n.metrics.Probed(&p.metrics, pod, container.Name, string(kind), resultOf(err), time.Since(began))
 		}

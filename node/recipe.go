@@ -25,12 +25,12 @@ const lookup = 10 * time.Second
 func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec.Facts {
 	if !isStatic(pod) {
 		select {
-		case <-n.services.Ready():
+		case <-n.api.services.Ready():
 		case <-ctx.Done():
 		}
 	}
-	services := n.services.List(pod.Namespace)
-	if api, ok := n.services.Get("default", "kubernetes"); ok && pod.Namespace != "default" {
+	services := n.api.services.List(pod.Namespace)
+	if api, ok := n.api.services.Get("default", "kubernetes"); ok && pod.Namespace != "default" {
 		services = append(services, api)
 	}
 	var files crispec.Files
@@ -38,8 +38,8 @@ func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec
 		files = n.files.Reader(ctx, pod)
 	}
 	return crispec.Facts{
-		Files: files, Pod: pod, IPs: ips, HostIPs: n.hostIPs, Allocatable: n.machine.allocatable,
-		Services: services, Objects: n.objects.At(ctx),
+		Files: files, Pod: pod, IPs: ips, HostIPs: n.machine.hostIPs, Allocatable: n.machine.allocatable,
+		Services: services, Objects: n.api.references.At(ctx),
 	}
 }
 
@@ -84,9 +84,9 @@ func (n *Node) resolver() resolvconf.Config {
 
 func (n *Node) sandboxConfig(pod *corev1.Pod, attempt int32) *cri.PodSandboxConfig {
 	dns, _, _ := n.dns(pod)
-	at := crispec.Place{Logs: n.logs(pod), Domain: n.opts.ClusterDomain, DNS: dns, QOS: lifecycle.ClassOf(pod), Users: n.users.get(pod)}
-	if n.cgroups != nil {
-		at.Cgroup = n.cgroups.Path(pod.UID, at.QOS)
+	at := crispec.Place{Logs: n.logs(pod), Domain: n.opts.ClusterDomain, DNS: dns, QOS: lifecycle.ClassOf(pod), Users: n.isolation.users.get(pod)}
+	if n.isolation.cgroups != nil {
+		at.Cgroup = n.isolation.cgroups.Path(pod.UID, at.QOS)
 	} else if n.opts.Owner != "" {
 		at.Cgroup = n.podCgroup(pod)
 	}
@@ -104,7 +104,7 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image, v
 	defer cancel()
 	ips := o.sandbox.IPs
 	if o.pod.Spec.HostNetwork {
-		ips = n.hostIPs
+		ips = n.machine.hostIPs
 	}
 	facts := n.facts(ctx, o.pod, ips)
 	_, known, err := facts.Environment(o.container)
@@ -126,7 +126,7 @@ func (n *Node) containerConfig(ctx context.Context, o order, image *cri.Image, v
 	config, err := crispec.Attempt{
 		Facts: facts, Container: o.container, Attempt: o.attempt, Hash: lifecycle.Hash(o.container), QOS: lifecycle.ClassOf(o.pod),
 		Node: n.spec(o.pod.UID, o.container.Name), Image: image, Mounts: mounts, TerminationFile: last,
-		Seccomp: n.opts.Seccomp, Users: n.users.get(o.pod), Unified: n.unified(),
+		Seccomp: n.opts.Seccomp, Users: n.isolation.users.get(o.pod), Unified: n.unified(),
 	}.Config()
 	if err != nil {
 		return nil, err

@@ -293,7 +293,7 @@ func (n *Node) limit(pod *corev1.Pod, qos corev1.PodQOSClass) error {
 
 // setCgroup sets the limits of a pod's cgroup, which is made if necessary. The operation is measured as one that took says.
 func (n *Node) setCgroup(pod *corev1.Pod, qos corev1.PodQOSClass, took prometheus.Observer) error {
-	if n.cgroups == nil {
+	if n.isolation.cgroups == nil {
 		return nil
 	}
 	limits := crispec.PodResources(pod, qos)
@@ -303,5 +303,5 @@ func (n *Node) setCgroup(pod *corev1.Pod, qos corev1.PodQOSClass, took prometheu
 	}
 	began := time.Now()
 	defer func() { took.Observe(time.Since(began).Seconds()) }()
-	return n.cgroups.Set(pod.UID, qos, limits, n.machine.qos.Protected(pod, qos))
+	return n.isolation.cgroups.Set(pod.UID, qos, limits, n.machine.qos.Protected(pod, qos))
 }

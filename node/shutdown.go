@@ -128,7 +128,7 @@ func (n *Node) awaitEnd(ctx context.Context, w *worker) {
 
 // knownToHaveEnded reports whether the API server has the end of a pod.
 func (n *Node) knownToHaveEnded(pod *corev1.Pod) bool {
-	stored, ok := n.pods.Get(pod.Namespace, pod.Name)
+	stored, ok := n.api.pods.Get(pod.Namespace, pod.Name)
 	return !ok || stored.UID != pod.UID || podstate.Finished(stored)
 }
 

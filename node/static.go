@@ -48,7 +48,7 @@ const (
 // maxManifest bounds a file of a static pod, in bytes.
 const maxManifest = 1 << 20
 
-// statics are the static pods of a node. Its fields are guarded by Node.mu.
+// statics are the static pods of a node. Its fields are guarded by workers.mu.
 type statics struct {
 	wanted  map[types.NamespacedName]*corev1.Pod
 	running map[types.NamespacedName]*worker
@@ -166,9 +166,9 @@ func (n *Node) readStatic(dir string, before map[string]staticFile) map[string]s
 			n.event(corev1.EventTypeWarning, "FailedValidation", "%s", f.fault)
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.statics.wanted = wanted
+	n.workers.mu.Lock()
+	defer n.workers.mu.Unlock()
+	n.workers.statics.wanted = wanted
 	n.syncStatic()
 	return files
 }
@@ -278,9 +278,9 @@ func apiReference(pod *corev1.Pod) string {
 
 // syncStatic starts the workers of wanted static pods and stops the others. The caller holds mu.
 func (n *Node) syncStatic() {
-	s := &n.statics
+	s := &n.workers.statics
 	for key, w := range s.running {
-		if n.workers[w.uid] != w {
+		if n.workers.all[w.uid] != w {
 			delete(s.running, key)
 		} else if pod := s.wanted[key]; pod == nil || pod.UID != w.uid {
 			w.leave()
@@ -301,8 +301,8 @@ func (n *Node) syncStatic() {
 		}
 		s.ran[key] = true
 		rejection := n.capacity.Admit(pod, n.object())
-		f := n.found[pod.UID]
-		delete(n.found, pod.UID)
+		f := n.workers.found[pod.UID]
+		delete(n.workers.found, pod.UID)
 		w := n.startWorker(pod, f, rejection)
 		w.mirrored(s.mirrorFor(w, s.mirrors[key]))
 		s.running[key] = w
@@ -312,7 +312,7 @@ func (n *Node) syncStatic() {
 
 // mirrorFor returns a mirror pod if it is the copy of the static pod of a worker, and otherwise nil. Any user who may create pods can
 // write the annotations of a mirror pod: it counts only with the name of the static pod as well.
-// The caller holds Node.mu.
+// The caller holds workers.mu.
 func (s *statics) mirrorFor(w *worker, pod *corev1.Pod) *corev1.Pod {
 	if w == nil || pod == nil || pod.Annotations[configHash] != string(w.uid) || s.outdated[w.key] == pod.UID {
 		return nil
@@ -325,15 +325,15 @@ func (n *Node) mirrorChanged(old, pod *corev1.Pod) {
 	named := cmp.Or(pod, old)
 	key := types.NamespacedName{Namespace: named.Namespace, Name: named.Name}
 	if pod == nil {
-		delete(n.statics.mirrors, key)
-		delete(n.statics.outdated, key)
+		delete(n.workers.statics.mirrors, key)
+		delete(n.workers.statics.outdated, key)
 	} else {
-		n.statics.mirrors[key] = pod
+		n.workers.statics.mirrors[key] = pod
 	}
-	if w := n.statics.running[key]; w != nil {
-		w.mirrored(n.statics.mirrorFor(w, pod))
+	if w := n.workers.statics.running[key]; w != nil {
+		w.mirrored(n.workers.statics.mirrorFor(w, pod))
 	}
-	n.statics.wake.Ring()
+	n.workers.statics.wake.Ring()
 }
 
 // mirror keeps one mirror pod in the API server for each static pod, until ctx is cancelled. It is started when the node's pods
@@ -351,7 +351,7 @@ func (n *Node) mirror(ctx context.Context) {
 			alarm = time.After(time.Until(next))
 		}
 		select {
-		case <-n.statics.wake:
+		case <-n.workers.statics.wake:
 		case <-alarm:
 		case <-ctx.Done():
 		}
@@ -367,19 +367,19 @@ type mirrorFailure struct {
 
 // syncMirrors creates and deletes mirror pods once. It returns when to try again what has failed; the zero time if nothing has.
 func (n *Node) syncMirrors(ctx context.Context, refused map[types.NamespacedName]mirrorFailure, now time.Time) (next time.Time) {
-	n.mu.Lock()
-	wanted, outdated := maps.Clone(n.statics.wanted), maps.Clone(n.statics.outdated)
+	n.workers.mu.Lock()
+	wanted, outdated := maps.Clone(n.workers.statics.wanted), maps.Clone(n.workers.statics.outdated)
 	for key := range wanted {
-		if w := n.statics.running[key]; w != nil && w.leaving() {
+		if w := n.workers.statics.running[key]; w != nil && w.leaving() {
 			delete(wanted, key) // it will be another run
 		}
 	}
-	static := maps.Clone(n.statics.wanted)
-	n.mu.Unlock()
+	static := maps.Clone(n.workers.statics.wanted)
+	n.workers.mu.Unlock()
 	write := func(key types.NamespacedName, f func() error) {
 		next = earliest(next, n.writeMirror(ctx, refused, key, now, f))
 	}
-	for _, pod := range n.pods.List("") {
+	for _, pod := range n.api.pods.List("") {
 		key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 		if !isMirror(pod) {
 			continue
@@ -443,7 +443,7 @@ func (n *Node) mirrorOf(pod *corev1.Pod) *corev1.Pod {
 	m := pod.DeepCopy()
 	m.UID, m.ResourceVersion = "", ""
 	m.Annotations[corev1.MirrorPodAnnotationKey] = m.Annotations[configHash]
-	if node, ok := n.self.Get("", n.opts.Name); ok {
+	if node, ok := n.api.self.Get("", n.opts.Name); ok {
 		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: new(true)}}
 	}
 	return m

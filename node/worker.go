@@ -100,7 +100,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 		wake: run.NewBell(),
 		pod:  pod, observed: lifecycle.Observed{Pod: pod}, changed: make(chan struct{}),
 		view: lifecycle.View{
-			Pod: pod, Last: pod.Status, HostIPs: n.hostIPs,
+			Pod: pod, Last: pod.Status, HostIPs: n.machine.hostIPs,
 			Memory: lifecycle.Memory{
 				Failures: map[string]lifecycle.Failure{}, Restarts: map[string]lifecycle.Backoff{}, Ready: map[string]bool{},
 				Started: map[string]bool{}, Hooked: map[string]int32{}, Unfit: map[string]lifecycle.Cause{},
@@ -298,7 +298,7 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 	if pod != w.view.Pod {
 		w.rep.saw(pod)
 		if len(pod.Spec.EphemeralContainers) > len(w.view.Pod.Spec.EphemeralContainers) {
-			w.n.objects.Hold(pod)
+			w.n.api.references.Hold(pod)
 		}
 		w.volumesDue = w.volumesDue || shownChanged(w.view.Pod, pod)
 		w.claimsChanged(pod)
@@ -344,7 +344,7 @@ func (w *worker) look(ctx context.Context) {
 	}
 	var ran map[string]bool
 	if w.looks == 0 {
-		ran = metrics.RunningIn(w.n.scheme, &w.view.Last, s.Containers)
+		ran = metrics.RunningIn(w.n.abilities.scheme, &w.view.Last, s.Containers)
 	}
 	w.n.metrics.Pods.Ended(w.view.Pod, w.view.Containers, s.Containers, ran)
 	w.view.Sandboxes, w.view.Containers = s.Sandboxes, s.Containers
@@ -403,11 +403,11 @@ func (w *worker) serves(now time.Time) bool {
 // latest; the zero time means only after the next event.
 func (w *worker) step(now time.Time) time.Time {
 	w.view.Now = now
-	w.view.Memory.Prepared = w.n.claims != nil && w.n.claims.Holds(w.uid)
+	w.view.Memory.Prepared = w.n.plugins.claims != nil && w.n.plugins.claims.Holds(w.uid)
 	w.resized()
 	w.pin(now)
 	probe := w.probe(now)
-	last := w.n.scheme.Status(w.view)
+	last := w.n.abilities.scheme.Status(w.view)
 	aged := w.describeDevices(&last, now)
 	w.publish(&last)
 	w.n.metrics.Pods.Ran(w.seen, &w.view.Last, &last, now)
@@ -539,7 +539,7 @@ func (w *worker) event(kind, reason, format string, args ...any) {
 	w.mu.Lock()
 	pod := w.pod
 	w.mu.Unlock()
-	w.n.recorder.Event(pod, kind, reason, format, args...)
+	w.n.api.recorder.Event(pod, kind, reason, format, args...)
 }
 
 // containerEvent records something about one of its containers. It may be called
@@ -557,7 +557,7 @@ func (w *worker) containerEvent(name, kind, reason, format string, args ...any) 
 	default:
 		ref.FieldPath = "spec.containers{" + name + "}"
 	}
-	w.n.recorder.EventFor(ref, kind, reason, format, args...)
+	w.n.api.recorder.EventFor(ref, kind, reason, format, args...)
 }
 
 // TurnBegan returns when the current turn of the worker began; the zero time if there is none.
