@@ -84,7 +84,7 @@ func (n *Node) concernsOf() []concern {
 			again, err := n.makeVolumes(ctx, p.pod, p.w.seen, volume.Used(&p.pod.Spec))
 			p.again = earliest(p.again, again)
 			if err == nil {
-				p.w.mounted.Store(true)
+				p.w.volumes.mounted.Store(true)
 			}
 			return err
 		},
@@ -295,7 +295,7 @@ func (n *Node) adopt(w *worker) {
 
 // reportDNS reports once if the pod gets no cluster DNS, or if its resolv.conf has more entries than a resolver reads.
 func (w *worker) reportDNS(pod *corev1.Pod) {
-	w.dnsTold.Do(func() {
+	w.volumes.dnsTold.Do(func() {
 		_, missing, omitted := w.n.dns(pod)
 		if missing && w.n.opts.RootDir != "" { // without files no pod has a resolv.conf
 			w.event(corev1.EventTypeWarning, "MissingClusterDNS", "pod: %q. kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",

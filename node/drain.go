@@ -214,7 +214,7 @@ func (w *worker) drain(now time.Time, grace time.Duration) {
 		return
 	}
 	w.view.Memory.DrainUntil = now.Add(limit)
-	w.drainLimit = w.view.Memory.DrainUntil
+	w.draining.limit = w.view.Memory.DrainUntil
 	w.n.workers.mu.Lock()
 	w.n.departures.waiting[w] = true
 	w.n.workers.mu.Unlock()
@@ -222,15 +222,15 @@ func (w *worker) drain(now time.Time, grace time.Duration) {
 
 // drained ends the draining when no proxy sends requests any more, or at the limit.
 func (w *worker) drained(now time.Time, grace time.Duration) {
-	if w.drainLimit.IsZero() {
+	if w.draining.limit.IsZero() {
 		return
 	}
 	m := &w.view.Memory
-	if by := now.Add(grace / 2); by.Before(w.drainLimit) {
-		w.drainLimit = by // less time than before
+	if by := now.Add(grace / 2); by.Before(w.draining.limit) {
+		w.draining.limit = by // less time than before
 	}
 	d, missing := w.n.departs(w.view.Pod)
-	switch m.DrainUntil = w.drainLimit; {
+	switch m.DrainUntil = w.draining.limit; {
 	case d == departed || w.view.Gone:
 		m.DrainUntil = now
 	case d == unknown:
@@ -250,7 +250,7 @@ func (w *worker) drained(now time.Time, grace time.Duration) {
 
 // stopDraining allows the signal. Missing are the proxies that have not reported in time.
 func (w *worker) stopDraining(missing []string) {
-	w.drainLimit = time.Time{}
+	w.draining.limit = time.Time{}
 	w.n.workers.mu.Lock()
 	defer w.n.workers.mu.Unlock()
 	delete(w.n.departures.waiting, w)

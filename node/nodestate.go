@@ -208,7 +208,7 @@ func (s nodeState) pods(gauge gaugeFunc) {
 			if wanted {
 				t.volumes[[3]string{plugin, "desired_state_of_world"}]++
 			}
-			if state.Mounted && w.mounted.Load() {
+			if state.Mounted && w.volumes.mounted.Load() {
 				t.volumes[[3]string{plugin, "actual_state_of_world"}]++
 			}
 		}

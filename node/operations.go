@@ -180,7 +180,7 @@ func (w *worker) setUp(ctx context.Context, pod *corev1.Pod, a lifecycle.Action)
 	}
 	return func() {
 		w.setups, w.view.Memory.Setup = 0, lifecycle.Failure{}
-		w.refresh = p.again
+		w.volumes.refresh = p.again
 		w.sandboxes = append(slices.Clone(w.sandboxes), id)
 		w.look(ctx)
 	}
@@ -210,7 +210,7 @@ func (w *worker) setUpFailed(ctx context.Context, reason string, err error) func
 
 // referenceChanged is called when a ConfigMap or Secret of the pod has changed.
 func (w *worker) referenceChanged() {
-	w.volumesDue = true
+	w.volumes.due = true
 	m := &w.view.Memory
 	if m.Setup.Reason == failedMount {
 		m.Setup.Retry = time.Time{}
@@ -250,10 +250,10 @@ func (w *worker) renew(now time.Time) time.Time {
 	if !up || w.view.Deleting() || w.view.Finished() || w.busy["start"] != nil || w.busy["volumes"] != nil {
 		return time.Time{}
 	}
-	if !w.volumesDue && (w.refresh.IsZero() || now.Before(w.refresh)) {
-		return w.refresh
+	if !w.volumes.due && (w.volumes.refresh.IsZero() || now.Before(w.volumes.refresh)) {
+		return w.volumes.refresh
 	}
-	w.volumesDue, w.writing = false, true
+	w.volumes.due, w.volumes.writing = false, true
 	pod, op := w.view.Pod, &operation{cancel: func() {}}
 	w.busy["volumes"] = op
 	ips := podIPs(&w.view.Last)
@@ -265,7 +265,7 @@ func (w *worker) renew(now time.Time) time.Time {
 		var errs []error
 		err := run.Catch(func() error {
 			next, errs = w.n.updateVolumes(ctx, pod, ips)
-			w.post(func() { w.writing = false }) // drivers may take long
+			w.post(func() { w.volumes.writing = false }) // drivers may take long
 			again, more := w.n.files.RevisitDrivers(ctx, pod)
 			next, errs = earliest(next, again), append(errs, more...)
 			return nil
@@ -275,12 +275,12 @@ func (w *worker) renew(now time.Time) time.Time {
 		}
 		w.post(func() {
 			delete(w.busy, "volumes")
-			w.refresh, w.writing = next, false
+			w.volumes.refresh, w.volumes.writing = next, false
 			if len(errs) > 0 && ctx.Err() == nil {
 				for _, err := range errs {
 					w.event(corev1.EventTypeWarning, failedMount, "%s", err)
 				}
-				w.refresh = earliest(next, time.Now().Add(retryPause))
+				w.volumes.refresh = earliest(next, time.Now().Add(retryPause))
 			}
 			op.cancel()
 		})
@@ -465,20 +465,20 @@ func (w *worker) start(ctx context.Context, o order) func() {
 		case ctx.Err() != nil:
 		case fail == nil:
 			delete(w.view.Memory.Failures, name)
-			delete(w.pulls, o.container.Image)
+			delete(w.attempts.pulls, o.container.Image)
 			w.view.Memory.Resize.Applied[id] = lifecycle.Effective(o.container.Resources, o.pod.Spec.Resources)
 			for _, image := range images.OfVolumes(o.pod) {
-				delete(w.pulls, image)
+				delete(w.attempts.pulls, image)
 			}
 		default:
 			f := lifecycle.Failure{Reason: fail.reason, Message: fail.message, At: now, Retry: now.Add(retryPause)}
 			if fail.id != "" {
-				w.unstarted[fail.id] = fail.message
+				w.attempts.unstarted[fail.id] = fail.message
 				f.Retry = now // the back-off of ended containers holds it
 			}
 			if fail.pulled != "" {
-				b := w.pulls[fail.pulled].Next(now, now, lifecycle.DefaultPauses())
-				w.pulls[fail.pulled] = b
+				b := w.attempts.pulls[fail.pulled].Next(now, now, lifecycle.DefaultPauses())
+				w.attempts.pulls[fail.pulled] = b
 				f.Retry, f.LaterReason, f.LaterMessage = now.Add(b.Pause), fail.laterReason, fail.laterMessage
 				w.containerEvent(name, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", fail.pulled)
 				w.containerEvent(name, corev1.EventTypeWarning, "Failed", "Error: %s", fail.laterReason)
@@ -551,7 +551,7 @@ func (w *worker) create(ctx context.Context, o order, image *cri.Image, volumes 
 		return "", &startError{reason: "CreateContainerError", message: criclient.Message(err), events: failed("Error: %s", criclient.Message(err))}
 	}
 	if cpus := config.GetLinux().GetResources().GetCpusetCpus(); cpus != "" {
-		w.post(func() { w.pinned[id] = cpus })
+		w.post(func() { w.attempts.pinned[id] = cpus })
 	}
 	w.containerEvent(name, corev1.EventTypeNormal, "Created", "Container created")
 	if err := w.n.opts.Runtime.StartContainer(ctx, id); err != nil {
@@ -612,10 +612,10 @@ func (w *worker) unmounted(ctx context.Context, err error) {
 // cleaning counts the pod among those whose files could not be removed, or not any more, if the API server did not have it when the
 // agent started.
 func (w *worker) cleaning(failed bool) {
-	if len(w.view.Pod.Spec.Containers) > 0 || failed == w.stuck {
+	if len(w.view.Pod.Spec.Containers) > 0 || failed == w.volumes.stuck {
 		return
 	}
-	w.stuck = failed
+	w.volumes.stuck = failed
 	if failed {
 		w.n.metrics.Pods.CleanErrors.Inc()
 	} else {
@@ -625,9 +625,9 @@ func (w *worker) cleaning(failed bool) {
 
 // remove ends the pod (N2), whose volumes are unmounted: the object first, then what is kept for the logs.
 func (w *worker) remove(ctx context.Context, gone bool, sandboxes []string) error {
-	w.mu.Lock()
-	pod := w.pod
-	w.mu.Unlock()
+	w.inbox.mu.Lock()
+	pod := w.inbox.pod
+	w.inbox.mu.Unlock()
 	if !gone {
 		zero := int64(0)
 		err := client.Pods.Delete(ctx, w.n.opts.Client, w.key.Namespace, w.key.Name, metav1.DeleteOptions{

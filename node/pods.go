@@ -204,8 +204,8 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 	w := newWorker(n, pod)
 	w.view.Memory.Mounted = n.files.Mounted(pod.UID) // by an earlier agent
 	if f != nil {
-		w.sandboxes, w.stale, w.volumesDue = f.ids, true, true
-		w.mounted.Store(true)
+		w.sandboxes, w.inbox.stale, w.volumes.due = f.ids, true, true
+		w.volumes.mounted.Store(true)
 	}
 	if len(pod.Spec.Containers) > 0 {
 		n.metrics.Pods.Containers.Observe(float64(len(pod.Spec.Containers)))
@@ -291,9 +291,9 @@ func (n *Node) podNamed(namespace, name string) (server.Pod, bool) {
 func (n *Node) workedOn() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, w := range n.allWorkers() {
-		w.mu.Lock()
-		pods = append(pods, w.pod)
-		w.mu.Unlock()
+		w.inbox.mu.Lock()
+		pods = append(pods, w.inbox.pod)
+		w.inbox.mu.Unlock()
 	}
 	return pods
 }

@@ -43,19 +43,19 @@ func (w *worker) probe(now time.Time) time.Time {
 			continue
 		}
 		running++
-		if !w.probed[c.ID] {
+		if !w.probes.containers[c.ID] {
 			w.addProbes(c, now)
 		}
 		if _, hooked := w.view.Memory.Hooked[c.Name]; hooked || w.view.Finished() {
 			continue
 		}
 		for _, kind := range []probe.Kind{probe.Startup, probe.Liveness, probe.Readiness} {
-			if p := w.probing[probeKey{c.ID, kind}]; p != nil {
+			if p := w.probes.running[probeKey{c.ID, kind}]; p != nil {
 				next = earliest(next, w.ask(p, now))
 			}
 		}
 	}
-	if running < len(w.probed) {
+	if running < len(w.probes.containers) {
 		w.forgetProbes()
 	}
 	return next
@@ -63,7 +63,7 @@ func (w *worker) probe(now time.Time) time.Time {
 
 // addProbes prepares the probes of a container that runs.
 func (w *worker) addProbes(c lifecycle.Container, now time.Time) {
-	w.probed[c.ID] = true
+	w.probes.containers[c.ID] = true
 	spec, isInit := lifecycle.Spec(w.view.Pod, c.Name)
 	if spec == nil || isInit && !lifecycle.IsSidecar(spec) {
 		return
@@ -74,23 +74,23 @@ func (w *worker) addProbes(c lifecycle.Container, now time.Time) {
 			return nil
 		}
 		a := &probing{key: probeKey{c.ID, kind}, counter: probe.NewCounter(kind, p, c.StartedAt), probe: p, container: spec}
-		w.probing[a.key] = a
+		w.probes.running[a.key] = a
 		return a
 	}
 	// Results under the agent before this one hold until a probe says otherwise: no service loses its endpoints by a restart
 	// of the agent.
-	if p := add(probe.Startup, spec.StartupProbe); p != nil && w.adoptedStarted[id] {
+	if p := add(probe.Startup, spec.StartupProbe); p != nil && w.probes.adoptedStarted[id] {
 		p.done, m.Started[c.ID] = true, true
 	}
-	if p := add(probe.Liveness, spec.LivenessProbe); p != nil && w.adoptedStarted[id] {
+	if p := add(probe.Liveness, spec.LivenessProbe); p != nil && w.probes.adoptedStarted[id] {
 		p.counter.Spread(now)
 	}
-	if p := add(probe.Readiness, spec.ReadinessProbe); p != nil && w.adoptedReady[id] {
+	if p := add(probe.Readiness, spec.ReadinessProbe); p != nil && w.probes.adoptedReady[id] {
 		p.counter.Verdict, m.Ready[c.ID] = true, true
 		p.counter.Spread(now)
 	}
-	delete(w.adoptedReady, id)
-	delete(w.adoptedStarted, id)
+	delete(w.probes.adoptedReady, id)
+	delete(w.probes.adoptedStarted, id)
 }
 
 // ask starts a probe if it is due, and returns when it will be. Readiness and liveness wait for the startup probe. An ending
@@ -130,14 +130,14 @@ func (w *worker) forgetProbes() {
 	for _, c := range w.view.Containers {
 		running[c.ID] = c.State == lifecycle.Running
 	}
-	for key := range w.probing {
+	for key := range w.probes.running {
 		if !running[key.id] {
-			delete(w.probing, key)
+			delete(w.probes.running, key)
 		}
 	}
-	for id := range w.probed {
+	for id := range w.probes.containers {
 		if !running[id] {
-			delete(w.probed, id)
+			delete(w.probes.containers, id)
 			delete(w.view.Memory.Ready, id)
 			delete(w.view.Memory.Started, id)
 		}
@@ -159,7 +159,7 @@ func resultOf(err error) string {
 
 // answered handles the result of a probe.
 func (w *worker) answered(ctx context.Context, p *probing, err error) {
-	if w.probing[p.key] != p || ctx.Err() != nil {
+	if w.probes.running[p.key] != p || ctx.Err() != nil {
 		return
 	}
 	p.asking = false

@@ -58,14 +58,14 @@ func (w *worker) pin(now time.Time) {
 		c := &w.view.Containers[i]
 		cpus := w.n.spec(w.uid, c.Name).CPUs
 		a := lifecycle.Action{Verb: lifecycle.Update, Container: c.Name, ID: c.ID}
-		if c.State != lifecycle.Running || cpus == w.pinned[c.ID] || w.busy[a.Key()] != nil {
+		if c.State != lifecycle.Running || cpus == w.attempts.pinned[c.ID] || w.busy[a.Key()] != nil {
 			continue
 		}
 		w.begin(a, now, func(ctx context.Context) func() {
 			err := w.n.opts.Runtime.UpdateContainerResources(ctx, a.ID, &cri.LinuxContainerResources{CpusetCpus: cpus})
 			return func() {
 				if err == nil || criclient.IsNotFound(err) {
-					w.pinned[a.ID] = cpus
+					w.attempts.pinned[a.ID] = cpus
 				} else if ctx.Err() == nil {
 					w.log.Warn("processors of a container not changed, will try again", "container", a.Container, "processors", cpus, "err", err)
 					w.holdBack(a.Key(), w.n.config().CPUManagerReconcilePeriod.Duration)

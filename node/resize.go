@@ -97,15 +97,15 @@ func (w *worker) allocate() {
 	}
 	r.Pending, r.Error, r.Retry = lifecycle.Verdict{}, "", time.Time{}
 	if w.view.Resizing() {
-		w.resizing = true
+		w.resize.begun = true
 		w.event(corev1.EventTypeNormal, "ResizeStarted", "Pod resize started: %s", resizeSummary(pod, ""))
 	}
 }
 
 // resized reports the end of a resize in an event.
 func (w *worker) resized() {
-	if w.resizing && !w.view.Resizing() {
-		w.resizing = false
+	if w.resize.begun && !w.view.Resizing() {
+		w.resize.begun = false
 		w.event(corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed: %s", resizeSummary(w.view.Pod, ""))
 	}
 }

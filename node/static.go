@@ -451,8 +451,8 @@ func (n *Node) mirrorOf(pod *corev1.Pod) *corev1.Pod {
 
 // mirrored passes the newest version of the mirror pod to the worker of a static pod; nil if there is none.
 func (w *worker) mirrored(pod *corev1.Pod) {
-	w.mu.Lock()
-	w.mirrorPod = pod
-	w.mu.Unlock()
+	w.inbox.mu.Lock()
+	w.inbox.mirror = pod
+	w.inbox.mu.Unlock()
 	w.nudge()
 }

@@ -20,66 +20,101 @@ import (
 	"github.com/sampan-io/sampan/node/metrics"
 )
 
-// A worker owns one pod. The fields from ops on belong to the goroutine of its run;
-// other goroutines send it events.
+// A worker owns one pod. Its inbox and what is atomic are for all goroutines; the other fields from ops on belong to the goroutine of its
+// run, to which other goroutines send events.
 type worker struct {
 	n   *Node
 	key types.NamespacedName
 	uid types.UID
 	log *slog.Logger
 
-	wake run.Bell // rung when there is an event
-
-	mu   sync.Mutex
-	pod  *corev1.Pod // guarded by mu; the newest
-	gone bool        // guarded by mu; the API server has deleted it
-	// mirrorPod is the copy of a static pod in the API server; nil if there is none.
-	mirrorPod *corev1.Pod        // guarded by mu
-	stale     bool               // guarded by mu; the runtime has to be asked again
-	mail      []func()           // guarded by mu; to be called by the worker
-	observed  lifecycle.Observed //  guarded by mu
-	changed   chan struct{}      // guarded by mu; closed and replaced when observed changes
+	wake  run.Bell // rung when there is an event
+	inbox inbox
 
 	ops       *run.Group
 	view      lifecycle.View
 	sandboxes []string // IDs of the pod's sandboxes in the runtime
 	busy      map[string]*operation
 	rep       reporter
-	probing   map[probeKey]*probing
-	probed    map[string]bool // IDs of the running containers whose probes are in probing
+	shown     shown
+	turns     turns
+	volumes   podVolumes
+	attempts  attempts
+	probes    podProbes
+	resize    resizeState
+	draining  draining
+	mirror    *corev1.Pod // of a static pod, as it was last seen
+	setups    int         // failures in a row to set the pod up
+	starting  metrics.Starting
+	freed     bool      // the pod uses none of the node's resources any more
+	over      bool      // the pod has been removed
+	seen      time.Time // when the agent first saw the pod; never written again
+}
+
+// An inbox is what goroutines exchange with a worker.
+type inbox struct {
+	mu     sync.Mutex
+	pod    *corev1.Pod // guarded by mu; the newest
+	gone   bool        // guarded by mu; the API server has deleted it
+	mirror *corev1.Pod // guarded by mu; the copy of a static pod in the API server; nil if there is none
+	stale  bool        // guarded by mu; the runtime has to be asked again
+	mail   []func()    // guarded by mu; to be called by the worker
+
+	observed lifecycle.Observed // guarded by mu
+	changed  chan struct{}      // guarded by mu; closed and replaced when observed changes
+}
+
+// shown is what the worker has published of the pod.
+type shown struct {
+	pod *corev1.Pod // the version in observed
+	// looks counts the reads of the runtime, look is the one in observed.
+	looks, look int
+}
+
+// turns are the turns of a worker.
+type turns struct {
+	blind  bool         // the runtime did not answer: nothing is decided
+	panics int          // in a row
+	began  atomic.Int64 // when the current turn began, in nanoseconds since 1970; 0: there is none
+}
+
+// podVolumes is the state of a pod's volumes.
+type podVolumes struct {
+	due     bool        // an update is requested
+	refresh time.Time   // when a token in them has to be renewed, or they have to be looked at again; zero: never
+	writing bool        // their content is being updated: containers do not start, see renew
+	stuck   bool        // the files of the pod could not be removed
+	mounted atomic.Bool // they have been mounted
+	dnsTold sync.Once   // the events about the resolver
+}
+
+// attempts remembers attempts at containers that the runtime does not remember.
+type attempts struct {
+	held      map[string]time.Time         // by name: until when its back-off was reported to hold it
+	unstarted map[string]string            // by container ID: why it did not start
+	pulls     map[string]lifecycle.Backoff // by image
+	pinned    map[string]string            // by container ID: its processors; none: as the machine has, or as an earlier agent has set
+}
+
+// podProbes are the probes of a pod.
+type podProbes struct {
+	running    map[probeKey]*probing
+	containers map[string]bool // IDs of the running containers whose probes are in running
 	// adoptedReady and adoptedStarted are the containers that were ready or started when the agent started, by ID as
 	// statuses have it.
 	adoptedReady, adoptedStarted map[string]bool
-	held                         map[string]time.Time
-	// volumesDue requests an update of the volumes, refresh is when a token in them has to
-	// be renewed.
-	volumesDue bool
-	refresh    time.Time
-	writing    bool              // the content of volumes is being updated: containers do not start, see renew
-	dnsTold    sync.Once         // the events about the resolver
-	setups     int               // failures in a row
-	unstarted  map[string]string // by container ID: why it did not start
-	pulls      map[string]lifecycle.Backoff
-	pinned     map[string]string // by container ID: its processors; none: as the machine has, or as an earlier agent has set
-	published  *corev1.Pod       // the version in observed
-	// looks counts the reads of the runtime, shown is the one in observed.
-	looks, shown int
-	blind        bool        // the runtime did not answer: nothing is decided
-	drainLimit   time.Time   // zero: no signal is held back
-	mirror       *corev1.Pod // of a static pod, as it was last seen
-	judged       bool        // allocate has seen the newest version of the pod
-	resizing     bool        // a resize has been granted, and its end has not been reported
-	unready      time.Time   // when the pod ceased to be ready
-	freed        bool        // the pod uses none of the node's resources any more
-	over         bool
-	panics       int // in a row
-	starting     metrics.Starting
-	stuck        bool // its files could not be removed
+}
 
-	mounted atomic.Bool // its volumes have been mounted
+// resizeState is how far a resize in place has got.
+type resizeState struct {
+	judged bool // allocate has seen the newest version of the pod
+	begun  bool // a resize has been granted, and its end has not been reported
+}
 
-	seen    time.Time    // when the agent first saw the pod
-	turning atomic.Int64 // when the current turn began, in nanoseconds since 1970; 0: there is none
+// draining is what holds back the first signal of a pod.
+type draining struct {
+	limit   time.Time // zero: no signal is held back
+	unready time.Time // when the pod ceased to be ready
 }
 
 // blindPause is after what time a runtime that failed to answer is asked again, unless
@@ -96,9 +131,9 @@ type operation struct {
 func newWorker(n *Node, pod *corev1.Pod) *worker {
 	w := &worker{
 		n: n, key: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID,
-		log:  n.log.With("pod", pod.Namespace+"/"+pod.Name),
-		wake: run.NewBell(),
-		pod:  pod, observed: lifecycle.Observed{Pod: pod}, changed: make(chan struct{}),
+		log:   n.log.With("pod", pod.Namespace+"/"+pod.Name),
+		wake:  run.NewBell(),
+		inbox: inbox{pod: pod, observed: lifecycle.Observed{Pod: pod}, changed: make(chan struct{})},
 		view: lifecycle.View{
 			Pod: pod, Last: pod.Status, HostIPs: n.machine.hostIPs,
 			Memory: lifecycle.Memory{
@@ -108,18 +143,22 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 				StopBy: map[string]time.Time{}, PreStopped: map[string]bool{}, Replaced: map[string]bool{},
 			},
 		},
-		busy: map[string]*operation{}, probing: map[probeKey]*probing{}, probed: map[string]bool{},
-		adoptedReady: map[string]bool{}, adoptedStarted: map[string]bool{}, held: map[string]time.Time{},
-		pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{}, pinned: map[string]string{},
+		busy: map[string]*operation{},
+		probes: podProbes{
+			running: map[probeKey]*probing{}, containers: map[string]bool{}, adoptedReady: map[string]bool{}, adoptedStarted: map[string]bool{},
+		},
+		attempts: attempts{
+			held: map[string]time.Time{}, pulls: map[string]lifecycle.Backoff{}, unstarted: map[string]string{}, pinned: map[string]string{},
+		},
 		rep: reporter{sent: pod.Status}, seen: time.Now(), starting: metrics.NewStarting(pod),
 	}
 	w.adoptResources(pod)
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if c.Ready {
-			w.adoptedReady[c.ContainerID] = true
+			w.probes.adoptedReady[c.ContainerID] = true
 		}
 		if c.Started != nil && *c.Started {
-			w.adoptedStarted[c.ContainerID] = true
+			w.probes.adoptedStarted[c.ContainerID] = true
 		}
 	}
 	return w
@@ -132,33 +171,33 @@ func (w *worker) nudge() {
 
 // post has f called by the worker's goroutine, unless that has ended.
 func (w *worker) post(f func()) {
-	w.mu.Lock()
-	w.mail = append(w.mail, f)
-	w.mu.Unlock()
+	w.inbox.mu.Lock()
+	w.inbox.mail = append(w.inbox.mail, f)
+	w.inbox.mu.Unlock()
 	w.nudge()
 }
 
 // update passes a newer version of the pod to the worker.
 func (w *worker) update(pod *corev1.Pod) {
-	w.mu.Lock()
-	w.pod = pod
-	w.mu.Unlock()
+	w.inbox.mu.Lock()
+	w.inbox.pod = pod
+	w.inbox.mu.Unlock()
 	w.nudge()
 }
 
 // leave records that the API server has deleted the pod.
 func (w *worker) leave() {
-	w.mu.Lock()
-	w.gone = true
-	w.mu.Unlock()
+	w.inbox.mu.Lock()
+	w.inbox.gone = true
+	w.inbox.mu.Unlock()
 	w.nudge()
 }
 
 // leaving reports whether leave was called.
 func (w *worker) leaving() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.gone
+	w.inbox.mu.Lock()
+	defer w.inbox.mu.Unlock()
+	return w.inbox.gone
 }
 
 // touch records that the pod's containers have changed.
@@ -169,17 +208,17 @@ func (w *worker) touch() {
 
 // outdate is touch for the worker itself, in what it does in a turn: the runtime is asked before the turn decides.
 func (w *worker) outdate() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stale = true
+	w.inbox.mu.Lock()
+	defer w.inbox.mu.Unlock()
+	w.inbox.stale = true
 }
 
 // outdated reports whether the runtime has to be asked again, and takes that back.
 func (w *worker) outdated() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	stale := w.stale
-	w.stale = false
+	w.inbox.mu.Lock()
+	defer w.inbox.mu.Unlock()
+	stale := w.inbox.stale
+	w.inbox.stale = false
 	return stale
 }
 
@@ -220,7 +259,7 @@ func (w *worker) run(ctx context.Context) bool {
 // at the latest; see step. After a panic that is after a pause, which grows.
 func (w *worker) turn(ctx context.Context) (next time.Time) {
 	now := time.Now()
-	w.turning.Store(now.UnixNano())
+	w.turns.began.Store(now.UnixNano())
 	defer w.turned(now)
 	err := run.Catch(func() error {
 		end, ok := w.mark()
@@ -231,7 +270,7 @@ func (w *worker) turn(ctx context.Context) (next time.Time) {
 		w.collect(ctx, now)
 		switch {
 		case w.over:
-		case w.blind:
+		case w.turns.blind:
 			next = now.Add(blindPause)
 		default:
 			next = w.step(now)
@@ -239,12 +278,12 @@ func (w *worker) turn(ctx context.Context) (next time.Time) {
 		return nil
 	})
 	if err == nil {
-		w.panics = 0
+		w.turns.panics = 0
 		return next
 	}
-	w.panics++
+	w.turns.panics++
 	w.panicked("looking after the pod", err)
-	return now.Add(run.Backoff{First: panicPause, Max: retryPause}.Pause(w.panics))
+	return now.Add(run.Backoff{First: panicPause, Max: retryPause}.Pause(w.turns.panics))
 }
 
 // part is the name of the agent in marks of the process.
@@ -253,9 +292,9 @@ const part = "node agent"
 // mark begins a turn in the marks of the process. It returns false if the newest version of the pod ended an earlier process:
 // then nothing is done for it, and its containers go on. A pod that is gone is always cleaned up.
 func (w *worker) mark() (end func(), ok bool) {
-	w.mu.Lock()
-	pod, gone := w.pod, w.gone
-	w.mu.Unlock()
+	w.inbox.mu.Lock()
+	pod, gone := w.inbox.pod, w.inbox.gone
+	w.inbox.mu.Unlock()
 	if gone {
 		w.n.opts.Quarantine.Forget(part, w.key.Namespace, w.key.Name)
 		return func() {}, true
@@ -265,7 +304,7 @@ func (w *worker) mark() (end func(), ok bool) {
 
 // turned records the end of a turn that began at a time.
 func (w *worker) turned(began time.Time) {
-	w.turning.Store(0)
+	w.turns.began.Store(0)
 	turns := w.n.metrics.Pods.Sync
 	if w.view.Deleting() {
 		turns = w.n.metrics.Pods.Kill
@@ -285,11 +324,11 @@ func (w *worker) panicked(doing string, err error) {
 
 // collect handles all events.
 func (w *worker) collect(ctx context.Context, now time.Time) {
-	w.mu.Lock()
-	pod, gone, mail := w.pod, w.gone, w.mail
-	w.mail = nil
-	mirror := w.mirrorPod
-	w.mu.Unlock()
+	w.inbox.mu.Lock()
+	pod, gone, mail := w.inbox.pod, w.inbox.gone, w.inbox.mail
+	w.inbox.mail = nil
+	mirror := w.inbox.mirror
+	w.inbox.mu.Unlock()
 	if mirror != nil && mirror != w.mirror {
 		w.rep.saw(mirror)
 	}
@@ -300,14 +339,14 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 		if len(pod.Spec.EphemeralContainers) > len(w.view.Pod.Spec.EphemeralContainers) {
 			w.n.api.references.Hold(pod)
 		}
-		w.volumesDue = w.volumesDue || shownChanged(w.view.Pod, pod)
+		w.volumes.due = w.volumes.due || shownChanged(w.view.Pod, pod)
 		w.claimsChanged(pod)
 		w.n.metrics.Resizes.Asked(w.view.Pod, pod)
 		w.view.Pod = pod
-		w.judged = false
+		w.resize.judged = false
 	}
-	if !w.judged {
-		w.judged = true
+	if !w.resize.judged {
+		w.resize.judged = true
 		w.allocate()
 	}
 	w.view.Gone = gone
@@ -316,7 +355,7 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 			w.panicked("taking in what was done", err)
 		}
 	}
-	if w.outdated() || w.blind {
+	if w.outdated() || w.turns.blind {
 		w.look(ctx)
 	}
 	if w.view.Deleting() {
@@ -328,28 +367,28 @@ func (w *worker) collect(ctx context.Context, now time.Time) {
 func (w *worker) look(ctx context.Context) {
 	s, err := criclient.Look(ctx, w.n.opts.Runtime, w.sandboxes)
 	if err != nil {
-		w.blind = true
+		w.turns.blind = true
 		if ctx.Err() == nil {
 			w.log.Debug("runtime does not answer", "err", err)
 		}
 		return
 	}
-	w.blind = false
+	w.turns.blind = false
 	for i := range s.Containers {
 		// Runtimes differ in what they make of a container that can't be started.
 		c := &s.Containers[i]
-		if message, failed := w.unstarted[c.ID]; failed && (c.State == lifecycle.Created || c.Reason == "") {
+		if message, failed := w.attempts.unstarted[c.ID]; failed && (c.State == lifecycle.Created || c.Reason == "") {
 			c.State, c.ExitCode, c.Reason, c.Message, c.FinishedAt = lifecycle.Exited, 128, "StartError", message, c.CreatedAt
 		}
 	}
 	var ran map[string]bool
-	if w.looks == 0 {
+	if w.shown.looks == 0 {
 		ran = metrics.RunningIn(w.n.abilities.scheme, &w.view.Last, s.Containers)
 	}
 	w.n.metrics.Pods.Ended(w.view.Pod, w.view.Containers, s.Containers, ran)
 	w.view.Sandboxes, w.view.Containers = s.Sandboxes, s.Containers
 	w.forgetContainers()
-	w.looks++
+	w.shown.looks++
 	w.sandboxes = w.sandboxes[:0:0]
 	for _, sb := range s.Sandboxes {
 		w.sandboxes = append(w.sandboxes, sb.ID)
@@ -373,8 +412,8 @@ func (w *worker) forgetContainers() {
 	prune(m.PreStopped, has)
 	prune(m.Replaced, has)
 	prune(m.Resize.Applied, has)
-	prune(w.unstarted, has)
-	prune(w.pinned, has)
+	prune(w.attempts.unstarted, has)
+	prune(w.attempts.pinned, has)
 }
 
 // deleting begins or shortens the end of the pod.
@@ -396,7 +435,7 @@ func (w *worker) deleting(now time.Time) {
 
 // serves reports whether a service may be sending requests to the pod, as it may for a moment after it ceased to be ready.
 func (w *worker) serves(now time.Time) bool {
-	return (podstate.ReadyIn(&w.view.Last) || now.Sub(w.unready) < w.n.opts.DrainLimit) && len(w.n.servicesOf(w.view.Pod)) > 0
+	return (podstate.ReadyIn(&w.view.Last) || now.Sub(w.draining.unready) < w.n.opts.DrainLimit) && len(w.n.servicesOf(w.view.Pod)) > 0
 }
 
 // step decides, starts the actions that are due, and returns when to do so again at the
@@ -412,7 +451,7 @@ func (w *worker) step(now time.Time) time.Time {
 	w.publish(&last)
 	w.n.metrics.Pods.Ran(w.seen, &w.view.Last, &last, now)
 	if podstate.ReadyIn(&w.view.Last) && !podstate.ReadyIn(&last) {
-		w.unready = now
+		w.draining.unready = now
 	}
 	w.view.Last = last
 	if !w.freed && w.view.Finished() && !w.view.Alive() {
@@ -447,8 +486,8 @@ func (w *worker) step(now time.Time) time.Time {
 		if start != nil && start.starts[name] {
 			continue // the back-off is already the one after that start
 		}
-		if !w.held[name].Equal(h.Until) {
-			w.held[name] = h.Until
+		if !w.attempts.held[name].Equal(h.Until) {
+			w.attempts.held[name] = h.Until
 			w.containerEvent(name, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", name, w.key.Name, w.key.Namespace, w.uid)
 		}
 	}
@@ -475,7 +514,7 @@ func (w *worker) blocked(a lifecycle.Action) bool {
 	}
 	switch a.Verb {
 	case lifecycle.Start:
-		return w.writing
+		return w.volumes.writing
 	case lifecycle.Release, lifecycle.Unprepare:
 		return w.busy["start"] != nil // it may be making something
 	case lifecycle.Unmount:
@@ -494,34 +533,34 @@ func (w *worker) blocked(a lifecycle.Action) bool {
 // publish shows the status of the pod to the kubelet API.
 func (w *worker) publish(last *corev1.PodStatus) {
 	mounted := w.view.Memory.Mounted
-	if w.published == w.view.Pod && w.shown == w.looks && w.observed.Mounted == mounted && equality.Semantic.DeepEqual(&w.view.Last, last) {
+	if w.shown.pod == w.view.Pod && w.shown.look == w.shown.looks && w.inbox.observed.Mounted == mounted && equality.Semantic.DeepEqual(&w.view.Last, last) {
 		return
 	}
-	w.published, w.shown = w.view.Pod, w.looks
+	w.shown.pod, w.shown.look = w.view.Pod, w.shown.looks
 	pod := *w.view.Pod
 	pod.Status = *last
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.observed = lifecycle.Observed{Pod: &pod, Sandboxes: w.view.Sandboxes, Containers: w.view.Containers, Mounted: mounted}
-	close(w.changed)
-	w.changed = make(chan struct{})
+	w.inbox.mu.Lock()
+	defer w.inbox.mu.Unlock()
+	w.inbox.observed = lifecycle.Observed{Pod: &pod, Sandboxes: w.view.Sandboxes, Containers: w.view.Containers, Mounted: mounted}
+	close(w.inbox.changed)
+	w.inbox.changed = make(chan struct{})
 }
 
 // close reports to readers of observed that there are no more changes.
 func (w *worker) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.observed.Over = true
-	close(w.changed)
-	w.changed = make(chan struct{})
+	w.inbox.mu.Lock()
+	defer w.inbox.mu.Unlock()
+	w.inbox.observed.Over = true
+	close(w.inbox.changed)
+	w.inbox.changed = make(chan struct{})
 }
 
 // Status returns the pod as its worker last read it, and a channel that is closed when
 // that has changed.
 func (w *worker) Status() (lifecycle.Observed, <-chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.observed, w.changed
+	w.inbox.mu.Lock()
+	defer w.inbox.mu.Unlock()
+	return w.inbox.observed, w.inbox.changed
 }
 
 func earliest(times ...time.Time) time.Time {
@@ -536,18 +575,18 @@ func earliest(times ...time.Time) time.Time {
 
 // event records something about the pod. It may be called from any goroutine.
 func (w *worker) event(kind, reason, format string, args ...any) {
-	w.mu.Lock()
-	pod := w.pod
-	w.mu.Unlock()
+	w.inbox.mu.Lock()
+	pod := w.inbox.pod
+	w.inbox.mu.Unlock()
 	w.n.api.recorder.Event(pod, kind, reason, format, args...)
 }
 
 // containerEvent records something about one of its containers. It may be called
 // from any goroutine.
 func (w *worker) containerEvent(name, kind, reason, format string, args ...any) {
-	w.mu.Lock()
-	pod := w.pod
-	w.mu.Unlock()
+	w.inbox.mu.Lock()
+	pod := w.inbox.pod
+	w.inbox.mu.Unlock()
 	ref := client.Reference(pod)
 	switch c, isInit := lifecycle.Spec(pod, name); {
 	case isInit:
@@ -562,7 +601,7 @@ func (w *worker) containerEvent(name, kind, reason, format string, args ...any) 
 
 // TurnBegan returns when the current turn of the worker began; the zero time if there is none.
 func (w *worker) TurnBegan() time.Time {
-	began := w.turning.Load()
+	began := w.turns.began.Load()
 	if began == 0 {
 		return time.Time{}
 	}
