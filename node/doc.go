@@ -6,7 +6,7 @@
 // asks package lifecycle for the next actions, and starts each action in a separate goroutine, so that a slow action
 // does not delay the next event. The result of an action is another event.
 //
-// The agent uses the cluster through client.Interface and containers through [Runtime]. Containers outlive the agent:
+// The agent uses the cluster through client.Interface and containers through [criclient.Runtime]. Containers outlive the agent:
 // the state that it needs after a restart is stored in the runtime as labels, annotations and attempt numbers.
 //
 //	N1  The node runs the pods that the API server lists for it. No container is stopped because its pod is not
@@ -25,6 +25,10 @@
 // Terms: a worker is the agent's goroutine for a pod, not a process of the pod; to adopt a pod is to find its
 // containers when the agent starts; draining is the time between a pod's deletion and the first signal.
 //
-// Pulling images and creating namespaces is the runtime's job. With a runtime that has no files, every volume that refers to no object of the cluster counts as mounted, and no pod is
-// evicted.
+// Pulling images and creating namespaces is the runtime's job. With a runtime that has no files, every volume that
+// refers to no object of the cluster counts as mounted, and no pod is evicted.
+//
+// The parts of the agent are packages below this one, each with its own state: volumes, images, capacity, references,
+// registration, server, metrics, and others for plug-ins. This package assembles them, and has the workers and the
+// static pods. What a pod needs of its node is one table of concerns, see concerns.go.
 package node
