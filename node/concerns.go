@@ -234,7 +234,7 @@ func (n *Node) ownCgroups() concern {
 	}
 }
 
-// prepare prepares the concerns that may hang, or those that may not. It returns nil, or the end of an operation that has failed.
+// prepare prepares the concerns that may hang, or the others. It returns nil, or the end of an operation that has failed.
 func (w *worker) prepare(ctx context.Context, p *preparation, waits bool) (failed func()) {
 	for i := range w.n.isolation.concerns {
 		c := &w.n.isolation.concerns[i]

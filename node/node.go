@@ -394,7 +394,7 @@ func New(opts Options) (*Node, error) {
 	return n, nil
 }
 
-// serveMetrics adds the metrics of other parts, and those that are read from the node when they are asked for.
+// serveMetrics adds the metrics of other parts, and metrics that are read from the node at each request.
 func (n *Node) serveMetrics() {
 	n.metrics.Serve(nodeState{n})
 	if c, ok := n.opts.Runtime.(*criclient.CRI); ok {

@@ -1,4 +1,4 @@
-// Package capacity decides which pods a node takes, and keeps the ledger of what they take.
+// Package capacity decides which pods a node takes, and keeps the ledger of the resources that they use.
 //
 // A [Ledger] admits or rejects each pod that is new to the agent ([Ledger.Admit]), ends less important pods for a critical one, gives
 // containers processors for themselves, and grants resizes in place, at once or when another pod has freed resources. All of that is

@@ -19,7 +19,7 @@ import (
 // A Pod is a pod of the node with a worker. Its methods do not block, except for AwaitEnd, and may be called under the lock of the
 // ledger.
 type Pod interface {
-	// Look has the worker compare the processors of its containers with those that they should have.
+	// Look has the worker compare the processors of its containers with the ones in the ledger.
 	Look()
 	// Regrant has the worker ask again for the resources of the pod's specification: they have been granted.
 	Regrant()

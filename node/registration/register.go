@@ -37,7 +37,7 @@ type Options struct {
 	Client   client.Interface
 	Runtime  criclient.Runtime
 	Owner    string            // of the pods in a runtime of others, whose state is read from time to time; empty: the runtime is the node's alone
-	Labels   map[string]string // in addition to those that every node has
+	Labels   map[string]string // in addition to the labels of every node
 	Taints   []corev1.Taint    // set when the Node object is created
 	PodCIDRs []string
 	Config   *kubeletconfig.Config
