@@ -59,7 +59,7 @@ func (n *Node) work(ctx context.Context) error {
 		close(static)
 	} else {
 		var once sync.Once
-		group.Go(func(ctx context.Context) { n.followStatic(ctx, func() { once.Do(func() { close(static) }) }) })
+		group.Go(func(ctx context.Context) { n.staticReader().follow(ctx, func() { once.Do(func() { close(static) }) }) })
 	}
 	for _, first := range []<-chan struct{}{static, n.api.pods.Ready(), n.api.self.Ready()} {
 		select {
@@ -70,7 +70,7 @@ func (n *Node) work(ctx context.Context) error {
 	}
 	n.takeArrivals()
 	n.adoptOrphans() // N1
-	group.Go(n.mirror)
+	group.Go(n.mirrors().run)
 	return <-failed
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/internal/filewatch"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/sorting"
@@ -48,18 +50,6 @@ const (
 // maxManifest bounds a file of a static pod, in bytes.
 const maxManifest = 1 << 20
 
-// statics are the static pods of a node. Its fields are guarded by workers.mu.
-type statics struct {
-	wanted  map[types.NamespacedName]*corev1.Pod
-	running map[types.NamespacedName]*worker
-	mirrors map[types.NamespacedName]*corev1.Pod // the mirror pods that there are
-	ran     map[types.NamespacedName]bool        // the agent has run a pod of this name
-	again   map[types.NamespacedName]bool        // the pod that runs is ending, and is wanted again with the same UID
-	// Outdated are the mirror pods of earlier runs, by UID. They are deleted, and show no status.
-	outdated map[types.NamespacedName]types.UID
-	wake     run.Bell // rung when mirror pods may have to be created or deleted
-}
-
 // isMirror reports whether a pod of the API server is the copy of a static pod.
 func isMirror(pod *corev1.Pod) bool {
 	_, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
@@ -77,26 +67,44 @@ func fromAPI(pod *corev1.Pod) *corev1.Pod {
 	return &out
 }
 
+// runOf returns the UID of the static pod whose copy a mirror pod is, as its annotations have it. Any user who may create pods can write
+// them.
+func runOf(mirror *corev1.Pod) types.UID { return types.UID(mirror.Annotations[configHash]) }
+
 // isStatic reports whether a pod comes from a file.
 func isStatic(pod *corev1.Pod) bool { return pod.Annotations[configSource] == "file" }
 
-// followStatic keeps the static pods those of the directory until ctx is cancelled. Read is called after the first reading.
-func (n *Node) followStatic(ctx context.Context, read func()) {
-	dir := n.opts.StaticPodPath
+// staticReader reads the static pods of a directory.
+type staticReader struct {
+	dir  string
+	node string // name of the node
+	// readPod decodes a manifest, see node.Options.
+	readPod func(file string, data []byte, complete func(*corev1.Pod) error) (pod *corev1.Pod, ignored string, err error)
+	// found is called with all valid pods after each reading.
+	found func(map[types.NamespacedName]*corev1.Pod)
+	// event records an event about the node.
+	event func(kind, reason, format string, args ...any)
+	log   *slog.Logger
+}
+
+// follow reads the files of the directory, and again when one of them changes, until ctx is cancelled. Read is called after the first
+// reading.
+func (r *staticReader) follow(ctx context.Context, read func()) {
+	dir := r.dir
 	var files map[string]staticFile
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := filewatch.Follow(ctx, []string{dir + "/"}, func() {
-			files = n.readStatic(dir, files)
+			files = r.read(dir, files)
 			read()
 		})
 		if ctx.Err() != nil {
 			return
 		}
 		if failures == 1 {
-			n.log.Warn("static pods can't be read, will try again", "directory", dir, "err", err)
+			r.log.Warn("static pods can't be read, will try again", "directory", dir, "err", err)
 		}
 		read()
-		run.Pause(ctx, run.Backoff{First: firstAnswer, Max: retryPause}.Pause(failures))
+		run.Pause(ctx, run.Backoff{First: 20 * time.Millisecond, Max: 10 * time.Second}.Pause(failures))
 	}
 }
 
@@ -106,11 +114,11 @@ type staticFile struct {
 	fault string      // what is wrong with the newest version
 }
 
-// readStatic reads all files of the directory, and returns what is in them by path; before is what it returned the last time.
-func (n *Node) readStatic(dir string, before map[string]staticFile) map[string]staticFile {
+// read reads all files of the directory, and returns what is in them by path; before is what it returned the last time.
+func (r *staticReader) read(dir string, before map[string]staticFile) map[string]staticFile {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		n.log.Warn("static pods can't be read", "directory", dir, "err", err)
+		r.log.Warn("static pods can't be read", "directory", dir, "err", err)
 		return before
 	}
 	files := map[string]staticFile{}
@@ -123,7 +131,7 @@ func (n *Node) readStatic(dir string, before map[string]staticFile) map[string]s
 		var f staticFile
 		var ignored string
 		err := run.Catch(func() (err error) {
-			f.pod, ignored, err = n.staticPod(path)
+			f.pod, ignored, err = r.pod(path)
 			return err
 		})
 		if _, statErr := os.Lstat(path); errors.Is(err, fs.ErrNotExist) && errors.Is(statErr, fs.ErrNotExist) {
@@ -162,14 +170,11 @@ func (n *Node) readStatic(dir string, before map[string]staticFile) map[string]s
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		if f := files[path]; f.fault != "" && f.fault != before[path].fault {
-			n.log.Error("invalid static pod", "file", path, "err", f.fault)
-			n.event(corev1.EventTypeWarning, "FailedValidation", "%s", f.fault)
+			r.log.Error("invalid static pod", "file", path, "err", f.fault)
+			r.event(corev1.EventTypeWarning, "FailedValidation", "%s", f.fault)
 		}
 	}
-	n.workers.mu.Lock()
-	defer n.workers.mu.Unlock()
-	n.workers.statics.wanted = wanted
-	n.syncStatic()
+	r.found(wanted)
 	return files
 }
 
@@ -181,8 +186,8 @@ func age(before staticFile) int {
 	return 1
 }
 
-// staticPod reads one file. Errors and ignored name it, see [Options.ReadPod].
-func (n *Node) staticPod(path string) (pod *corev1.Pod, ignored string, err error) {
+// pod reads one file. Errors and ignored name it, see node.Options.
+func (r *staticReader) pod(path string) (pod *corev1.Pod, ignored string, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if target, linkErr := os.Readlink(path); linkErr == nil {
@@ -204,8 +209,8 @@ func (n *Node) staticPod(path string) (pod *corev1.Pod, ignored string, err erro
 	if err != nil {
 		return nil, "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", n.opts.Name, path, data))
-	pod, ignored, err = n.opts.ReadPod(path, data, func(pod *corev1.Pod) error { return n.complete(pod, hex.EncodeToString(sum[:16])) })
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", r.node, path, data))
+	pod, ignored, err = r.readPod(path, data, func(pod *corev1.Pod) error { return r.complete(pod, hex.EncodeToString(sum[:16])) })
 	if err != nil {
 		return nil, "", err
 	}
@@ -216,12 +221,12 @@ func (n *Node) staticPod(path string) (pod *corev1.Pod, ignored string, err erro
 }
 
 // complete makes the pod of a file one of this node. The hash is that of the file. The error is a [field.Error].
-func (n *Node) complete(pod *corev1.Pod, hash string) error {
+func (r *staticReader) complete(pod *corev1.Pod, hash string) error {
 	if pod.Name == "" {
 		return field.Required(field.NewPath("metadata", "name"), "name is needed for the pod")
 	}
 	pod.ObjectMeta = metav1.ObjectMeta{
-		Name: pod.Name + "-" + n.opts.Name, Namespace: cmp.Or(pod.Namespace, metav1.NamespaceDefault), UID: types.UID(hash),
+		Name: pod.Name + "-" + r.node, Namespace: cmp.Or(pod.Namespace, metav1.NamespaceDefault), UID: types.UID(hash),
 		Labels: pod.Labels, Annotations: maps.Clone(pod.Annotations), Finalizers: pod.Finalizers,
 	}
 	if pod.Annotations == nil {
@@ -230,7 +235,7 @@ func (n *Node) complete(pod *corev1.Pod, hash string) error {
 	delete(pod.Annotations, corev1.MirrorPodAnnotationKey)
 	pod.Annotations[configSource], pod.Annotations[configHash] = "file", hash
 	pod.Annotations[configSeen] = time.Now().Format(time.RFC3339Nano)
-	pod.Spec.NodeName = n.opts.Name
+	pod.Spec.NodeName = r.node
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	return nil
@@ -276,82 +281,41 @@ func apiReference(pod *corev1.Pod) string {
 	return ""
 }
 
-// syncStatic starts the workers of wanted static pods and stops the others. The caller holds mu.
-func (n *Node) syncStatic() {
-	s := &n.workers.statics
-	for key, w := range s.running {
-		if n.workers.all[w.uid] != w {
-			delete(s.running, key)
-		} else if pod := s.wanted[key]; pod == nil || pod.UID != w.uid {
-			w.leave()
-		}
-	}
-	maps.DeleteFunc(s.again, func(key types.NamespacedName, _ bool) bool { return s.wanted[key] == nil })
-	for key, pod := range s.wanted {
-		if w := s.running[key]; w != nil {
-			s.again[key] = w.uid == pod.UID && w.leaving()
-			continue
-		}
-		if s.again[key] {
-			n.metrics.Pods.Restarted.Inc()
-		}
-		delete(s.again, key)
-		if m := s.mirrors[key]; m != nil && s.ran[key] {
-			s.outdated[key] = m.UID
-		}
-		s.ran[key] = true
-		rejection := n.capacity.Admit(pod, n.object())
-		f := n.workers.found[pod.UID]
-		delete(n.workers.found, pod.UID)
-		w := n.startWorker(pod, f, rejection)
-		w.mirrored(s.mirrorFor(w, s.mirrors[key]))
-		s.running[key] = w
-	}
-	s.wake.Ring()
+// staticPods are the static pods of a node at one moment.
+type staticPods struct {
+	all      map[types.NamespacedName]*corev1.Pod // of the files
+	mirrored map[types.NamespacedName]*corev1.Pod // those for which a mirror pod is made: they do not end right now
+	outdated map[types.NamespacedName]types.UID   // mirror pods of earlier runs
 }
 
-// mirrorFor returns a mirror pod if it is the copy of the static pod of a worker, and otherwise nil. Any user who may create pods can
-// write the annotations of a mirror pod: it counts only with the name of the static pod as well.
-// The caller holds workers.mu.
-func (s *statics) mirrorFor(w *worker, pod *corev1.Pod) *corev1.Pod {
-	if w == nil || pod == nil || pod.Annotations[configHash] != string(w.uid) || s.outdated[w.key] == pod.UID {
-		return nil
-	}
-	return pod
+// mirrors keeps the mirror pods of a node.
+type mirrors struct {
+	node   string // name of the node
+	client client.Interface
+	pods   *cache.Cache[*corev1.Pod]  // those of the node
+	self   *cache.Cache[*corev1.Node] // the Node object
+	ready  <-chan struct{}            // closed when the Node object exists
+	wake   run.Bell                   // rung when mirror pods may have to be created or deleted
+	static func() staticPods
+	log    *slog.Logger
 }
 
-// mirrorChanged is called when a mirror pod has changed; pod is nil if it was deleted. The caller holds mu.
-func (n *Node) mirrorChanged(old, pod *corev1.Pod) {
-	named := cmp.Or(pod, old)
-	key := types.NamespacedName{Namespace: named.Namespace, Name: named.Name}
-	if pod == nil {
-		delete(n.workers.statics.mirrors, key)
-		delete(n.workers.statics.outdated, key)
-	} else {
-		n.workers.statics.mirrors[key] = pod
-	}
-	if w := n.workers.statics.running[key]; w != nil {
-		w.mirrored(n.workers.statics.mirrorFor(w, pod))
-	}
-	n.workers.statics.wake.Ring()
-}
-
-// mirror keeps one mirror pod in the API server for each static pod, until ctx is cancelled. It is started when the node's pods
+// run keeps one mirror pod in the API server for each static pod, until ctx is cancelled. It is started when the node's pods
 // have been listed, and waits for the Node object, which owns mirror pods.
-func (n *Node) mirror(ctx context.Context) {
+func (m *mirrors) run(ctx context.Context) {
 	select {
-	case <-n.Ready():
+	case <-m.ready:
 	case <-ctx.Done():
 	}
 	refused := map[types.NamespacedName]mirrorFailure{}
 	for ctx.Err() == nil {
-		next := n.syncMirrors(ctx, refused, time.Now())
+		next := m.sync(ctx, refused, time.Now())
 		var alarm <-chan time.Time
 		if !next.IsZero() {
 			alarm = time.After(time.Until(next))
 		}
 		select {
-		case <-n.workers.statics.wake:
+		case <-m.wake:
 		case <-alarm:
 		case <-ctx.Done():
 		}
@@ -365,21 +329,16 @@ type mirrorFailure struct {
 	text     string
 }
 
-// syncMirrors creates and deletes mirror pods once. It returns when to try again what has failed; the zero time if nothing has.
-func (n *Node) syncMirrors(ctx context.Context, refused map[types.NamespacedName]mirrorFailure, now time.Time) (next time.Time) {
-	n.workers.mu.Lock()
-	wanted, outdated := maps.Clone(n.workers.statics.wanted), maps.Clone(n.workers.statics.outdated)
-	for key := range wanted {
-		if w := n.workers.statics.running[key]; w != nil && w.leaving() {
-			delete(wanted, key) // it will be another run
+// sync creates and deletes mirror pods once. It returns when to try again what has failed; the zero time if nothing has.
+func (m *mirrors) sync(ctx context.Context, refused map[types.NamespacedName]mirrorFailure, now time.Time) (next time.Time) {
+	pods := m.static()
+	wanted, static, outdated := pods.mirrored, pods.all, pods.outdated
+	write := func(key types.NamespacedName, f func() error) {
+		if again := m.write(ctx, refused, key, now, f); next.IsZero() || !again.IsZero() && again.Before(next) {
+			next = again
 		}
 	}
-	static := maps.Clone(n.workers.statics.wanted)
-	n.workers.mu.Unlock()
-	write := func(key types.NamespacedName, f func() error) {
-		next = earliest(next, n.writeMirror(ctx, refused, key, now, f))
-	}
-	for _, pod := range n.api.pods.List("") {
+	for _, pod := range m.pods.List("") {
 		key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 		if !isMirror(pod) {
 			continue
@@ -389,7 +348,7 @@ func (n *Node) syncMirrors(ctx context.Context, refused map[types.NamespacedName
 			continue
 		}
 		write(key, func() error {
-			err := client.Pods.Delete(ctx, n.opts.Client, key.Namespace, key.Name, metav1.DeleteOptions{
+			err := client.Pods.Delete(ctx, m.client, key.Namespace, key.Name, metav1.DeleteOptions{
 				GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &pod.UID},
 			})
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -401,7 +360,7 @@ func (n *Node) syncMirrors(ctx context.Context, refused map[types.NamespacedName
 	names := sorting.Sorted(maps.Keys(wanted), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
 	for _, key := range names {
 		write(key, func() error {
-			_, err := client.Pods.Create(ctx, n.opts.Client, n.mirrorOf(wanted[key]))
+			_, err := client.Pods.Create(ctx, m.client, m.mirrorOf(wanted[key]))
 			if apierrors.IsAlreadyExists(err) {
 				return nil
 			}
@@ -416,9 +375,9 @@ func (n *Node) syncMirrors(ctx context.Context, refused map[types.NamespacedName
 	return next
 }
 
-// writeMirror calls f, which writes a mirror pod, unless it has failed and is not to be tried again yet. It returns when to
+// write calls f, which writes a mirror pod, unless it has failed and is not to be tried again yet. It returns when to
 // try again; the zero time if f succeeded or ctx was cancelled.
-func (n *Node) writeMirror(ctx context.Context, refused map[types.NamespacedName]mirrorFailure, key types.NamespacedName, now time.Time, f func() error) time.Time {
+func (m *mirrors) write(ctx context.Context, refused map[types.NamespacedName]mirrorFailure, key types.NamespacedName, now time.Time, f func() error) time.Time {
 	r := refused[key]
 	if now.Before(r.again) {
 		return r.again
@@ -429,30 +388,22 @@ func (n *Node) writeMirror(ctx context.Context, refused map[types.NamespacedName
 		return time.Time{}
 	}
 	r.failures++
-	r.again = now.Add(pauseAfter(r.failures))
+	r.again = now.Add(run.Backoff{First: 200 * time.Millisecond, Max: 15 * time.Second}.Pause(r.failures))
 	if r.text != err.Error() {
 		r.text = err.Error()
-		n.log.Warn("a mirror pod can't be written, will try again", "pod", key, "err", err)
+		m.log.Warn("a mirror pod can't be written, will try again", "pod", key, "err", err)
 	}
 	refused[key] = r
 	return r.again
 }
 
 // mirrorOf returns the mirror pod of a static pod. The node owns it.
-func (n *Node) mirrorOf(pod *corev1.Pod) *corev1.Pod {
-	m := pod.DeepCopy()
-	m.UID, m.ResourceVersion = "", ""
-	m.Annotations[corev1.MirrorPodAnnotationKey] = m.Annotations[configHash]
-	if node, ok := n.api.self.Get("", n.opts.Name); ok {
-		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: new(true)}}
+func (m *mirrors) mirrorOf(pod *corev1.Pod) *corev1.Pod {
+	copied := pod.DeepCopy()
+	copied.UID, copied.ResourceVersion = "", ""
+	copied.Annotations[corev1.MirrorPodAnnotationKey] = copied.Annotations[configHash]
+	if node, ok := m.self.Get("", m.node); ok {
+		copied.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: new(true)}}
 	}
-	return m
-}
-
-// mirrored passes the newest version of the mirror pod to the worker of a static pod; nil if there is none.
-func (w *worker) mirrored(pod *corev1.Pod) {
-	w.inbox.mu.Lock()
-	w.inbox.mirror = pod
-	w.inbox.mu.Unlock()
-	w.nudge()
+	return copied
 }
