@@ -13,6 +13,7 @@ import (
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/references"
+	"github.com/sampan-io/sampan/node/static"
 )
 
 // arrive records a change of a pod before the first list is complete. The caller holds mu.
@@ -31,7 +32,7 @@ func (n *Node) takeArrivals() {
 	defer n.workers.mu.Unlock()
 	var before, fresh []*corev1.Pod
 	for _, pod := range n.workers.arrivals {
-		if isMirror(pod) {
+		if static.IsMirror(pod) {
 			n.mirrorChanged(nil, pod)
 		} else if n.admitted(pod) {
 			before = append(before, pod)

@@ -14,6 +14,7 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/podcgroup"
+	"github.com/sampan-io/sampan/node/static"
 	"github.com/sampan-io/sampan/node/stats"
 	"github.com/sampan-io/sampan/node/volumes"
 )
@@ -158,20 +159,20 @@ func (t *tally) add(state *lifecycle.Observed, gone bool) {
 	if runs {
 		t.running++
 	}
-	static := ""
-	if isStatic(pod) {
-		static = "true"
+	label := ""
+	if static.Is(pod) {
+		label = "true"
 	}
-	from := [2]string{"desired", static}
+	from := [2]string{"desired", label}
 	switch {
 	case len(pod.Spec.Containers) == 0:
 		from = [2]string{"runtime_only", metrics.Unknown}
 	case gone:
-		from = [2]string{"orphan", static}
+		from = [2]string{"orphan", label}
 	default:
-		t.desired[[3]string{static}]++
+		t.desired[[3]string{label}]++
 		if !podstate.Finished(pod) {
-			t.active[[3]string{static}]++
+			t.active[[3]string{label}]++
 		}
 	}
 	life := workSync

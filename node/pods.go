@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/server"
+	"github.com/sampan-io/sampan/node/static"
 )
 
 type versionResponse = *cri.VersionResponse
@@ -59,7 +60,7 @@ func (n *Node) work(ctx context.Context) error {
 		close(static)
 	} else {
 		var once sync.Once
-		group.Go(func(ctx context.Context) { n.staticReader().follow(ctx, func() { once.Do(func() { close(static) }) }) })
+		group.Go(func(ctx context.Context) { n.staticReader().Follow(ctx, func() { once.Do(func() { close(static) }) }) })
 	}
 	for _, first := range []<-chan struct{}{static, n.api.pods.Ready(), n.api.self.Ready()} {
 		select {
@@ -70,7 +71,7 @@ func (n *Node) work(ctx context.Context) error {
 	}
 	n.takeArrivals()
 	n.adoptOrphans() // N1
-	group.Go(n.mirrors().run)
+	group.Go(n.mirrors().Run)
 	return <-failed
 }
 
@@ -166,14 +167,14 @@ func (n *Node) adoptOrphans() {
 
 // podChanged is called for each change of the node's pods, in order.
 func (n *Node) podChanged(old, pod *corev1.Pod) {
-	pod = fromAPI(pod)
+	pod = static.FromAPI(pod)
 	n.workers.mu.Lock()
 	defer n.workers.mu.Unlock()
 	if n.workers.arrivals != nil {
 		n.arrive(old, pod)
 		return
 	}
-	if pod != nil && isMirror(pod) || old != nil && isMirror(old) {
+	if pod != nil && static.IsMirror(pod) || old != nil && static.IsMirror(old) {
 		n.mirrorChanged(old, pod)
 		return
 	}
@@ -229,7 +230,7 @@ func (n *Node) startWorker(pod *corev1.Pod, f *found, rejection *lifecycle.Rejec
 			n.workers.mu.Lock()
 			delete(n.workers.all, pod.UID)
 			n.capacity.Leave(pod.UID)
-			if isStatic(pod) {
+			if static.Is(pod) {
 				n.syncStatic()
 			}
 			n.workers.mu.Unlock()
@@ -246,7 +247,7 @@ func (n *Node) worker(namespace, name string) *worker {
 	}
 	n.workers.mu.Lock()
 	defer n.workers.mu.Unlock()
-	if isMirror(pod) {
+	if static.IsMirror(pod) {
 		w := n.workers.statics.running[types.NamespacedName{Namespace: namespace, Name: name}]
 		if n.workers.statics.mirrorFor(w, pod) == nil {
 			return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/sampan-io/sampan/internal/resolvconf"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/static"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
@@ -23,7 +24,7 @@ const lookup = 10 * time.Second
 // facts returns the values for the pod's environment. It waits for the list of services, unless the pod is static: such a pod
 // runs without the API server.
 func (n *Node) facts(ctx context.Context, pod *corev1.Pod, ips []string) crispec.Facts {
-	if !isStatic(pod) {
+	if !static.Is(pod) {
 		select {
 		case <-n.api.services.Ready():
 		case <-ctx.Done():

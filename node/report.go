@@ -15,6 +15,7 @@ import (
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/static"
 )
 
 const (
@@ -113,7 +114,7 @@ func (w *worker) report(now time.Time) time.Time {
 	patient := w.rep.sent.StartTime == nil && beginning(&s) || w.view.Replacing() || w.view.Deleting() && !w.view.Stopped()
 	due := w.rep.due(&s, now, patient)
 	uid := w.view.Pod.UID
-	if isStatic(w.view.Pod) {
+	if static.Is(w.view.Pod) {
 		if w.mirror == nil {
 			return time.Time{}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/internal/wholefile"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/shutdown"
+	"github.com/sampan-io/sampan/node/static"
 )
 
 // Shutdown of the machine: if the configuration has grace periods for it, the agent delays it by a lock of systemd-logind, ends
@@ -115,7 +116,7 @@ func (w *worker) terminate(grace time.Duration) {
 func (n *Node) awaitEnd(ctx context.Context, w *worker) {
 	for {
 		state, changed := w.Status()
-		if state.Over || podstate.FinishedIn(&state.Pod.Status) && (isStatic(state.Pod) || n.knownToHaveEnded(state.Pod)) {
+		if state.Over || podstate.FinishedIn(&state.Pod.Status) && (static.Is(state.Pod) || n.knownToHaveEnded(state.Pod)) {
 			return
 		}
 		select {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/node/static"
 )
 
 // statics are the static pods of a node. Its fields are guarded by workers.mu.
@@ -31,31 +32,31 @@ func (n *Node) wantStatic(wanted map[types.NamespacedName]*corev1.Pod) {
 }
 
 // staticPods returns the static pods.
-func (n *Node) staticPods() staticPods {
+func (n *Node) staticPods() static.Pods {
 	n.workers.mu.Lock()
 	defer n.workers.mu.Unlock()
 	s := &n.workers.statics
-	now := staticPods{all: maps.Clone(s.wanted), mirrored: maps.Clone(s.wanted), outdated: maps.Clone(s.outdated)}
-	for key := range now.mirrored {
+	now := static.Pods{All: maps.Clone(s.wanted), Mirrored: maps.Clone(s.wanted), Outdated: maps.Clone(s.outdated)}
+	for key := range now.Mirrored {
 		if w := s.running[key]; w != nil && w.leaving() {
-			delete(now.mirrored, key) // it will be another run
+			delete(now.Mirrored, key) // it will be another run
 		}
 	}
 	return now
 }
 
 // staticReader reads the directory of static pods.
-func (n *Node) staticReader() *staticReader {
-	return &staticReader{
-		dir: n.opts.StaticPodPath, node: n.opts.Name, readPod: n.opts.ReadPod, found: n.wantStatic, event: n.event, log: n.log,
+func (n *Node) staticReader() *static.Reader {
+	return &static.Reader{
+		Dir: n.opts.StaticPodPath, Node: n.opts.Name, ReadPod: n.opts.ReadPod, Found: n.wantStatic, Event: n.event, Log: n.log,
 	}
 }
 
 // mirrors keeps the mirror pods of static pods.
-func (n *Node) mirrors() *mirrors {
-	return &mirrors{
-		node: n.opts.Name, client: n.opts.Client, pods: n.api.pods, self: n.api.self, ready: n.Ready(), wake: n.workers.statics.wake,
-		static: n.staticPods, log: n.log,
+func (n *Node) mirrors() *static.Mirrors {
+	return &static.Mirrors{
+		Node: n.opts.Name, Client: n.opts.Client, Pods: n.api.pods, Self: n.api.self, Ready: n.Ready(), Wake: n.workers.statics.wake,
+		Static: n.staticPods, Log: n.log,
 	}
 }
 
@@ -97,7 +98,7 @@ func (n *Node) syncStatic() {
 // write the annotations of a mirror pod: it counts only with the name of the static pod as well.
 // The caller holds workers.mu.
 func (s *statics) mirrorFor(w *worker, pod *corev1.Pod) *corev1.Pod {
-	if w == nil || pod == nil || runOf(pod) != w.uid || s.outdated[w.key] == pod.UID {
+	if w == nil || pod == nil || static.RunOf(pod) != w.uid || s.outdated[w.key] == pod.UID {
 		return nil
 	}
 	return pod

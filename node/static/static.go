@@ -1,4 +1,4 @@
-package node
+package static
 
 import (
 	"cmp"
@@ -50,15 +50,15 @@ const (
 // maxManifest bounds a file of a static pod, in bytes.
 const maxManifest = 1 << 20
 
-// isMirror reports whether a pod of the API server is the copy of a static pod.
-func isMirror(pod *corev1.Pod) bool {
+// IsMirror reports whether a pod of the API server is the copy of a static pod.
+func IsMirror(pod *corev1.Pod) bool {
 	_, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return is
 }
 
-// fromAPI returns a pod of the API server without the annotation by which the agent knows static pods.
-func fromAPI(pod *corev1.Pod) *corev1.Pod {
-	if pod == nil || !isStatic(pod) || isMirror(pod) {
+// FromAPI returns a pod of the API server without the annotation by which the agent knows static pods.
+func FromAPI(pod *corev1.Pod) *corev1.Pod {
+	if pod == nil || !Is(pod) || IsMirror(pod) {
 		return pod
 	}
 	out := *pod
@@ -67,31 +67,31 @@ func fromAPI(pod *corev1.Pod) *corev1.Pod {
 	return &out
 }
 
-// runOf returns the UID of the static pod whose copy a mirror pod is, as its annotations have it. Any user who may create pods can write
+// RunOf returns the UID of the static pod whose copy a mirror pod is, as its annotations have it. Any user who may create pods can write
 // them.
-func runOf(mirror *corev1.Pod) types.UID { return types.UID(mirror.Annotations[configHash]) }
+func RunOf(mirror *corev1.Pod) types.UID { return types.UID(mirror.Annotations[configHash]) }
 
-// isStatic reports whether a pod comes from a file.
-func isStatic(pod *corev1.Pod) bool { return pod.Annotations[configSource] == "file" }
+// Is reports whether a pod comes from a file.
+func Is(pod *corev1.Pod) bool { return pod.Annotations[configSource] == "file" }
 
-// staticReader reads the static pods of a directory.
-type staticReader struct {
-	dir  string
-	node string // name of the node
-	// readPod decodes a manifest, see node.Options.
-	readPod func(file string, data []byte, complete func(*corev1.Pod) error) (pod *corev1.Pod, ignored string, err error)
-	// found is called with all valid pods after each reading.
-	found func(map[types.NamespacedName]*corev1.Pod)
-	// event records an event about the node.
-	event func(kind, reason, format string, args ...any)
-	log   *slog.Logger
+// Reader reads the static pods of a directory.
+type Reader struct {
+	Dir  string
+	Node string // name of the node
+	// ReadPod decodes a manifest, see node.Options.
+	ReadPod func(file string, data []byte, complete func(*corev1.Pod) error) (pod *corev1.Pod, ignored string, err error)
+	// Found is called with all valid pods after each reading.
+	Found func(map[types.NamespacedName]*corev1.Pod)
+	// Event records an event about the node.
+	Event func(kind, reason, format string, args ...any)
+	Log   *slog.Logger
 }
 
-// follow reads the files of the directory, and again when one of them changes, until ctx is cancelled. Read is called after the first
+// Follow reads the files of the directory, and again when one of them changes, until ctx is cancelled. Read is called after the first
 // reading.
-func (r *staticReader) follow(ctx context.Context, read func()) {
-	dir := r.dir
-	var files map[string]staticFile
+func (r *Reader) Follow(ctx context.Context, read func()) {
+	dir := r.Dir
+	var files map[string]file
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := filewatch.Follow(ctx, []string{dir + "/"}, func() {
 			files = r.read(dir, files)
@@ -101,34 +101,34 @@ func (r *staticReader) follow(ctx context.Context, read func()) {
 			return
 		}
 		if failures == 1 {
-			r.log.Warn("static pods can't be read, will try again", "directory", dir, "err", err)
+			r.Log.Warn("static pods can't be read, will try again", "directory", dir, "err", err)
 		}
 		read()
 		run.Pause(ctx, run.Backoff{First: 20 * time.Millisecond, Max: 10 * time.Second}.Pause(failures))
 	}
 }
 
-// A staticFile is a file of a static pod.
-type staticFile struct {
+// A file is a file of a static pod.
+type file struct {
 	pod   *corev1.Pod // of the last valid version; nil if there was none
 	fault string      // what is wrong with the newest version
 }
 
 // read reads all files of the directory, and returns what is in them by path; before is what it returned the last time.
-func (r *staticReader) read(dir string, before map[string]staticFile) map[string]staticFile {
+func (r *Reader) read(dir string, before map[string]file) map[string]file {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		r.log.Warn("static pods can't be read", "directory", dir, "err", err)
+		r.Log.Warn("static pods can't be read", "directory", dir, "err", err)
 		return before
 	}
-	files := map[string]staticFile{}
+	files := map[string]file{}
 	var paths []string // with a pod; first the files that had a pod before, so that no new file takes the name of a running pod
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		var f staticFile
+		var f file
 		var ignored string
 		err := run.Catch(func() (err error) {
 			f.pod, ignored, err = r.pod(path)
@@ -166,20 +166,20 @@ func (r *staticReader) read(dir string, before map[string]staticFile) map[string
 			wanted[key], from[key] = f.pod, path
 			continue
 		}
-		files[path] = staticFile{fault: fmt.Sprintf("Error validating pod %s from %s due to duplicate pod name %q, ignoring: %s has that pod", key, path, f.pod.Name, from[key])}
+		files[path] = file{fault: fmt.Sprintf("Error validating pod %s from %s due to duplicate pod name %q, ignoring: %s has that pod", key, path, f.pod.Name, from[key])}
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		if f := files[path]; f.fault != "" && f.fault != before[path].fault {
-			r.log.Error("invalid static pod", "file", path, "err", f.fault)
-			r.event(corev1.EventTypeWarning, "FailedValidation", "%s", f.fault)
+			r.Log.Error("invalid static pod", "file", path, "err", f.fault)
+			r.Event(corev1.EventTypeWarning, "FailedValidation", "%s", f.fault)
 		}
 	}
-	r.found(wanted)
+	r.Found(wanted)
 	return files
 }
 
 // age is less for a file that had a pod before.
-func age(before staticFile) int {
+func age(before file) int {
 	if before.pod != nil {
 		return 0
 	}
@@ -187,7 +187,7 @@ func age(before staticFile) int {
 }
 
 // pod reads one file. Errors and ignored name it, see node.Options.
-func (r *staticReader) pod(path string) (pod *corev1.Pod, ignored string, err error) {
+func (r *Reader) pod(path string) (pod *corev1.Pod, ignored string, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if target, linkErr := os.Readlink(path); linkErr == nil {
@@ -209,8 +209,8 @@ func (r *staticReader) pod(path string) (pod *corev1.Pod, ignored string, err er
 	if err != nil {
 		return nil, "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", r.node, path, data))
-	pod, ignored, err = r.readPod(path, data, func(pod *corev1.Pod) error { return r.complete(pod, hex.EncodeToString(sum[:16])) })
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", r.Node, path, data))
+	pod, ignored, err = r.ReadPod(path, data, func(pod *corev1.Pod) error { return r.complete(pod, hex.EncodeToString(sum[:16])) })
 	if err != nil {
 		return nil, "", err
 	}
@@ -221,12 +221,12 @@ func (r *staticReader) pod(path string) (pod *corev1.Pod, ignored string, err er
 }
 
 // complete makes the pod of a file one of this node. The hash is that of the file. The error is a [field.Error].
-func (r *staticReader) complete(pod *corev1.Pod, hash string) error {
+func (r *Reader) complete(pod *corev1.Pod, hash string) error {
 	if pod.Name == "" {
 		return field.Required(field.NewPath("metadata", "name"), "name is needed for the pod")
 	}
 	pod.ObjectMeta = metav1.ObjectMeta{
-		Name: pod.Name + "-" + r.node, Namespace: cmp.Or(pod.Namespace, metav1.NamespaceDefault), UID: types.UID(hash),
+		Name: pod.Name + "-" + r.Node, Namespace: cmp.Or(pod.Namespace, metav1.NamespaceDefault), UID: types.UID(hash),
 		Labels: pod.Labels, Annotations: maps.Clone(pod.Annotations), Finalizers: pod.Finalizers,
 	}
 	if pod.Annotations == nil {
@@ -235,7 +235,7 @@ func (r *staticReader) complete(pod *corev1.Pod, hash string) error {
 	delete(pod.Annotations, corev1.MirrorPodAnnotationKey)
 	pod.Annotations[configSource], pod.Annotations[configHash] = "file", hash
 	pod.Annotations[configSeen] = time.Now().Format(time.RFC3339Nano)
-	pod.Spec.NodeName = r.node
+	pod.Spec.NodeName = r.Node
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	return nil
@@ -281,30 +281,30 @@ func apiReference(pod *corev1.Pod) string {
 	return ""
 }
 
-// staticPods are the static pods of a node at one moment.
-type staticPods struct {
-	all      map[types.NamespacedName]*corev1.Pod // of the files
-	mirrored map[types.NamespacedName]*corev1.Pod // those for which a mirror pod is made: they do not end right now
-	outdated map[types.NamespacedName]types.UID   // mirror pods of earlier runs
+// Pods are the static pods of a node at one moment.
+type Pods struct {
+	All      map[types.NamespacedName]*corev1.Pod // of the files
+	Mirrored map[types.NamespacedName]*corev1.Pod // those for which a mirror pod is made: they do not end right now
+	Outdated map[types.NamespacedName]types.UID   // mirror pods of earlier runs
 }
 
-// mirrors keeps the mirror pods of a node.
-type mirrors struct {
-	node   string // name of the node
-	client client.Interface
-	pods   *cache.Cache[*corev1.Pod]  // those of the node
-	self   *cache.Cache[*corev1.Node] // the Node object
-	ready  <-chan struct{}            // closed when the Node object exists
-	wake   run.Bell                   // rung when mirror pods may have to be created or deleted
-	static func() staticPods
-	log    *slog.Logger
+// Mirrors keeps the mirror pods of a node.
+type Mirrors struct {
+	Node   string // name of the node
+	Client client.Interface
+	Pods   *cache.Cache[*corev1.Pod]  // those of the node
+	Self   *cache.Cache[*corev1.Node] // the Node object
+	Ready  <-chan struct{}            // closed when the Node object exists
+	Wake   run.Bell                   // rung when mirror pods may have to be created or deleted
+	Static func() Pods
+	Log    *slog.Logger
 }
 
-// run keeps one mirror pod in the API server for each static pod, until ctx is cancelled. It is started when the node's pods
+// Run keeps one mirror pod in the API server for each static pod, until ctx is cancelled. It is started when the node's pods
 // have been listed, and waits for the Node object, which owns mirror pods.
-func (m *mirrors) run(ctx context.Context) {
+func (m *Mirrors) Run(ctx context.Context) {
 	select {
-	case <-m.ready:
+	case <-m.Ready:
 	case <-ctx.Done():
 	}
 	refused := map[types.NamespacedName]mirrorFailure{}
@@ -315,7 +315,7 @@ func (m *mirrors) run(ctx context.Context) {
 			alarm = time.After(time.Until(next))
 		}
 		select {
-		case <-m.wake:
+		case <-m.Wake:
 		case <-alarm:
 		case <-ctx.Done():
 		}
@@ -330,17 +330,17 @@ type mirrorFailure struct {
 }
 
 // sync creates and deletes mirror pods once. It returns when to try again what has failed; the zero time if nothing has.
-func (m *mirrors) sync(ctx context.Context, refused map[types.NamespacedName]mirrorFailure, now time.Time) (next time.Time) {
-	pods := m.static()
-	wanted, static, outdated := pods.mirrored, pods.all, pods.outdated
+func (m *Mirrors) sync(ctx context.Context, refused map[types.NamespacedName]mirrorFailure, now time.Time) (next time.Time) {
+	pods := m.Static()
+	wanted, static, outdated := pods.Mirrored, pods.All, pods.Outdated
 	write := func(key types.NamespacedName, f func() error) {
 		if again := m.write(ctx, refused, key, now, f); next.IsZero() || !again.IsZero() && again.Before(next) {
 			next = again
 		}
 	}
-	for _, pod := range m.pods.List("") {
+	for _, pod := range m.Pods.List("") {
 		key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-		if !isMirror(pod) {
+		if !IsMirror(pod) {
 			continue
 		}
 		if s := static[key]; s != nil && pod.Annotations[configHash] == string(s.UID) && pod.DeletionTimestamp == nil && outdated[key] != pod.UID {
@@ -348,7 +348,7 @@ func (m *mirrors) sync(ctx context.Context, refused map[types.NamespacedName]mir
 			continue
 		}
 		write(key, func() error {
-			err := client.Pods.Delete(ctx, m.client, key.Namespace, key.Name, metav1.DeleteOptions{
+			err := client.Pods.Delete(ctx, m.Client, key.Namespace, key.Name, metav1.DeleteOptions{
 				GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &pod.UID},
 			})
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -360,7 +360,7 @@ func (m *mirrors) sync(ctx context.Context, refused map[types.NamespacedName]mir
 	names := sorting.Sorted(maps.Keys(wanted), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
 	for _, key := range names {
 		write(key, func() error {
-			_, err := client.Pods.Create(ctx, m.client, m.mirrorOf(wanted[key]))
+			_, err := client.Pods.Create(ctx, m.Client, m.mirrorOf(wanted[key]))
 			if apierrors.IsAlreadyExists(err) {
 				return nil
 			}
@@ -377,7 +377,7 @@ func (m *mirrors) sync(ctx context.Context, refused map[types.NamespacedName]mir
 
 // write calls f, which writes a mirror pod, unless it has failed and is not to be tried again yet. It returns when to
 // try again; the zero time if f succeeded or ctx was cancelled.
-func (m *mirrors) write(ctx context.Context, refused map[types.NamespacedName]mirrorFailure, key types.NamespacedName, now time.Time, f func() error) time.Time {
+func (m *Mirrors) write(ctx context.Context, refused map[types.NamespacedName]mirrorFailure, key types.NamespacedName, now time.Time, f func() error) time.Time {
 	r := refused[key]
 	if now.Before(r.again) {
 		return r.again
@@ -391,18 +391,18 @@ func (m *mirrors) write(ctx context.Context, refused map[types.NamespacedName]mi
 	r.again = now.Add(run.Backoff{First: 200 * time.Millisecond, Max: 15 * time.Second}.Pause(r.failures))
 	if r.text != err.Error() {
 		r.text = err.Error()
-		m.log.Warn("a mirror pod can't be written, will try again", "pod", key, "err", err)
+		m.Log.Warn("a mirror pod can't be written, will try again", "pod", key, "err", err)
 	}
 	refused[key] = r
 	return r.again
 }
 
 // mirrorOf returns the mirror pod of a static pod. The node owns it.
-func (m *mirrors) mirrorOf(pod *corev1.Pod) *corev1.Pod {
+func (m *Mirrors) mirrorOf(pod *corev1.Pod) *corev1.Pod {
 	copied := pod.DeepCopy()
 	copied.UID, copied.ResourceVersion = "", ""
 	copied.Annotations[corev1.MirrorPodAnnotationKey] = copied.Annotations[configHash]
-	if node, ok := m.self.Get("", m.node); ok {
+	if node, ok := m.Self.Get("", m.Node); ok {
 		copied.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: new(true)}}
 	}
 	return copied
