@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/lifecycle"
@@ -36,3 +37,32 @@ func (w *worker) Grace() time.Duration {
 
 // AwaitEnd waits until the pod has ended and the API server has its status, or until ctx is cancelled.
 func (w *worker) AwaitEnd(ctx context.Context) { w.n.awaitEnd(ctx, w) }
+
+// Evict ends the pod because the node lacks something, or because the pod uses more than it may.
+func (w *worker) Evict(signal string, verdict lifecycle.Verdict) {
+	w.post(func() {
+		if w.view.Finished() {
+			return
+		}
+		w.n.metrics.Pods.Evictions.WithLabelValues(signal).Inc()
+		w.event(corev1.EventTypeWarning, verdict.Reason, "%s", verdict.Message)
+		w.fail(verdict, time.Now())
+	})
+}
+
+// evictables yields all pods that have workers.
+func (n *Node) evictables(yield func(evictable) bool) {
+	for _, w := range n.allWorkers() {
+		if !yield(w) {
+			return
+		}
+	}
+}
+
+// evictableOf returns the pod with a UID.
+func (n *Node) evictableOf(uid types.UID) (evictable, bool) {
+	n.workers.mu.Lock()
+	defer n.workers.mu.Unlock()
+	w := n.workers.all[uid]
+	return w, w != nil
+}

@@ -258,7 +258,7 @@ type Node struct {
 	server     *server.Server
 	registrar  *registration.Registrar
 	metrics    *metrics.Metrics
-	pressure   pressure
+	evictor    *evictor
 	shutdowns  []shutdown.Period // of the configuration
 
 	abilities abilities
@@ -332,10 +332,8 @@ func New(opts Options) (*Node, error) {
 			running: map[types.NamespacedName]*worker{}, mirrors: map[types.NamespacedName]*corev1.Pod{}, wake: run.NewBell(),
 			ran: map[types.NamespacedName]bool{}, again: map[types.NamespacedName]bool{}, outdated: map[types.NamespacedName]types.UID{},
 		}},
-		pressure: pressure{monitor: eviction.Monitor{Thresholds: opts.Eviction}},
 	}
 	n.shutdowns = shutdown.Periods(&n.config().KubeletConfiguration)
-	n.pressure.monitor.Transition = n.config().EvictionPressureTransitionPeriod.Duration
 	if n.opts.Prober == nil {
 		n.opts.Prober = prober{n: n}
 	}
@@ -379,6 +377,11 @@ func New(opts Options) (*Node, error) {
 	})
 	n.capacity = capacity.New(capacity.Node{
 		Name: opts.Name, OwnPorts: opts.OwnPorts, Refuse: n.refuse, Features: func() []string { return n.abilities.declared }, Metrics: n.metrics, Log: n.log,
+	})
+	n.evictor = newEvictor(evictorOptions{
+		thresholds: opts.Eviction, config: n.config(), rootDir: opts.RootDir, runtime: opts.Runtime, files: n.files, metrics: n.metrics.Pods, log: n.log,
+		pods: n.evictables, pod: n.evictableOf, logs: n.logs, memory: func() int64 { return n.machine.capacity.Memory().Value() },
+		conditions: n.capacity.SetPressure, changed: n.registrar.Outdated, event: n.event,
 	})
 	n.images = images.New(opts.Images, images.Node{
 		Runtime: opts.Runtime, RootDir: opts.RootDir, Accounts: volumes.Accounts{Client: opts.Client}, Secret: n.secret, Pods: n.workedOn,
@@ -456,7 +459,7 @@ func (n *Node) Run(ctx context.Context) error {
 		last = append(last, run.Task{Name: "resource claims", Run: n.plugins.claims.Run}, run.Task{Name: "plug-ins", Run: n.plugins.registry.Run})
 	}
 	if n.opts.RootDir != "" {
-		last = append(last, run.Task{Name: "eviction", Run: n.watchPressure})
+		last = append(last, run.Task{Name: "eviction", Run: n.evictor.watch})
 	}
 	last = append(last, n.shutdownTask()...)
 	first := run.Stage{

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"io/fs"
+	"iter"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,15 +13,20 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/podstate"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/capacity"
+	"github.com/sampan-io/sampan/node/criclient"
 	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/eviction"
+	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/stats"
+	"github.com/sampan-io/sampan/node/volumes"
 )
 
 const (
@@ -33,24 +40,59 @@ const (
 	walkShare = 20
 )
 
-// pressure is what the node has too little of.
-type pressure struct {
+// An evictable is a pod with a worker.
+type evictable interface {
+	// Status returns the state of the pod, and a channel that is closed when that has changed.
+	Status() (lifecycle.Observed, <-chan struct{})
+	// Evict has the worker end the pod, unless it has ended. Signal is what the metrics name as the cause.
+	Evict(signal string, verdict lifecycle.Verdict)
+}
+
+// evictorOptions configures an [evictor].
+type evictorOptions struct {
+	thresholds []eviction.Threshold
+	config     *kubeletconfig.Config
+	rootDir    string // its file system is measured
+	runtime    criclient.Runtime
+	files      *volumes.Files
+	metrics    *metrics.Pods
+	log        *slog.Logger
+
+	pods   iter.Seq[evictable]                   // all pods that have workers
+	pod    func(uid types.UID) (evictable, bool) // the one with a UID
+	logs   func(pod *corev1.Pod) string          // the directory of a pod's logs; "" if there is none
+	memory func() int64                          // of the machine, in bytes
+	// conditions sets the conditions of pressure that hold, and returns the earlier ones.
+	conditions func([]corev1.NodeConditionType) []corev1.NodeConditionType
+	// changed is called when the conditions have changed.
+	changed func()
+	// event records an event about the node.
+	event func(kind, reason, format string, args ...any)
+}
+
+// An evictor watches what the node has too little of, and evicts pods. It is used by one goroutine.
+type evictor struct {
+	opts    evictorOptions
 	monitor eviction.Monitor
 	// disk is the state of the file system when local storage was last measured, at the time measured.
 	disk     [2]uint64
 	measured time.Time
 }
 
-// watchPressure evicts pods until ctx is cancelled. An idle node reads two files and the state of one file system every ten
+func newEvictor(o evictorOptions) *evictor {
+	return &evictor{opts: o, monitor: eviction.Monitor{Thresholds: o.thresholds, Transition: o.config.EvictionPressureTransitionPeriod.Duration}}
+}
+
+// watch evicts pods until ctx is cancelled. An idle node reads two files and the state of one file system every ten
 // seconds. Directories are read only if a running pod has a limit and the file system has changed, or if pods have to be
 // compared.
-func (n *Node) watchPressure(ctx context.Context) error {
+func (e *evictor) watch(ctx context.Context) error {
 	ticker := time.NewTicker(watchPeriod)
 	defer ticker.Stop()
 	for {
-		err := run.Catch(func() error { n.relieve(ctx, time.Now()); return nil })
+		err := run.Catch(func() error { e.relieve(ctx, time.Now()); return nil })
 		if err != nil {
-			n.log.Error("panic while looking for pods to evict, will try again", "err", err)
+			e.opts.log.Error("panic while looking for pods to evict, will try again", "err", err)
 		}
 		select {
 		case <-ticker.C:
@@ -62,14 +104,13 @@ func (n *Node) watchPressure(ctx context.Context) error {
 
 // relieve ends pods that exceed their limits of local storage or, if the node lacks something, the first pod in the order of
 // eviction.
-func (n *Node) relieve(ctx context.Context, now time.Time) {
-	values, disk := n.observe(now)
-	short, conditions := n.pressure.monitor.Observe(values, now)
-	n.setPressure(conditions)
-	p := &n.pressure
-	if disk != p.disk || now.Sub(p.measured) >= remeasure {
-		p.disk, p.measured = disk, now
-		if n.evictExceeding(ctx) {
+func (e *evictor) relieve(ctx context.Context, now time.Time) {
+	values, disk := e.observe(now)
+	short, conditions := e.monitor.Observe(values, now)
+	e.setPressure(conditions)
+	if disk != e.disk || now.Sub(e.measured) >= remeasure {
+		e.disk, e.measured = disk, now
+		if e.evictExceeding(ctx) {
 			return
 		}
 	}
@@ -77,50 +118,50 @@ func (n *Node) relieve(ctx context.Context, now time.Time) {
 		return
 	}
 	s := short[0]
-	n.event(corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
-	if s.OfDisk() && n.reclaimContainers(ctx) {
+	e.opts.event(corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
+	if s.OfDisk() && e.reclaimContainers(ctx) {
 		return // the disk is observed again
 	}
-	pods := n.usage(ctx, s.Resource != corev1.ResourceMemory, func(*corev1.Pod) bool { return true })
+	pods := e.usage(ctx, s.Resource != corev1.ResourceMemory, func(*corev1.Pod) bool { return true })
 	victim, message := eviction.Victim(s, pods)
 	if victim == nil {
 		threshold, available := s.Numbers()
-		n.log.Warn("unable to evict any pods from the node: all are critical, or none runs",
+		e.opts.log.Warn("unable to evict any pods from the node: all are critical, or none runs",
 			"resource", s.Resource, "signal", s.Signal, "threshold", threshold, "available", available)
 		return
 	}
 	for _, s := range short {
-		n.metrics.Pods.StatsAge.WithLabelValues(string(s.Signal)).Observe(time.Since(now).Seconds())
+		e.opts.metrics.StatsAge.WithLabelValues(string(s.Signal)).Observe(time.Since(now).Seconds())
 	}
-	n.evict(ctx, victim.Pod, evictionCause{signal: string(s.Signal), message: message, grace: n.graceOf(s, victim.Pod), disrupted: true})
+	e.evict(ctx, victim.Pod, evictionCause{signal: string(s.Signal), message: message, grace: e.graceOf(s, victim.Pod), disrupted: true})
 }
 
 // reclaimContainers removes the containers of pods that have ended, whose files are on the disk until their pod is deleted, and
 // reports whether there were any. What they have logged stays.
-func (n *Node) reclaimContainers(ctx context.Context) bool {
-	all, err := n.opts.Runtime.ListContainers(ctx, &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_EXITED}})
+func (e *evictor) reclaimContainers(ctx context.Context) bool {
+	all, err := e.opts.runtime.ListContainers(ctx, &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_EXITED}})
 	if err != nil {
-		n.log.Warn("the containers of ended pods are not removed", "err", err)
+		e.opts.log.Warn("the containers of ended pods are not removed", "err", err)
 		return false
 	}
 	ended := map[string]bool{}
-	for _, w := range n.allWorkers() {
+	for w := range e.opts.pods {
 		state, _ := w.Status()
-		ended[string(w.uid)] = state.Pod.Name != "" && podstate.FinishedIn(&state.Pod.Status)
+		ended[string(state.Pod.UID)] = state.Pod.Name != "" && podstate.FinishedIn(&state.Pod.Status)
 	}
 	removed := 0
 	for _, c := range all {
 		if !ended[c.GetLabels()[crispec.PodUID]] {
 			continue
 		}
-		if err := n.opts.Runtime.RemoveContainer(ctx, c.GetId()); err != nil {
-			n.log.Warn("a container of an ended pod is not removed", "container", c.GetId(), "err", err)
+		if err := e.opts.runtime.RemoveContainer(ctx, c.GetId()); err != nil {
+			e.opts.log.Warn("a container of an ended pod is not removed", "container", c.GetId(), "err", err)
 			continue
 		}
 		removed++
 	}
 	if removed > 0 {
-		n.log.Info("removed containers of ended pods, because the disk is nearly full", "containers", removed)
+		e.opts.log.Info("removed containers of ended pods, because the disk is nearly full", "containers", removed)
 	}
 	return removed > 0
 }
@@ -130,11 +171,11 @@ const hardGrace = time.Second
 
 // graceOf returns how long an evicted pod may take to end. For a soft threshold that is as long as it wants, within the limit of the
 // configuration.
-func (n *Node) graceOf(s eviction.Shortage, pod *corev1.Pod) time.Duration {
+func (e *evictor) graceOf(s eviction.Shortage, pod *corev1.Pod) time.Duration {
 	if !s.Soft {
 		return hardGrace
 	}
-	most := time.Duration(n.config().EvictionMaxPodGracePeriod) * time.Second
+	most := time.Duration(e.opts.config.EvictionMaxPodGracePeriod) * time.Second
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
 		most = min(most, time.Duration(*own)*time.Second)
 	}
@@ -142,10 +183,10 @@ func (n *Node) graceOf(s eviction.Shortage, pod *corev1.Pod) time.Duration {
 }
 
 // observe reads the signals, and the free space and inodes of the node's file system.
-func (n *Node) observe(now time.Time) (map[eviction.Signal]eviction.Observation, [2]uint64) {
+func (e *evictor) observe(now time.Time) (map[eviction.Signal]eviction.Observation, [2]uint64) {
 	values := map[eviction.Signal]eviction.Observation{}
 	var disk [2]uint64
-	if fs := stats.OfFileSystem(n.opts.RootDir, now); fs != nil {
+	if fs := stats.OfFileSystem(e.opts.rootDir, now); fs != nil {
 		disk = [2]uint64{*fs.AvailableBytes, *fs.InodesFree}
 		space := eviction.Observation{Available: int64(*fs.AvailableBytes), Capacity: int64(*fs.CapacityBytes)}
 		files := eviction.Observation{Available: int64(*fs.InodesFree), Capacity: int64(*fs.Inodes)}
@@ -154,7 +195,7 @@ func (n *Node) observe(now time.Time) (map[eviction.Signal]eviction.Observation,
 		values[eviction.NodeFsInodes], values[eviction.ImageFsInodes] = files, files
 	}
 	if m, err := stats.OfMemory(now); err == nil {
-		values[eviction.MemoryAvailable] = eviction.Observation{Available: int64(*m.AvailableBytes), Capacity: n.machine.capacity.Memory().Value()}
+		values[eviction.MemoryAvailable] = eviction.Observation{Available: int64(*m.AvailableBytes), Capacity: e.opts.memory()}
 	}
 	if o, ok := processIDs(); ok {
 		values[eviction.PIDAvailable] = o
@@ -164,8 +205,8 @@ func (n *Node) observe(now time.Time) (map[eviction.Signal]eviction.Observation,
 
 // processIDs returns how many threads the kernel can still start.
 func processIDs() (eviction.Observation, bool) {
-	limit, err := strconv.ParseInt(oneOf("/proc/sys/kernel/pid_max"), 10, 64)
-	load := strings.Fields(oneOf("/proc/loadavg"))
+	limit, err := strconv.ParseInt(oneLine("/proc/sys/kernel/pid_max"), 10, 64)
+	load := strings.Fields(oneLine("/proc/loadavg"))
 	if err != nil || len(load) < 4 {
 		return eviction.Observation{}, false
 	}
@@ -174,30 +215,39 @@ func processIDs() (eviction.Observation, bool) {
 	return eviction.Observation{Available: limit - threads, Capacity: limit}, err == nil
 }
 
+// oneLine returns the text of a file of the kernel; "" if it is not there.
+func oneLine(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
 // setPressure makes the conditions of the node those given, and publishes them if they have changed.
-func (n *Node) setPressure(conditions []corev1.NodeConditionType) {
-	if slices.Equal(n.capacity.SetPressure(conditions), conditions) {
+func (e *evictor) setPressure(conditions []corev1.NodeConditionType) {
+	if slices.Equal(e.opts.conditions(conditions), conditions) {
 		return
 	}
-	n.registrar.Outdated()
+	e.opts.changed()
 	if len(conditions) == 0 {
-		n.log.Info("the node is no longer under pressure")
+		e.opts.log.Info("the node is no longer under pressure")
 		return
 	}
 	attrs := []any{"conditions", conditions}
-	for _, s := range n.pressure.monitor.Met() {
+	for _, s := range e.monitor.Met() {
 		threshold, available := s.Numbers()
 		attrs = append(attrs, string(s.Signal), available+" available, threshold "+threshold)
 	}
-	n.log.Warn("the node is under pressure", attrs...)
+	e.opts.log.Warn("the node is under pressure", attrs...)
 }
 
 // evictExceeding ends the pods that use more local storage than they may, and reports whether there were any.
-func (n *Node) evictExceeding(ctx context.Context) bool {
+func (e *evictor) evictExceeding(ctx context.Context) bool {
 	found := false
-	for _, p := range n.usage(ctx, true, eviction.Limited) {
+	for _, p := range e.usage(ctx, true, eviction.Limited) {
 		if limit, message := eviction.Exceeded(&p); message != "" && !eviction.Critical(p.Pod) {
-			n.evict(ctx, p.Pod, evictionCause{signal: string(limit), message: message, grace: hardGrace})
+			e.evict(ctx, p.Pod, evictionCause{signal: string(limit), message: message, grace: hardGrace})
 			found = true
 		}
 	}
@@ -214,22 +264,13 @@ type evictionCause struct {
 
 // evict ends a pod, and waits until it has ended and its volumes are removed, or for a limited time: its volumes may be what fills
 // the disk.
-func (n *Node) evict(ctx context.Context, pod *corev1.Pod, cause evictionCause) {
-	n.workers.mu.Lock()
-	w := n.workers.all[pod.UID]
-	n.workers.mu.Unlock()
-	if w == nil {
+func (e *evictor) evict(ctx context.Context, pod *corev1.Pod, cause evictionCause) {
+	w, ok := e.opts.pod(pod.UID)
+	if !ok {
 		return
 	}
-	n.log.Info("evicting a pod", "pod", pod.Namespace+"/"+pod.Name, "message", cause.message)
-	w.post(func() {
-		if w.view.Finished() {
-			return
-		}
-		n.metrics.Pods.Evictions.WithLabelValues(cause.signal).Inc()
-		w.event(corev1.EventTypeWarning, eviction.Reason, "%s", cause.message)
-		w.fail(lifecycle.Verdict{Reason: eviction.Reason, Message: cause.message, Grace: &cause.grace, Disrupted: cause.disrupted}, time.Now())
-	})
+	e.opts.log.Info("evicting a pod", "pod", pod.Namespace+"/"+pod.Name, "message", cause.message)
+	w.Evict(cause.signal, lifecycle.Verdict{Reason: eviction.Reason, Message: cause.message, Grace: &cause.grace, Disrupted: cause.disrupted})
 	limited, cancel := context.WithTimeout(ctx, cause.grace+capacity.EndLimit)
 	defer cancel()
 	for {
@@ -246,17 +287,17 @@ func (n *Node) evict(ctx context.Context, pod *corev1.Pod, cause evictionCause) 
 }
 
 // usage returns what the running pods use that are wanted, with local storage if disk is true.
-func (n *Node) usage(ctx context.Context, disk bool, wanted func(*corev1.Pod) bool) []eviction.Pod {
+func (e *evictor) usage(ctx context.Context, disk bool, wanted func(*corev1.Pod) bool) []eviction.Pod {
 	var list []eviction.Pod
-	for _, w := range n.allWorkers() {
+	for w := range e.opts.pods {
 		state, _ := w.Status()
 		if state.Over || state.Pod.Name == "" || podstate.FinishedIn(&state.Pod.Status) || !wanted(state.Pod) {
 			continue
 		}
 		p := eviction.Pod{Pod: state.Pod, Containers: map[string]eviction.Use{}, Volumes: map[string]int64{}}
-		n.memoryOf(ctx, &p)
+		e.memoryOf(ctx, &p)
 		if disk {
-			n.storageOf(ctx, &p)
+			e.storageOf(ctx, &p)
 		}
 		list = append(list, p)
 	}
@@ -264,8 +305,8 @@ func (n *Node) usage(ctx context.Context, disk bool, wanted func(*corev1.Pod) bo
 }
 
 // memoryOf fills in the memory and the processes of a pod. What the runtime does not know stays 0.
-func (n *Node) memoryOf(ctx context.Context, p *eviction.Pod) {
-	all, err := n.opts.Runtime.ListPodSandboxStats(ctx, &cri.PodSandboxStatsFilter{LabelSelector: map[string]string{crispec.PodUID: string(p.UID)}})
+func (e *evictor) memoryOf(ctx context.Context, p *eviction.Pod) {
+	all, err := e.opts.runtime.ListPodSandboxStats(ctx, &cri.PodSandboxStatsFilter{LabelSelector: map[string]string{crispec.PodUID: string(p.UID)}})
 	if err != nil {
 		return
 	}
@@ -282,8 +323,8 @@ func (n *Node) memoryOf(ctx context.Context, p *eviction.Pod) {
 }
 
 // storageOf fills in the local storage of a pod.
-func (n *Node) storageOf(ctx context.Context, p *eviction.Pod) {
-	layers, err := n.opts.Runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{LabelSelector: map[string]string{crispec.PodUID: string(p.UID)}})
+func (e *evictor) storageOf(ctx context.Context, p *eviction.Pod) {
+	layers, err := e.opts.runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{LabelSelector: map[string]string{crispec.PodUID: string(p.UID)}})
 	if err == nil {
 		for _, l := range layers {
 			name := l.GetAttributes().GetMetadata().GetName()
@@ -293,7 +334,7 @@ func (n *Node) storageOf(ctx context.Context, p *eviction.Pod) {
 			p.Containers[name] = u
 		}
 	}
-	if dir := n.logs(p.Pod); dir != "" {
+	if dir := e.opts.logs(p.Pod); dir != "" {
 		for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 			for i := range list {
 				bytes, _ := diskUse(ctx, filepath.Join(dir, list[i].Name))
@@ -308,7 +349,7 @@ func (n *Node) storageOf(ctx context.Context, p *eviction.Pod) {
 		if v.EmptyDir == nil || v.EmptyDir.Medium != corev1.StorageMediumDefault {
 			continue
 		}
-		bytes, files := diskUse(ctx, n.files.Path(p.Pod, v))
+		bytes, files := diskUse(ctx, e.opts.files.Path(p.Pod, v))
 		p.Volumes[v.Name] = bytes
 		p.Inodes += files
 	}
