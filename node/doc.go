@@ -29,6 +29,6 @@
 // refers to no object of the cluster counts as mounted, and no pod is evicted.
 //
 // The parts of the agent are packages below this one, each with its own state: volumes, images, capacity, references,
-// registration, server, static pods, metrics, and others for plug-ins. This package assembles them, and has the
+// registration, server, static pods, evictions, metrics, and others for plug-ins. This package assembles them, and has the
 // workers. What a pod needs of its node is one table of concerns, see concerns.go.
 package node

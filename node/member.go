@@ -9,6 +9,7 @@ import (
 
 	"github.com/sampan-io/sampan/node/eviction"
 	"github.com/sampan-io/sampan/node/lifecycle"
+	"github.com/sampan-io/sampan/node/pressure"
 )
 
 // Look implements [capacity.Pod], as the following methods do.
@@ -51,7 +52,7 @@ func (w *worker) Evict(signal string, verdict lifecycle.Verdict) {
 }
 
 // evictables yields all pods that have workers.
-func (n *Node) evictables(yield func(evictable) bool) {
+func (n *Node) evictables(yield func(pressure.Pod) bool) {
 	for _, w := range n.allWorkers() {
 		if !yield(w) {
 			return
@@ -60,7 +61,7 @@ func (n *Node) evictables(yield func(evictable) bool) {
 }
 
 // evictableOf returns the pod with a UID.
-func (n *Node) evictableOf(uid types.UID) (evictable, bool) {
+func (n *Node) evictableOf(uid types.UID) (pressure.Pod, bool) {
 	n.workers.mu.Lock()
 	defer n.workers.mu.Unlock()
 	w := n.workers.all[uid]

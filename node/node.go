@@ -38,6 +38,7 @@ import (
 	"github.com/sampan-io/sampan/node/metrics"
 	"github.com/sampan-io/sampan/node/pluginregistry"
 	"github.com/sampan-io/sampan/node/podcgroup"
+	"github.com/sampan-io/sampan/node/pressure"
 	"github.com/sampan-io/sampan/node/probe"
 	"github.com/sampan-io/sampan/node/references"
 	"github.com/sampan-io/sampan/node/registration"
@@ -258,7 +259,7 @@ type Node struct {
 	server     *server.Server
 	registrar  *registration.Registrar
 	metrics    *metrics.Metrics
-	evictor    *evictor
+	evictor    *pressure.Evictor
 	shutdowns  []shutdown.Period // of the configuration
 
 	abilities abilities
@@ -378,10 +379,10 @@ func New(opts Options) (*Node, error) {
 	n.capacity = capacity.New(capacity.Node{
 		Name: opts.Name, OwnPorts: opts.OwnPorts, Refuse: n.refuse, Features: func() []string { return n.abilities.declared }, Metrics: n.metrics, Log: n.log,
 	})
-	n.evictor = newEvictor(evictorOptions{
-		thresholds: opts.Eviction, config: n.config(), rootDir: opts.RootDir, runtime: opts.Runtime, files: n.files, metrics: n.metrics.Pods, log: n.log,
-		pods: n.evictables, pod: n.evictableOf, logs: n.logs, memory: func() int64 { return n.machine.capacity.Memory().Value() },
-		conditions: n.capacity.SetPressure, changed: n.registrar.Outdated, event: n.event,
+	n.evictor = pressure.New(pressure.Options{
+		Thresholds: opts.Eviction, Config: n.config(), RootDir: opts.RootDir, Runtime: opts.Runtime, Files: n.files, Metrics: n.metrics.Pods, Log: n.log,
+		Pods: n.evictables, Pod: n.evictableOf, Logs: n.logs, Memory: func() int64 { return n.machine.capacity.Memory().Value() },
+		Conditions: n.capacity.SetPressure, Changed: n.registrar.Outdated, Event: n.event,
 	})
 	n.images = images.New(opts.Images, images.Node{
 		Runtime: opts.Runtime, RootDir: opts.RootDir, Accounts: volumes.Accounts{Client: opts.Client}, Secret: n.secret, Pods: n.workedOn,
@@ -459,7 +460,7 @@ func (n *Node) Run(ctx context.Context) error {
 		last = append(last, run.Task{Name: "resource claims", Run: n.plugins.claims.Run}, run.Task{Name: "plug-ins", Run: n.plugins.registry.Run})
 	}
 	if n.opts.RootDir != "" {
-		last = append(last, run.Task{Name: "eviction", Run: n.evictor.watch})
+		last = append(last, run.Task{Name: "eviction", Run: n.evictor.Run})
 	}
 	last = append(last, n.shutdownTask()...)
 	first := run.Stage{

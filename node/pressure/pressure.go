@@ -1,4 +1,4 @@
-package node
+package pressure
 
 import (
 	"context"
@@ -40,59 +40,59 @@ const (
 	walkShare = 20
 )
 
-// An evictable is a pod with a worker.
-type evictable interface {
+// An Pod is a pod with a worker.
+type Pod interface {
 	// Status returns the state of the pod, and a channel that is closed when that has changed.
 	Status() (lifecycle.Observed, <-chan struct{})
 	// Evict has the worker end the pod, unless it has ended. Signal is what the metrics name as the cause.
 	Evict(signal string, verdict lifecycle.Verdict)
 }
 
-// evictorOptions configures an [evictor].
-type evictorOptions struct {
-	thresholds []eviction.Threshold
-	config     *kubeletconfig.Config
-	rootDir    string // its file system is measured
-	runtime    criclient.Runtime
-	files      *volumes.Files
-	metrics    *metrics.Pods
-	log        *slog.Logger
+// Options configures an [Evictor].
+type Options struct {
+	Thresholds []eviction.Threshold
+	Config     *kubeletconfig.Config
+	RootDir    string // its file system is measured
+	Runtime    criclient.Runtime
+	Files      *volumes.Files
+	Metrics    *metrics.Pods
+	Log        *slog.Logger
 
-	pods   iter.Seq[evictable]                   // all pods that have workers
-	pod    func(uid types.UID) (evictable, bool) // the one with a UID
-	logs   func(pod *corev1.Pod) string          // the directory of a pod's logs; "" if there is none
-	memory func() int64                          // of the machine, in bytes
-	// conditions sets the conditions of pressure that hold, and returns the earlier ones.
-	conditions func([]corev1.NodeConditionType) []corev1.NodeConditionType
-	// changed is called when the conditions have changed.
-	changed func()
-	// event records an event about the node.
-	event func(kind, reason, format string, args ...any)
+	Pods   iter.Seq[Pod]                   // all pods that have workers
+	Pod    func(uid types.UID) (Pod, bool) // the one with a UID
+	Logs   func(pod *corev1.Pod) string    // the directory of a pod's logs; "" if there is none
+	Memory func() int64                    // of the machine, in bytes
+	// Conditions sets the conditions of pressure that hold, and returns the earlier ones.
+	Conditions func([]corev1.NodeConditionType) []corev1.NodeConditionType
+	// Changed is called when the conditions have changed.
+	Changed func()
+	// Event records an event about the node.
+	Event func(kind, reason, format string, args ...any)
 }
 
-// An evictor watches what the node has too little of, and evicts pods. It is used by one goroutine.
-type evictor struct {
-	opts    evictorOptions
+// An Evictor watches what the node has too little of, and evicts pods. It is used by one goroutine.
+type Evictor struct {
+	opts    Options
 	monitor eviction.Monitor
 	// disk is the state of the file system when local storage was last measured, at the time measured.
 	disk     [2]uint64
 	measured time.Time
 }
 
-func newEvictor(o evictorOptions) *evictor {
-	return &evictor{opts: o, monitor: eviction.Monitor{Thresholds: o.thresholds, Transition: o.config.EvictionPressureTransitionPeriod.Duration}}
+func New(o Options) *Evictor {
+	return &Evictor{opts: o, monitor: eviction.Monitor{Thresholds: o.Thresholds, Transition: o.Config.EvictionPressureTransitionPeriod.Duration}}
 }
 
-// watch evicts pods until ctx is cancelled. An idle node reads two files and the state of one file system every ten
+// Run evicts pods until ctx is cancelled. An idle node reads two files and the state of one file system every ten
 // seconds. Directories are read only if a running pod has a limit and the file system has changed, or if pods have to be
 // compared.
-func (e *evictor) watch(ctx context.Context) error {
+func (e *Evictor) Run(ctx context.Context) error {
 	ticker := time.NewTicker(watchPeriod)
 	defer ticker.Stop()
 	for {
 		err := run.Catch(func() error { e.relieve(ctx, time.Now()); return nil })
 		if err != nil {
-			e.opts.log.Error("panic while looking for pods to evict, will try again", "err", err)
+			e.opts.Log.Error("panic while looking for pods to evict, will try again", "err", err)
 		}
 		select {
 		case <-ticker.C:
@@ -104,7 +104,7 @@ func (e *evictor) watch(ctx context.Context) error {
 
 // relieve ends pods that exceed their limits of local storage or, if the node lacks something, the first pod in the order of
 // eviction.
-func (e *evictor) relieve(ctx context.Context, now time.Time) {
+func (e *Evictor) relieve(ctx context.Context, now time.Time) {
 	values, disk := e.observe(now)
 	short, conditions := e.monitor.Observe(values, now)
 	e.setPressure(conditions)
@@ -118,7 +118,7 @@ func (e *evictor) relieve(ctx context.Context, now time.Time) {
 		return
 	}
 	s := short[0]
-	e.opts.event(corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
+	e.opts.Event(corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", s.Resource)
 	if s.OfDisk() && e.reclaimContainers(ctx) {
 		return // the disk is observed again
 	}
@@ -126,26 +126,26 @@ func (e *evictor) relieve(ctx context.Context, now time.Time) {
 	victim, message := eviction.Victim(s, pods)
 	if victim == nil {
 		threshold, available := s.Numbers()
-		e.opts.log.Warn("unable to evict any pods from the node: all are critical, or none runs",
+		e.opts.Log.Warn("unable to evict any pods from the node: all are critical, or none runs",
 			"resource", s.Resource, "signal", s.Signal, "threshold", threshold, "available", available)
 		return
 	}
 	for _, s := range short {
-		e.opts.metrics.StatsAge.WithLabelValues(string(s.Signal)).Observe(time.Since(now).Seconds())
+		e.opts.Metrics.StatsAge.WithLabelValues(string(s.Signal)).Observe(time.Since(now).Seconds())
 	}
 	e.evict(ctx, victim.Pod, evictionCause{signal: string(s.Signal), message: message, grace: e.graceOf(s, victim.Pod), disrupted: true})
 }
 
 // reclaimContainers removes the containers of pods that have ended, whose files are on the disk until their pod is deleted, and
 // reports whether there were any. What they have logged stays.
-func (e *evictor) reclaimContainers(ctx context.Context) bool {
-	all, err := e.opts.runtime.ListContainers(ctx, &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_EXITED}})
+func (e *Evictor) reclaimContainers(ctx context.Context) bool {
+	all, err := e.opts.Runtime.ListContainers(ctx, &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_EXITED}})
 	if err != nil {
-		e.opts.log.Warn("the containers of ended pods are not removed", "err", err)
+		e.opts.Log.Warn("the containers of ended pods are not removed", "err", err)
 		return false
 	}
 	ended := map[string]bool{}
-	for w := range e.opts.pods {
+	for w := range e.opts.Pods {
 		state, _ := w.Status()
 		ended[string(state.Pod.UID)] = state.Pod.Name != "" && podstate.FinishedIn(&state.Pod.Status)
 	}
@@ -154,14 +154,14 @@ func (e *evictor) reclaimContainers(ctx context.Context) bool {
 		if !ended[c.GetLabels()[crispec.PodUID]] {
 			continue
 		}
-		if err := e.opts.runtime.RemoveContainer(ctx, c.GetId()); err != nil {
-			e.opts.log.Warn("a container of an ended pod is not removed", "container", c.GetId(), "err", err)
+		if err := e.opts.Runtime.RemoveContainer(ctx, c.GetId()); err != nil {
+			e.opts.Log.Warn("a container of an ended pod is not removed", "container", c.GetId(), "err", err)
 			continue
 		}
 		removed++
 	}
 	if removed > 0 {
-		e.opts.log.Info("removed containers of ended pods, because the disk is nearly full", "containers", removed)
+		e.opts.Log.Info("removed containers of ended pods, because the disk is nearly full", "containers", removed)
 	}
 	return removed > 0
 }
@@ -171,11 +171,11 @@ const hardGrace = time.Second
 
 // graceOf returns how long an evicted pod may take to end. For a soft threshold that is as long as it wants, within the limit of the
 // configuration.
-func (e *evictor) graceOf(s eviction.Shortage, pod *corev1.Pod) time.Duration {
+func (e *Evictor) graceOf(s eviction.Shortage, pod *corev1.Pod) time.Duration {
 	if !s.Soft {
 		return hardGrace
 	}
-	most := time.Duration(e.opts.config.EvictionMaxPodGracePeriod) * time.Second
+	most := time.Duration(e.opts.Config.EvictionMaxPodGracePeriod) * time.Second
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
 		most = min(most, time.Duration(*own)*time.Second)
 	}
@@ -183,10 +183,10 @@ func (e *evictor) graceOf(s eviction.Shortage, pod *corev1.Pod) time.Duration {
 }
 
 // observe reads the signals, and the free space and inodes of the node's file system.
-func (e *evictor) observe(now time.Time) (map[eviction.Signal]eviction.Observation, [2]uint64) {
+func (e *Evictor) observe(now time.Time) (map[eviction.Signal]eviction.Observation, [2]uint64) {
 	values := map[eviction.Signal]eviction.Observation{}
 	var disk [2]uint64
-	if fs := stats.OfFileSystem(e.opts.rootDir, now); fs != nil {
+	if fs := stats.OfFileSystem(e.opts.RootDir, now); fs != nil {
 		disk = [2]uint64{*fs.AvailableBytes, *fs.InodesFree}
 		space := eviction.Observation{Available: int64(*fs.AvailableBytes), Capacity: int64(*fs.CapacityBytes)}
 		files := eviction.Observation{Available: int64(*fs.InodesFree), Capacity: int64(*fs.Inodes)}
@@ -195,7 +195,7 @@ func (e *evictor) observe(now time.Time) (map[eviction.Signal]eviction.Observati
 		values[eviction.NodeFsInodes], values[eviction.ImageFsInodes] = files, files
 	}
 	if m, err := stats.OfMemory(now); err == nil {
-		values[eviction.MemoryAvailable] = eviction.Observation{Available: int64(*m.AvailableBytes), Capacity: e.opts.memory()}
+		values[eviction.MemoryAvailable] = eviction.Observation{Available: int64(*m.AvailableBytes), Capacity: e.opts.Memory()}
 	}
 	if o, ok := processIDs(); ok {
 		values[eviction.PIDAvailable] = o
@@ -225,13 +225,13 @@ func oneLine(path string) string {
 }
 
 // setPressure makes the conditions of the node those given, and publishes them if they have changed.
-func (e *evictor) setPressure(conditions []corev1.NodeConditionType) {
-	if slices.Equal(e.opts.conditions(conditions), conditions) {
+func (e *Evictor) setPressure(conditions []corev1.NodeConditionType) {
+	if slices.Equal(e.opts.Conditions(conditions), conditions) {
 		return
 	}
-	e.opts.changed()
+	e.opts.Changed()
 	if len(conditions) == 0 {
-		e.opts.log.Info("the node is no longer under pressure")
+		e.opts.Log.Info("the node is no longer under pressure")
 		return
 	}
 	attrs := []any{"conditions", conditions}
@@ -239,11 +239,11 @@ func (e *evictor) setPressure(conditions []corev1.NodeConditionType) {
 		threshold, available := s.Numbers()
 		attrs = append(attrs, string(s.Signal), available+" available, threshold "+threshold)
 	}
-	e.opts.log.Warn("the node is under pressure", attrs...)
+	e.opts.Log.Warn("the node is under pressure", attrs...)
 }
 
 // evictExceeding ends the pods that use more local storage than they may, and reports whether there were any.
-func (e *evictor) evictExceeding(ctx context.Context) bool {
+func (e *Evictor) evictExceeding(ctx context.Context) bool {
 	found := false
 	for _, p := range e.usage(ctx, true, eviction.Limited) {
 		if limit, message := eviction.Exceeded(&p); message != "" && !eviction.Critical(p.Pod) {
@@ -264,12 +264,12 @@ type evictionCause struct {
 
 // evict ends a pod, and waits until it has ended and its volumes are removed, or for a limited time: its volumes may be what fills
 // the disk.
-func (e *evictor) evict(ctx context.Context, pod *corev1.Pod, cause evictionCause) {
-	w, ok := e.opts.pod(pod.UID)
+func (e *Evictor) evict(ctx context.Context, pod *corev1.Pod, cause evictionCause) {
+	w, ok := e.opts.Pod(pod.UID)
 	if !ok {
 		return
 	}
-	e.opts.log.Info("evicting a pod", "pod", pod.Namespace+"/"+pod.Name, "message", cause.message)
+	e.opts.Log.Info("evicting a pod", "pod", pod.Namespace+"/"+pod.Name, "message", cause.message)
 	w.Evict(cause.signal, lifecycle.Verdict{Reason: eviction.Reason, Message: cause.message, Grace: &cause.grace, Disrupted: cause.disrupted})
 	limited, cancel := context.WithTimeout(ctx, cause.grace+capacity.EndLimit)
 	defer cancel()
@@ -287,9 +287,9 @@ func (e *evictor) evict(ctx context.Context, pod *corev1.Pod, cause evictionCaus
 }
 
 // usage returns what the running pods use that are wanted, with local storage if disk is true.
-func (e *evictor) usage(ctx context.Context, disk bool, wanted func(*corev1.Pod) bool) []eviction.Pod {
+func (e *Evictor) usage(ctx context.Context, disk bool, wanted func(*corev1.Pod) bool) []eviction.Pod {
 	var list []eviction.Pod
-	for w := range e.opts.pods {
+	for w := range e.opts.Pods {
 		state, _ := w.Status()
 		if state.Over || state.Pod.Name == "" || podstate.FinishedIn(&state.Pod.Status) || !wanted(state.Pod) {
 			continue
@@ -305,8 +305,8 @@ func (e *evictor) usage(ctx context.Context, disk bool, wanted func(*corev1.Pod)
 }
 
 // memoryOf fills in the memory and the processes of a pod. What the runtime does not know stays 0.
-func (e *evictor) memoryOf(ctx context.Context, p *eviction.Pod) {
-	all, err := e.opts.runtime.ListPodSandboxStats(ctx, &cri.PodSandboxStatsFilter{LabelSelector: map[string]string{crispec.PodUID: string(p.UID)}})
+func (e *Evictor) memoryOf(ctx context.Context, p *eviction.Pod) {
+	all, err := e.opts.Runtime.ListPodSandboxStats(ctx, &cri.PodSandboxStatsFilter{LabelSelector: map[string]string{crispec.PodUID: string(p.UID)}})
 	if err != nil {
 		return
 	}
@@ -323,8 +323,8 @@ func (e *evictor) memoryOf(ctx context.Context, p *eviction.Pod) {
 }
 
 // storageOf fills in the local storage of a pod.
-func (e *evictor) storageOf(ctx context.Context, p *eviction.Pod) {
-	layers, err := e.opts.runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{LabelSelector: map[string]string{crispec.PodUID: string(p.UID)}})
+func (e *Evictor) storageOf(ctx context.Context, p *eviction.Pod) {
+	layers, err := e.opts.Runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{LabelSelector: map[string]string{crispec.PodUID: string(p.UID)}})
 	if err == nil {
 		for _, l := range layers {
 			name := l.GetAttributes().GetMetadata().GetName()
@@ -334,7 +334,7 @@ func (e *evictor) storageOf(ctx context.Context, p *eviction.Pod) {
 			p.Containers[name] = u
 		}
 	}
-	if dir := e.opts.logs(p.Pod); dir != "" {
+	if dir := e.opts.Logs(p.Pod); dir != "" {
 		for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 			for i := range list {
 				bytes, _ := diskUse(ctx, filepath.Join(dir, list[i].Name))
@@ -349,7 +349,7 @@ func (e *evictor) storageOf(ctx context.Context, p *eviction.Pod) {
 		if v.EmptyDir == nil || v.EmptyDir.Medium != corev1.StorageMediumDefault {
 			continue
 		}
-		bytes, files := diskUse(ctx, e.opts.files.Path(p.Pod, v))
+		bytes, files := diskUse(ctx, e.opts.Files.Path(p.Pod, v))
 		p.Volumes[v.Name] = bytes
 		p.Inodes += files
 	}
