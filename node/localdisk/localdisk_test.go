@@ -187,6 +187,7 @@ func TestSilentNodeIsAskedWhenItIsBack(t *testing.T) {
 		}
 		v := volumeOf(t, s)
 		s.Set(t, newNode("b", corev1.ConditionUnknown))
+		settle() // or the deletion may be seen first
 		deleteClaim(t, s, "data")
 		settle()
 		if v = volumeOf(t, s); v.Status.Phase != corev1.VolumeReleased || !said(s, v.Name, "VolumeFailedDelete", "Kubelet stopped posting node status.") {
