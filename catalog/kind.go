@@ -105,7 +105,7 @@ type Kind struct {
 	// Deprecated is the warning that every request for the kind gets. Empty means what the Go type says of its life.
 	Deprecated string
 
-	// How its objects differ from those that are stored in a plain way; zero values mean no difference.
+	// The differences of its objects from plain stored ones; zero values mean none.
 	Unstored
 	Storing
 	Lifecycle
