@@ -35,8 +35,7 @@
 // Terms: a degree is what counts as done (ready, running, deleted, …); a target is the object or selector that the
 // caller names; a member is an object that a target selects; a part is an object that belongs to another.
 //
-// [WaitForJobPodsRunning], [WaitForJobPodsInPhase], [WaitForJobFinish], [WaitForJobComplete], [WaitForPodsOnNodes] and
-// [ControllerHasDesiredReplicas] have the names of Kubernetes' e2e framework. Test suites with a client-go clientset get
+// Package await/compat has waits with the names of Kubernetes' e2e framework. Test suites with a client-go clientset get
 // a client from [client.FromClientset], those with a rest.Config from [client.NewREST].
 //
 // The package writes nothing to the server and prints nothing.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/sampan-io/sampan/await"
+	"github.com/sampan-io/sampan/await/compat"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
 )
@@ -80,7 +80,7 @@ func TestWaitsOverAClientset(t *testing.T) {
 		_, err := cs.CoreV1().Pods("default").UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 		steps <- err
 	}()
-	if err := await.WaitForJobPodsRunning(ctx, c, "default", "build", 1); err != nil {
+	if err := compat.WaitForJobPodsRunning(ctx, c, "default", "build", 1); err != nil {
 		t.Error(err)
 	}
 	go func() {
@@ -92,7 +92,7 @@ func TestWaitsOverAClientset(t *testing.T) {
 		_, err := cs.BatchV1().Jobs("default").UpdateStatus(ctx, job, metav1.UpdateOptions{})
 		steps <- err
 	}()
-	if err := await.WaitForJobComplete(ctx, c, "default", "build"); err != nil {
+	if err := compat.WaitForJobComplete(ctx, c, "default", "build"); err != nil {
 		t.Error(err)
 	}
 	for range 2 {

@@ -1,4 +1,4 @@
-package await
+package compat
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/client"
 )
 
@@ -28,13 +29,13 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 // job's condition. A job that can certainly never finish (its image name is invalid) is Failed, too. It returns an error
 // if the job does not exist or is deleted (IsNotFound), if the job cannot be read, and at the deadline, which is that of
 // [WaitForJobPodsInPhase].
-func WaitForJobFinish(ctx context.Context, c client.Interface, namespace, job string) (Verdict, error) {
+func WaitForJobFinish(ctx context.Context, c client.Interface, namespace, job string) (await.Verdict, error) {
 	ctx, cancel := within(ctx)
 	defer cancel()
-	out, err := Until(ctx, c, Request{For: Finished, Fail: FailNever, Targets: []Target{{
+	out, err := await.Until(ctx, c, await.Request{For: await.Finished, Fail: await.FailNever, Targets: []await.Target{{
 		Resource: client.Jobs.GroupVersionResource, Kind: client.Jobs.Kind, Namespace: namespace, Name: job,
 	}}}, nil)
-	var verdict Verdict
+	var verdict await.Verdict
 	if len(out.Objects) == 1 {
 		verdict = out.Objects[0].Verdict
 	}
@@ -43,7 +44,7 @@ func WaitForJobFinish(ctx context.Context, c client.Interface, namespace, job st
 		return verdict, fmt.Errorf("job %s/%s has not finished: %s: %w", namespace, job, cmp.Or(verdict.Cause, "no status yet"), err)
 	case err != nil:
 		return verdict, fmt.Errorf("job %s/%s: %w", namespace, job, err)
-	case out.Result == Vanished:
+	case out.Result == await.Vanished:
 		return verdict, apierrors.NewNotFound(client.Jobs.GroupResource(), job)
 	}
 	return verdict, nil
@@ -62,7 +63,7 @@ func (e *JobFailedError) Error() string {
 // WaitForJobComplete is [WaitForJobFinish] that returns a [*JobFailedError] if the job fails.
 func WaitForJobComplete(ctx context.Context, c client.Interface, namespace, job string) error {
 	verdict, err := WaitForJobFinish(ctx, c, namespace, job)
-	if err == nil && verdict.State == Failed {
+	if err == nil && verdict.State == await.Failed {
 		err = &JobFailedError{namespace, job, strings.TrimPrefix(verdict.Cause, "the job failed: ")}
 	}
 	return err

@@ -1,4 +1,4 @@
-package await
+package compat
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/follow"
@@ -22,14 +23,14 @@ import (
 // PodsOnNodes asks the nodes, through nodes/NAME/proxy/pods, whether they have the pods that a label selector matches in a
 // namespace; an empty selector matches all pods. The cause names the first missing pod and its node. It is Waiting if no
 // pod matches. It checks once; [WaitForPodsOnNodes] waits.
-func PodsOnNodes(ctx context.Context, c client.Interface, namespace, labels string) (Verdict, error) {
+func PodsOnNodes(ctx context.Context, c client.Interface, namespace, labels string) (await.Verdict, error) {
 	items, _, err := c.List(ctx, client.Pods.GroupVersionResource, namespace, metav1.ListOptions{LabelSelector: labels})
 	if err != nil {
-		return Verdict{}, err
+		return await.Verdict{}, err
 	}
 	pods, err := podsIn(items)
 	if err != nil {
-		return Verdict{}, err
+		return await.Verdict{}, err
 	}
 	if len(pods) == 0 {
 		return waiting("no pod matches"), nil
@@ -49,7 +50,7 @@ func PodsOnNodes(ctx context.Context, c client.Interface, namespace, labels stri
 	for _, node := range nodes {
 		has, err := podsOf(ctx, c, node)
 		if err != nil {
-			return Verdict{}, fmt.Errorf("asking node %s: %w", node, err)
+			return await.Verdict{}, fmt.Errorf("asking node %s: %w", node, err)
 		}
 		for _, p := range at[node] {
 			// A static pod has another UID on the node than its mirror here.
@@ -59,7 +60,7 @@ func PodsOnNodes(ctx context.Context, c client.Interface, namespace, labels stri
 			}
 		}
 	}
-	return done(), nil
+	return await.Verdict{State: await.Done}, nil
 }
 
 // WaitForPodsOnNodes waits until [PodsOnNodes] is done. Nodes have no watch, so it polls them, with growing pauses. The
@@ -76,7 +77,7 @@ func WaitForPodsOnNodes(ctx context.Context, c client.Interface, namespace, labe
 			return false, err
 		case err != nil:
 			return false, wait.NotYet(err)
-		case verdict.State == Done:
+		case verdict.State == await.Done:
 			return true, nil
 		}
 		return false, wait.NotYet(errors.New(verdict.Cause))
@@ -120,28 +121,43 @@ func podsOf(ctx context.Context, c client.Interface, node string) (map[types.UID
 	return has, nil
 }
 
+func waiting(format string, args ...any) await.Verdict {
+	return await.Verdict{Cause: fmt.Sprintf(format, args...)}
+}
+
 func podsIn(items []runtime.Object) ([]*corev1.Pod, error) {
 	pods := make([]*corev1.Pod, 0, len(items))
 	for _, item := range items {
-		o, ok := item.(client.Object)
-		if !ok {
-			continue
-		}
-		o, err := typed(o)
+		p, err := typed[corev1.Pod](item)
 		if err != nil {
 			return nil, err
 		}
-		if p, ok := o.(*corev1.Pod); ok {
+		if p != nil {
 			pods = append(pods, p)
 		}
 	}
 	return pods, nil
 }
 
+// typed returns an object as a T, which it is or, from a client without Go types, is converted to; nil if it is neither.
+func typed[T any](o runtime.Object) (*T, error) {
+	switch o := o.(type) {
+	case *unstructured.Unstructured:
+		into := new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, into); err != nil {
+			return nil, fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		return into, nil
+	default:
+		t, _ := any(o).(*T)
+		return t, nil
+	}
+}
+
 // ControllerHasDesiredReplicas returns a condition for [wait.Poll] and [wait.WaitFor], as early Kubernetes had it. It is
 // true when the controller, a target with a name, has observed its latest generation and at least the target's, and its
-// status has as many replicas as its spec, ready or not. Each call is one request. New code should use [Until].
-func ControllerHasDesiredReplicas(ctx context.Context, c client.Interface, controller Target) wait.ConditionFunc {
+// status has as many replicas as its spec, ready or not. Each call is one request. New code should use [await.Until].
+func ControllerHasDesiredReplicas(ctx context.Context, c client.Interface, controller await.Target) wait.ConditionFunc {
 	return func() (bool, error) {
 		got, err := c.Get(ctx, controller.Resource, controller.Namespace, controller.Name, "")
 		if err != nil {
@@ -156,7 +172,7 @@ func ControllerHasDesiredReplicas(ctx context.Context, c client.Interface, contr
 }
 
 func hasDesiredReplicas(o client.Object, generation int64) (bool, error) {
-	object, err := fields(o)
+	object, err := fieldsOf(o)
 	if err != nil {
 		return false, err
 	}
@@ -171,4 +187,16 @@ func hasDesiredReplicas(o client.Object, generation int64) (bool, error) {
 		return false, nil
 	}
 	return seen >= generation && have == want, nil
+}
+
+// fieldsOf returns the fields of an object, which must not be changed.
+func fieldsOf(o client.Object) (map[string]any, error) {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return u.Object, nil
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", o.GetName(), err)
+	}
+	return fields, nil
 }

@@ -1,4 +1,4 @@
-package await
+package compat
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/await"
 	"github.com/sampan-io/sampan/await/events"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/follow"
@@ -38,7 +39,7 @@ func WaitForJobPodsInPhase(ctx context.Context, c client.Interface, namespace, j
 	ctx, cancel := within(ctx)
 	defer cancel()
 	w := &jobPods{
-		client: c, namespace: namespace, job: job, phase: phase, expected: expected, pods: map[types.UID]jobPod{},
+		client: c, namespace: namespace, job: job, phase: phase, expected: expected, pods: map[types.UID]*corev1.Pod{},
 	}
 	if err := w.wait(ctx); err != nil {
 		return fmt.Errorf("pods of job %s/%s: %w", namespace, job, err)
@@ -53,21 +54,14 @@ type jobPods struct {
 	phase          corev1.PodPhase
 	expected       int
 
-	pods   map[types.UID]jobPod
+	pods   map[types.UID]*corev1.Pod
 	listed map[types.UID]bool // the pods in the list that is being read
 	known  bool               // the pods have been listed
 	lost   error              // why the pods cannot be read at the moment
 	ended  error              // how the job ended; nil if it has not
 }
 
-type jobPod struct {
-	name  string
-	phase corev1.PodPhase
-	why   Verdict
-}
-
-// endRetry is the pause before the pods of a job that has ended are listed again after an
-// error.
+// endRetry is the pause before the pods of a job that has ended are listed again after an error.
 const endRetry = time.Second
 
 func (w *jobPods) wait(ctx context.Context) error {
@@ -110,20 +104,29 @@ func (w *jobPods) wait(ctx context.Context) error {
 func (w *jobPods) follow(g *run.Group, r schema.GroupVersionResource, labels, fields string) <-chan follow.Step {
 	reports := make(chan follow.Step)
 	g.Go(func(ctx context.Context) {
-		f := follow.Follower{Client: w.client, Source: follow.Source{
+		f := follow.Follower{Client: w.client, PageSize: pageSize, Source: follow.Source{
 			GroupVersionResource: r, Namespace: w.namespace, Labels: labels, Fields: fields,
 		}}
-		read(ctx, f, func(s follow.Step) bool {
-			select {
-			case reports <- s:
-				return true
-			case <-ctx.Done():
-				return false
+		for step := range f.Steps(ctx) {
+			switch s := step.(type) {
+			case follow.Bookmark, follow.Expired: // a new list follows the latter
+				continue
+			case *follow.Changed:
+				kept := *s // it is read on another goroutine
+				step = &kept
 			}
-		})
+			select {
+			case reports <- step:
+			case <-ctx.Done():
+				return
+			}
+		}
 	})
 	return reports
 }
+
+// pageSize limits how many decoded objects are in memory at a time while a list is read.
+const pageSize = 250
 
 // takePods handles a report about the pods.
 func (w *jobPods) takePods(report follow.Step) error {
@@ -165,9 +168,9 @@ func (w *jobPods) takePage(p follow.Page) error {
 }
 
 func (w *jobPods) take(o client.Object) error {
-	o, err := typed(o)
-	if p, ok := o.(*corev1.Pod); ok {
-		w.pods[p.UID] = jobPod{p.Name, p.Status.Phase, podTrouble(Running, p).Verdict}
+	p, err := typed[corev1.Pod](o)
+	if p != nil {
+		w.pods[p.UID] = p
 	}
 	return err
 }
@@ -184,8 +187,7 @@ func (w *jobPods) takeJob(report follow.Step) {
 		w.ended = nil
 	}
 	for _, o := range objects {
-		o, err := typed(o)
-		if j, ok := o.(*batchv1.Job); ok && err == nil {
+		if j, err := typed[batchv1.Job](o); j != nil && err == nil {
 			w.ended = endOf(j)
 		}
 	}
@@ -207,7 +209,7 @@ func endOf(j *batchv1.Job) error {
 
 func (w *jobPods) count() (n int) {
 	for _, p := range w.pods {
-		if p.phase == w.phase {
+		if p.Status.Phase == w.phase {
 			n++
 		}
 	}
@@ -251,15 +253,49 @@ func (w *jobPods) late(cause error) error {
 	if w.lost != nil {
 		return w.lost
 	}
-	worst := jobPod{}
+	var (
+		name  string
+		worst await.Verdict
+	)
 	for _, p := range w.pods {
-		if p.why.severity() > worst.why.severity() {
-			worst = p
+		if why := troubleOf(p); weight(why) > weight(worst) {
+			name, worst = p.Name, why
 		}
 	}
 	text := fmt.Sprintf("%d are %s, %d are expected", w.count(), w.phase, w.expected)
-	if worst.why.Cause != "" {
-		text += "; pod " + worst.name + ": " + worst.why.Cause
+	if worst.Cause != "" {
+		text += "; pod " + name + ": " + worst.Cause
 	}
 	return fmt.Errorf("%s: %w", text, cause)
+}
+
+// troubleOf returns why a pod is not further than it is. Of a pod that runs that is a failure of a container; one that is
+// being deleted or has ended is judged as if it were to start.
+func troubleOf(p *corev1.Pod) await.Verdict {
+	degree, shown := await.Running, *p
+	shown.DeletionTimestamp, shown.Status.ObservedGeneration = nil, 0
+	switch p.Status.Phase {
+	case corev1.PodRunning:
+		degree = await.Finished
+	default:
+		shown.Status.Phase = corev1.PodPending
+	}
+	verdict, err := await.Judge(degree, await.View{Object: &shown})
+	if err != nil || p.Status.Phase == corev1.PodRunning && verdict.State != await.Failed {
+		return await.Verdict{}
+	}
+	return verdict
+}
+
+// weight orders verdicts by how much they explain: certain failures weigh most, then likely ones, then pods that wait.
+func weight(v await.Verdict) int {
+	switch {
+	case v.State == await.Failed && v.Certainty == await.Certain:
+		return 3
+	case v.State == await.Failed:
+		return 2
+	case v.Cause != "":
+		return 1
+	}
+	return 0
 }
