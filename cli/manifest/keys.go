@@ -60,7 +60,7 @@ func (in *keyedInput) read(owner string, add func(key string, value []byte, text
 			errs = append(errs, fmt.Errorf("invalid literal source %v, expected key=value", text))
 			continue
 		}
-		errs = append(errs, put(key, []byte(strings.Trim(value, `'"`))))
+		errs = append(errs, put(key, []byte(value)))
 	}
 	for _, path := range in.envFiles {
 		errs = append(errs, fromEnvFile(path, put))

@@ -55,8 +55,11 @@ func (r *PodFlags) Objects(name string, rest []string) (*corev1.Pod, *corev1.Ser
 		return pod, nil, err
 	}
 	port := pod.Spec.Containers[0].Ports[0].ContainerPort
-	service := serviceOf(name, corev1.ServiceTypeClusterIP, corev1.ServicePort{Port: port, Protocol: corev1.ProtocolTCP, TargetPort: portNumber(port)})
+	service := serviceOf(name, "", corev1.ServicePort{Port: port, Protocol: corev1.ProtocolTCP, TargetPort: portNumber(port)})
 	service.Labels, service.Spec.Selector = nil, pod.Labels
+	if r.labels != "" {
+		service.Labels = pod.Labels
+	}
 	return pod, service, nil
 }
 
