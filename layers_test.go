@@ -354,6 +354,12 @@ func TestOnlyRunStartsGoroutines(t *testing.T) {
 // goFiles returns the Go files that are not tests.
 func goFiles(t *testing.T) []string {
 	t.Helper()
+	return slices.DeleteFunc(goFilesAndTests(t), func(p string) bool { return strings.HasSuffix(p, "_test.go") })
+}
+
+// goFilesAndTests returns goFiles and the tests beside them.
+func goFilesAndTests(t *testing.T) []string {
+	t.Helper()
 	var files []string
 	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
 		switch {
@@ -361,7 +367,7 @@ func goFiles(t *testing.T) []string {
 			return err
 		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && p != "." || d.Name() == "testdata" || d.Name() == "bin"):
 			return filepath.SkipDir
-		case strings.HasSuffix(p, ".go") && !strings.HasSuffix(p, "_test.go"):
+		case strings.HasSuffix(p, ".go"):
 			files = append(files, filepath.ToSlash(p))
 		}
 		return nil
