@@ -81,7 +81,7 @@ type writes struct {
 	refuse  error // not nil: no more writes, and why
 }
 
-// A pending is what a key will hold.
+// A pending is the next state of a key.
 type pending struct {
 	rec     *record
 	deleted bool
@@ -168,7 +168,7 @@ const MaxBatch = 64 << 20
 // this is the last state, with the revision of the deletion. It blocks until the
 // write is durable (or, if volatile, visible).
 //
-// A failed expectation is a [*ConflictError], returned once the caller can read what it
+// A failed expectation is a [*ConflictError], returned once the caller can read the state it
 // lost against; to delete a key that does not exist is ErrNotFound. If ctx ends first the
 // write may still happen. ErrFull means that there was no space and that nothing was written.
 // Any other error means that the backend is broken; the store then refuses all further writes.

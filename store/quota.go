@@ -8,7 +8,7 @@ import (
 // # How much memory records may take
 //
 // Every record is held in memory, so a store without a bound ends its process, and again at each start. The quota
-// (Options.Quota) bounds what the live records take, as [Sized] and a fixed sum for the store's own structures count
+// (Options.Quota) bounds the size of the live records, as [Sized] and a fixed sum for the store's own structures count
 // it. The history of each resource, which watchers read, holds old values as well; all histories together may take a
 // quarter of the quota on top, and the resource with the largest history loses its oldest events first, so its watchers
 // have to list again and others do not.
@@ -23,7 +23,7 @@ import (
 //   - the mark with which a deletion begins, and the renewal of a Lease (ForMark), always succeed. A value counts for the
 //     memory of the mark before it has one, so that marks take nothing from others.
 //
-// The last sixteenth of the quota and the reserves are shared: what a write takes of them counts for its account
+// The last sixteenth of the quota and the reserves are shared: the share of a write counts for its account
 // (Write.Account), such as that of its namespace, and a write is refused as well if its account would then have more than
 // is left of what the write may use. So one namespace gets at most half of them, whatever it writes or makes controllers
 // write, and a second one half of the rest. This is the dynamic threshold by which switches share the memory of their
@@ -50,7 +50,7 @@ const (
 	sharedShare = 16
 )
 
-// recordOverhead is about what a record takes in memory beside its value: the record, its places in the tree and in the
+// recordOverhead is about the memory of a record beside its value: the record, its places in the tree and in the
 // history, and the parts of the value that are not the object. termOverhead is the same for an index term.
 const (
 	recordOverhead = 512
@@ -108,8 +108,8 @@ type quota struct {
 	used  int64                      // by the accepted writes
 	over  atomic.Pointer[QuotaError] // the first write that was refused since used was well below the limit; nil if none was
 
-	// accounts have what each account has taken of the shared part and the reserves, and that of administrators what it has
-	// taken of the reserves. What an account makes free is taken off. All entries are positive.
+	// accounts have the bytes that each account has taken of the shared part and the reserves, and administrators those
+	// taken of the reserves. Bytes that an account frees are taken off. All entries are positive.
 	accounts map[string]int64
 }
 
@@ -182,7 +182,7 @@ func (q *quota) count(growth int64, account string) {
 	}
 }
 
-// settle keeps the account of administrators from being more than what is beyond the quota: what others have freed is theirs.
+// settle keeps the account of administrators from exceeding the bytes beyond the quota, after others have freed some.
 func (q *quota) settle() {
 	switch beyond := max(0, q.used-q.limit); {
 	case q.accounts[administrators] <= beyond:
@@ -196,7 +196,7 @@ func (q *quota) settle() {
 // unshared returns up to how many bytes any account may take.
 func (q *quota) unshared() int64 { return q.limit - q.limit/sharedShare }
 
-// memoryOf returns what a record takes in memory. data is what is saved of it.
+// memoryOf returns the bytes of a record in memory. data is its saved form.
 func memoryOf(rec *record, data []byte) int {
 	size := recordOverhead + 2*len(rec.Key)
 	if v, ok := rec.Value.(Sized); ok {
@@ -247,7 +247,7 @@ func (s *Store) relieved() {
 	s.opts.Notify(Notice{Reason: "StoreQuotaRecovered", Message: fmt.Sprintf("The objects take %s of the quota of %s: all writes succeed", Bytes(used), Bytes(q.limit))})
 }
 
-// OverQuota returns what the first refused write needed, and what the records take now, if writes have been refused for
+// OverQuota returns the need of the first refused write, and the records' size now, if writes have been refused for
 // the quota since the records were well below it. It returns nil otherwise.
 func (s *Store) OverQuota() *QuotaError {
 	over := s.accept.quota.over.Load()
@@ -282,7 +282,7 @@ func (s *Store) boundHistories() {
 	}
 }
 
-// historyBytes returns what the old values in all histories take. The caller holds mu.
+// historyBytes returns the size of the old values in all histories. The caller holds mu.
 func (s *Store) historyBytes() (total int64) {
 	for _, r := range s.resources {
 		total += r.history.bytes

@@ -16,9 +16,9 @@ import (
 // 0 stands for "before every write".
 type Revision uint64
 
-// A Value is what a record holds. The store never looks into it.
+// A Value is the content of a record. The store never looks into it.
 type Value interface {
-	// Bytes returns what the backend saves. The revision is not part of it. It
+	// Bytes returns the saved form. The revision is not part of it. It
 	// is called at most once per write and the result is not modified.
 	Bytes() []byte
 
@@ -46,7 +46,7 @@ type Event struct {
 type Write struct {
 	Key string
 
-	// Value is what the record shall hold. With Delete it is the last state, which watchers receive
+	// Value is the new content of the record. With Delete it is the last state, which watchers receive
 	// (never nil either).
 	Value  Value
 	Delete bool
@@ -110,7 +110,7 @@ var (
 	ErrConflict = errors.New("key has another revision than expected")
 	ErrStopped  = errors.New("store is stopped")
 
-	// ErrFull is what a backend's Commit and Reserve wrap when there was no space
+	// ErrFull is wrapped by a backend's Commit and Reserve when there was no space
 	// and nothing was written. The writes of that batch have failed; reads go on,
 	// and so do writes as soon as there is space.
 	ErrFull = errors.New("no space left for the store")
@@ -137,7 +137,7 @@ type Options struct {
 	// record, from one goroutine, and may defer the real work.
 	Decode func(key string, data []byte) (Value, error)
 
-	// Seal returns what the backend saves of the bytes of a value, such as an encrypted form;
+	// Seal returns the saved form of the bytes of a value, such as an encrypted form;
 	// Decode has to undo it. It is called once per write, by the goroutine that commits, which
 	// gets its error. Nil means that values are saved as they are.
 	Seal func(key string, data []byte) ([]byte, error)
@@ -385,7 +385,7 @@ func (s *Store) List(q Query, p Page) (Listing, error) {
 	return c.out, nil
 }
 
-// listShort lists what is short while it holds the read lock. If it is not, the
+// listShort lists a short result under the read lock. If it is not short, the
 // result is a frozen image that the caller lists at leisure.
 func (s *Store) listShort(c *collector) (*image, error) {
 	name := resourceOf(c.q.Prefix)
@@ -450,7 +450,7 @@ type Backend interface {
 	Commit(ctx context.Context, batch Batch) error
 
 	// Reserve makes durable that revisions up to ceiling may have been used, so
-	// that Load returns at least that after a crash. It replaces what was reserved
+	// that Load returns at least that after a crash. It replaces the one
 	// before: a clean stop lowers the ceiling to the revision last used. It may use the space
 	// that is kept back for batches that free some.
 	Reserve(ctx context.Context, ceiling Revision) error

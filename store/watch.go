@@ -114,7 +114,7 @@ const (
 // of ctx is context.Cause(ctx), that of the store ErrStopped.
 //
 // Between events it yields an Event with an empty Key whenever it is about to wait: its Revision says
-// that everything up to there was yielded. Callers use it to flush what they buffered. With
+// that everything up to there was yielded. Callers use it to flush buffers. With
 // Query.Progress it does so as well when only revisions have moved, at most Options.Progress after
 // a write; without writes nothing wakes it.
 func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Event, error] {

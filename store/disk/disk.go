@@ -25,7 +25,7 @@ type Options struct {
 	// next start.
 	Segment int64
 
-	// Reseal returns the data that a fold writes for a record, given what the log has. It is called from the
+	// Reseal returns the data that a fold writes for a record, given the log's data. It is called from the
 	// goroutine of the fold. Nil means that data are copied. A fold that has to make space copies them as well,
 	// because they might become larger.
 	Reseal func(key string, data []byte) []byte
@@ -74,7 +74,7 @@ type directory struct {
 	rewriting atomic.Bool // Rewrite asked for the fold that is under way or comes next
 }
 
-// folded is what the newest segment stands on.
+// folded is the state below the newest segment.
 type folded struct {
 	snapshot *entry // nil: none
 	size     int64  // of the snapshot

@@ -19,7 +19,7 @@
 // frame, so it is there wholly or not at all.
 //
 // A frame that does not check out at the end of the newest segment, with no intact frame behind it,
-// is what a crash left of a batch that was never acknowledged: it is cut off (I7). Anywhere else it
+// is the rest of a batch that was never acknowledged before a crash: it is cut off (I7). Anywhere else it
 // is damage: a [*CorruptError] with the place. A clean stop writes a closing frame, and the place behind it into the
 // file "closed": a log that ends before that place is damaged, whatever its end looks like.
 //

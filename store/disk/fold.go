@@ -216,7 +216,7 @@ func (d *directory) Rewrite(ctx context.Context) error {
 	return nil
 }
 
-// settleFold corrects live by what the last fold found out. No fold may be under way.
+// settleFold corrects live by the result of the last fold. No fold may be under way.
 func (d *directory) settleFold() {
 	d.live = max(d.live-d.drift, 0)
 	d.drift = 0
@@ -234,7 +234,7 @@ func (d *directory) makeRoom(ctx context.Context, frees bool) bool {
 	garbage, worth := log, d.space.slack/4
 	if !frees {
 		garbage = log - (d.live - d.content)
-		worth = max(worth, d.live/32) // so that not every write folds what is live
+		worth = max(worth, d.live/32) // so that not every write folds the live records
 	}
 	if garbage < worth || d.gaveUp > 0 && log < d.gaveUp+d.space.slack/4 {
 		return false

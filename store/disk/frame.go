@@ -21,7 +21,7 @@ const (
 	headerSize = 40
 	frameSize  = 16 // of a frame's own header
 
-	// maxPayload bounds what is believed of a length field.
+	// maxPayload is the largest believable length field.
 	maxPayload = 1 << 30
 )
 

@@ -26,7 +26,7 @@ type mark struct {
 	end     int64 // where the next frame would go
 }
 
-// text returns what the file has: a line for people, with a checksum.
+// text returns the file's contents: a line for people, with a checksum.
 func (m mark) text() string {
 	line := fmt.Sprintf("clean stop: segment %d, salt %08x, end %d", m.segment, m.salt, m.end)
 	return fmt.Sprintf("%s, checksum %08x\n", line, crc32.Checksum([]byte(line), castagnoli))

@@ -24,7 +24,7 @@ import (
 //   - the file "spare": the next segment, of the same length, so that a fold can begin.
 //   - the file "reserve": space for a snapshot of everything that is live. The fold writes its
 //     snapshot into this file and renames it, so that no other program can take the space in
-//     between. A batch that does not free space must leave it large enough for what is live
+//     between. A batch that does not free space must leave it large enough for all records
 //     afterwards, and the slack on top, so that updates that belong to deletions may grow a bit.
 //
 // When a batch finds no space, the log is folded if much of it is garbage, and the batch is
@@ -103,7 +103,7 @@ func (s *space) hold(want int64) error {
 	return nil
 }
 
-// refused returns what an error means for the write that wanted the reserve to grow. Only a
+// refused returns the error of the write that wanted the reserve to grow. Only a
 // full disk fails the write.
 func (s *space) refused(err error) error {
 	if full(err) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Usage is what a store has of its file system.
+// Usage is a store's share of its file system.
 type Usage struct {
 	Bytes    int64 // of all its files
 	Segments int   // files of the log

@@ -147,7 +147,7 @@ func (s *secret) open(head int, record string, data []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// bound returns what is authenticated beside the value: all that stands before the ciphertext, and the key of the record.
+// bound returns the data authenticated beside the value: all that stands before the ciphertext, and the record's key.
 func bound(start []byte, record string) []byte {
 	b := make([]byte, 0, 4+len(start)+len(record))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(start)))

@@ -102,7 +102,7 @@ func (c *configuration) setDefaults() {
 	}
 }
 
-// validate returns what is wrong, in upstream's words.
+// validate returns the faults, in upstream's words.
 func (c *configuration) validate() (errs field.ErrorList) {
 	root := field.NewPath("resources")
 	if len(c.Resources) == 0 {
@@ -182,7 +182,7 @@ func checkOverlap(names []string, path *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// checkResource returns what is wrong with the name of a resource, or "".
+// checkResource returns the fault in the name of a resource, or "".
 func checkResource(name string) string {
 	r := schema.ParseGroupResource(name)
 	switch {

@@ -2,7 +2,7 @@
 // EncryptionConfiguration (apiserver.config.k8s.io/v1) says. Without such a file it encrypts Secrets with keys of its own,
 // which it keeps in a file of the same kind.
 //
-// A store calls [Encryption.Seal] with what it is about to write, and [Encryption.Open] with what it has read, so
+// A store calls [Encryption.Seal] with the bytes it writes, and [Encryption.Open] with those it has read, so
 // values in memory are plain and reads cost nothing. The backend calls [Encryption.Reseal] when it copies records, so a
 // snapshot has no record that is encrypted with an old key, or not at all.
 //

@@ -199,7 +199,7 @@ func (e *Encryption) Seal(record string, plain []byte) ([]byte, error) {
 	return data, nil
 }
 
-// Open returns the value of a record, from what was written. It is for the load of a store: it counts what it opens. If keys
+// Open returns the value of a record, from its bytes. It is for the load of a store: it counts opened records. If keys
 // are missing the error is a [*LockedError]. Any other error means that the record is damaged. It blocks while a KMS plug-in
 // has to be asked.
 func (e *Encryption) Open(record string, data []byte) ([]byte, error) {

@@ -81,7 +81,7 @@ func load(path string) (*configuration, []byte, error) {
 }
 
 // Rotate adds a key to the file of a cluster's own keys, which new values are then encrypted with, and returns its name. A
-// cluster that runs reads the file again, and encrypts what it has with the new key. The earlier keys stay. An error that
+// cluster that runs reads the file again, and encrypts its values with the new key. The earlier keys stay. An error that
 // matches [fs.ErrNotExist] means that there is no such file.
 func Rotate(path string, now time.Time) (name string, err error) {
 	c, _, err := load(path)

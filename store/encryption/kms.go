@@ -26,7 +26,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Bounds on what a plug-in answers, and how often it is asked; upstream's.
+// Bounds on a plug-in's answers, and how often it is asked; upstream's.
 const (
 	maxKeyID       = 1 << 10
 	maxSeed        = 1 << 10  // encrypted
@@ -72,7 +72,7 @@ type plugin struct {
 // kmsState is a seed that the plug-in has encrypted. It is not changed.
 type kmsState struct {
 	keyID  string
-	header []byte // the head, and what the plug-in needs to decrypt the seed
+	header []byte // the head, and the plug-in's data to decrypt the seed
 	seed   *secret
 	until  time.Time // writes fail after this
 }
@@ -119,7 +119,7 @@ func (p *plugin) open(record string, data []byte) ([]byte, error) {
 	return seed.open(size, record, data)
 }
 
-// A header is what a plug-in needs to decrypt a seed.
+// A header holds a plug-in's data to decrypt a seed.
 type header struct {
 	keyID       string
 	seed        []byte // encrypted

@@ -15,7 +15,7 @@ type rules struct {
 	plugins   []*plugin
 }
 
-// A rule is what is done with the values of a resource.
+// A rule says how the values of a resource are stored.
 type rule struct {
 	source string // the file
 	write  key    // nil: values are not encrypted

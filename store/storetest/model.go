@@ -55,7 +55,7 @@ func Model(t *testing.T, make func(t *testing.T) Medium) {
 
 const modelHistory = 16
 
-// model is what a store should be.
+// model is the expected state of a store.
 type model struct {
 	medium Medium
 	s      *subject
@@ -184,7 +184,7 @@ func (m *model) floor(resource string) store.Revision {
 	return floor
 }
 
-// at returns what was live at a revision since the store was opened.
+// at returns the live records at a revision since the store was opened.
 func (m *model) at(r store.Revision) map[string]store.Record {
 	live := copyOf(m.live)
 	for _, e := range slices.Backward(m.events) {
@@ -198,7 +198,7 @@ func (m *model) at(r store.Revision) map[string]store.Record {
 	return live
 }
 
-// query draws a query and its resource, and returns what a record must be for it.
+// query draws a query and its resource, and returns the test that a record must pass for it.
 func query(t *rapid.T) (q store.Query, resource string, covers func(store.Record) bool) {
 	q.Prefix = rapid.SampledFrom([]string{"pods/", "pods/x/", "pods/x/a", "nodes/", "nodes/b", "none/"}).Draw(t, "prefix")
 	q.Term = rapid.SampledFrom([]string{"", "#blue", "#red", "#none"}).Draw(t, "term")
