@@ -144,7 +144,7 @@ func newSnapshot(hubs []*Kind, old *Snapshot) (*Snapshot, error) {
 	return s, nil
 }
 
-// check returns an error if the kind lacks what every kind has.
+// check returns an error if the kind lacks a part of every kind.
 func (k *Kind) check() error {
 	switch {
 	case k.Resource == "" || k.Singular == "" || k.Kind == "" || k.Version == "" || k.New == nil || (k.NewList == nil) != (k.Answer != ""):

@@ -16,7 +16,7 @@ const (
 // deprecated.
 func (k *Kind) Deprecation() string { return k.deprecation }
 
-// deprecationOf returns what the Go type of a kind says of its life.
+// deprecationOf returns the deprecation warning of a kind, from its Go type.
 func deprecationOf(k *Kind) string {
 	if k.Deprecated != "" {
 		return k.Deprecated

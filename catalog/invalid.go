@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Bounds on what an answer says about an object that is not valid.
+// Bounds on the answer about an object that is not valid.
 const (
 	// mostReported is how many of the errors of an object an answer has. The library composes the text in a time that grows with the
 	// square of their number, and an object of 3 MB can have a million: an hour, and gigabytes.

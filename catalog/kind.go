@@ -49,9 +49,9 @@ type Kind struct {
 	// slices of an object that has been defaulted it does not write to.
 	Default func(obj Object)
 
-	// Prepare makes obj what may be stored: on creation (old is nil) it drops
-	// the status and sets what only the server sets; on an update it carries
-	// over what this endpoint does not change (the status) from old. It runs
+	// Prepare makes obj fit to be stored: on creation (old is nil) it drops
+	// the status and sets the server's own fields; on an update it carries
+	// over the parts that this endpoint does not change (the status) from old. It runs
 	// after Default and before admission; name, namespace and UID are there.
 	// Generation is not its job: see Generation.
 	Prepare func(obj, old Object)
@@ -66,12 +66,12 @@ type Kind struct {
 	// request, is over: rules that users write may take long.
 	Validate func(ctx context.Context, obj, old Object) field.ErrorList
 
-	// Warn returns what the user should know about obj, which is valid: what of
-	// it is out of date, ambiguous, or kept without effect here. old is nil in a creation. Updates that change nothing
+	// Warn returns warnings about obj, which is valid: which of
+	// its fields are out of date, ambiguous, or without effect here. old is nil in a creation. Updates that change nothing
 	// beside metadata and status are not asked about if the kind counts its generation. Nil means nothing.
 	Warn func(obj, old Object) []string
 
-	// ValidateName says what is wrong with a name or, with prefix, a
+	// ValidateName returns the faults of a name or, with prefix, a
 	// generateName; nil means a DNS subdomain (RFC 1123).
 	ValidateName func(name string, prefix bool) []string
 
@@ -102,7 +102,7 @@ type Kind struct {
 	// Unserved says that the version in which the objects are stored is not served: only Versions are.
 	Unserved bool
 
-	// Deprecated is the warning that every request for the kind gets. Empty means what the Go type says of its life.
+	// Deprecated is the warning that every request for the kind gets. Empty means that of the Go type.
 	Deprecated string
 
 	// The differences of its objects from plain stored ones; zero values mean none.
@@ -142,7 +142,7 @@ type Storing struct {
 	// Indexed lists the Fields for which the store keeps an index.
 	Indexed []string
 
-	// Sole returns what the object has that no other object of the kind may have as
+	// Sole returns the values that no other object of the kind may have as
 	// well, beside its name; the store keeps an index of it. Nil means nothing.
 	// Service alone uses it, for its addresses and node ports.
 	Sole func(obj Object) []string
@@ -172,13 +172,13 @@ type Lifecycle struct {
 
 // Defined is what only kinds have that a CustomResourceDefinition defines, and that definition itself.
 type Defined struct {
-	// Coerce makes of obj, which was just decoded, what the schema of its kind can hold: it drops unknown fields and
+	// Coerce fits obj, which was just decoded, to the schema of its kind: it drops unknown fields and
 	// malformed ones. It runs before Default. Nil means that decoding has done it, as for Go types: only custom
 	// resources have it.
 	Coerce func(obj Object, c Coercion) (unknown []string, err error)
 
 	// Convert returns objs, which may be of several versions of the kind, in version to and in their order. It may call a
-	// webhook. It does not change objs; the results may share what they refer to. Kinds without a Go type, and only these,
+	// webhook. It does not change objs; the results may share memory with them. Kinds without a Go type, and only these,
 	// have it: their objects are *unstructured.Unstructured, and are stored in the version in which they were written.
 	Convert func(ctx context.Context, objs []Object, to schema.GroupVersion) ([]Object, error)
 
@@ -261,7 +261,7 @@ func (s *Subresource) Only() []string {
 type Computed struct {
 	// From is the stored resource from whose objects they are made: one of the same namespace and name from each, or none.
 	// Selectors of a list select those objects. Empty means that they are made from no objects, and selectors select
-	// what is made.
+	// the results.
 	From schema.GroupVersionResource
 
 	// Handler makes them.
@@ -300,7 +300,7 @@ func (k *Kind) GR() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
 
-// Prefix returns what the storage keys of the kind begin with, or those of one
+// Prefix returns the prefix of the storage keys of the kind, or of those of one
 // namespace if that is not empty: "pods/", "pods/default/", "jobs.batch/". It is the same for all
 // versions of a kind.
 func (k *Kind) Prefix(namespace string) string {

@@ -13,7 +13,7 @@ import (
 
 // ValidateMeta returns everything that is wrong with the metadata of obj: names,
 // namespace, labels, annotations, owners, finalizers, managed fields, and on an
-// update (old is not nil) changes of what can't change: name, namespace, uid,
+// update (old is not nil) changes of fixed fields: name, namespace, uid,
 // the timestamps of creation and deletion, a generation that goes back, a
 // finalizer that is added to an object being deleted.
 //

@@ -26,7 +26,7 @@ func (k *Kind) BodyKind(s *Subresource) schema.GroupVersionKind {
 	return k.GroupVersionKind
 }
 
-// A Shape is what a subresource is: a [Part], a [View], an [Action], an [Issue], an [Evict] or a
+// A Shape is the type of a subresource: a [Part], a [View], an [Action], an [Issue], an [Evict] or a
 // [Stream].
 type Shape interface{ body() *Body }
 
@@ -66,7 +66,7 @@ func (Part) body() *Body { return nil }
 // A View shows and changes the parent in another kind ("scale").
 type View struct {
 	*Body
-	// Get returns the view of parent. What it returns of a parent that has none is only for a patch, and for Apply after it.
+	// Get returns the view of parent. A result for a parent that has none is only for a patch, and for Apply after it.
 	Get func(parent Object) runtime.Object
 	// Absent returns why parent cannot be read through the view, as an API status error, or nil. Nil means that it always can.
 	Absent func(parent Object) error

@@ -25,12 +25,12 @@ type Version struct {
 	Default func(obj Object)
 
 	// ToHub and FromHub convert an object of this version to the hub and back. They do not change
-	// obj; the result may share what it refers to. They lose nothing: what the other version
+	// obj; the result may share memory with it. They lose nothing: fields that the other version
 	// cannot express is kept in annotations. An error is the client's fault in ToHub.
 	ToHub, FromHub func(obj Object) (Object, error)
 
-	// Validate returns what is wrong with an object that a client wrote in this version, beside
-	// what [Kind.Validate] says. Both objects are of the hub. Nil means nothing.
+	// Validate returns the errors in an object that a client wrote in this version, beside
+	// those of [Kind.Validate]. Both objects are of the hub. Nil means nothing.
 	Validate func(ctx context.Context, obj, old Object) field.ErrorList
 
 	// Whole says that Validate returns everything that is wrong, instead of what [Kind.Validate] does not say.
@@ -182,7 +182,7 @@ func (k *Kind) Accept(obj Object) (Object, error) {
 	return k.ToHub(obj)
 }
 
-// Restore makes of obj, which was read from the store in the version of k, what the definition of that version says now.
+// Restore fits obj, which was read from the store in the version of k, to the present definition of that version.
 // It is for kinds without a Go type.
 func (k *Kind) Restore(obj Object) error {
 	if k.Coerce != nil {

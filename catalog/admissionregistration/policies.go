@@ -197,7 +197,7 @@ func orFail(p **admissionregistrationv1.FailurePolicyType) {
 	}
 }
 
-// defaultResources completes what a policy or a binding matches.
+// defaultResources completes the match rules of a policy or a binding.
 func defaultResources(m *admissionregistrationv1.MatchResources) {
 	if m == nil {
 		return

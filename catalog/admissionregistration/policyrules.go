@@ -40,7 +40,7 @@ func origin(text string, stored []string) admissioncel.Origin {
 	return admissioncel.New
 }
 
-// compiled returns what is wrong with an expression; shown is its text as the user wrote it.
+// compiled returns the faults of an expression; shown is its text as the user wrote it.
 func compiled(p *admissioncel.Program, shown string, at *field.Path) field.ErrorList {
 	switch {
 	case p.Err == nil:
@@ -89,7 +89,7 @@ func qualifiedName(name string, at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// validateMatch checks what a policy or a binding matches.
+// validateMatch checks the match rules of a policy or a binding.
 func validateMatch(m *admissionregistrationv1.MatchResources, at *field.Path) (errs field.ErrorList) {
 	if m == nil {
 		return nil
@@ -146,7 +146,7 @@ func validateMutable(m *admissionregistrationv1.MatchResources, at *field.Path) 
 	return errs
 }
 
-// validateConstraints checks what a policy matches, which must not be nothing.
+// validateConstraints checks the match rules of a policy, which must not be empty.
 func validateConstraints(m *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
 	if m == nil {
 		return field.ErrorList{field.Required(at, "")}
@@ -342,7 +342,7 @@ func validateAnnotations(c *admissioncel.Compiler, policy string, annotations []
 	return errs
 }
 
-// validateStatus checks what the type checker has written.
+// validateStatus checks the type checker's findings.
 func validateStatus(p, _ *admissionregistrationv1.ValidatingAdmissionPolicy) (errs field.ErrorList) {
 	at := field.NewPath("status")
 	if p.Status.TypeChecking != nil {

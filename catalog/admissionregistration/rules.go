@@ -78,7 +78,7 @@ func validateNames(names []string, at *field.Path, what string) (errs field.Erro
 	return errs
 }
 
-// validateResources checks resources and subresources: wildcards must not stand beside what they include.
+// validateResources checks resources and subresources: wildcards must not stand beside names they include.
 func validateResources(resources []string, at *field.Path) (errs field.ErrorList) {
 	if len(resources) == 0 {
 		errs = append(errs, field.Required(at, ""))

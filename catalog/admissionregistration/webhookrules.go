@@ -65,7 +65,7 @@ var (
 
 func spoken(version string) bool { return slices.Contains(spokenReview, version) }
 
-// validateWebhooks returns what is wrong with the webhooks of a configuration.
+// validateWebhooks returns the faults of the webhooks of a configuration.
 func validateWebhooks(all, before webhookList, update bool) (errs field.ErrorList) {
 	var l leniency
 	if update {

@@ -24,7 +24,7 @@ const (
 	maxSchemaCost = 100_000_000
 )
 
-// A scope is what the rules of a schema are compiled with.
+// A scope is the environment in which the rules of a schema are compiled.
 type scope struct {
 	schema   *schema
 	parent   *scope
@@ -223,7 +223,7 @@ func (c *costs) add(one cost) {
 	c.large = c.large[:min(len(c.large), 4)]
 }
 
-// totalFaults returns what is wrong with the costs of all rules of a version, at the path of its schema.
+// totalFaults returns the faults of the costs of all rules of a version, at the path of its schema.
 func (c *scope) totalFaults(at *field.Path) (errs field.ErrorList) {
 	if c == nil || c.costs.total <= maxSchemaCost {
 		return nil

@@ -126,7 +126,7 @@ func tooManyBefore(now, was *internal) map[string]bool {
 	return many
 }
 
-// expressions are the CEL expressions of a stored definition, which may use what a newer Kubernetes added to CEL.
+// expressions are the CEL expressions of a stored definition, which may use a newer Kubernetes' additions to CEL.
 type expressions struct{ rules, messages sets.Set[string] }
 
 func expressionsOf(s *spec) expressions {

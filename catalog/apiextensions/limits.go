@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Limits of our own for the schema of a version, far above what the definitions of well-known projects have.
+// Limits of our own for the schema of a version, far above those of the definitions of well-known projects.
 const (
 	// maxDepth is how deep schemas are nested. What works on them calls itself, and decoding one in JSON takes a time
 	// that grows with size times depth.

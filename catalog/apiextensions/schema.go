@@ -174,7 +174,7 @@ type node struct {
 	scope        *scope      // nil where no rules are compiled
 }
 
-// check returns what is wrong with the schema and those in it, and with their CEL rules, which are not compiled in
+// check returns the faults of the schema and those in it, and with their CEL rules, which are not compiled in
 // schemas that are wrong.
 func (n node) check() (errs, celErrs field.ErrorList) {
 	errs = n.standard()
@@ -229,7 +229,7 @@ func (n node) child(r relation, child *schema) node {
 	return c
 }
 
-// standard refuses what is in JSON Schema and not in Kubernetes.
+// standard refuses keywords of JSON Schema that Kubernetes lacks.
 func (n node) standard() (errs field.ErrorList) {
 	forbid := func(found bool, name, message string) {
 		if found {

@@ -15,7 +15,7 @@ import (
 )
 
 // validateSelector checks a selector, without which a controller would take all pods or
-// none, and that it selects what the template makes. Kind is as the sentence has it.
+// none, and that it selects the template's pods. Kind is as the sentence has it.
 func validateSelector(s *metav1.LabelSelector, t *corev1.PodTemplateSpec, kind string, spec *field.Path) field.ErrorList {
 	at := spec.Child("selector")
 	if s == nil { // it selects nothing

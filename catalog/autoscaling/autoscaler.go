@@ -112,7 +112,7 @@ func complete(b *autoscalingv2.HorizontalPodAutoscalerBehavior) bool {
 	return has(b.ScaleUp) && has(b.ScaleDown) && b.ScaleUp.StabilizationWindowSeconds != nil
 }
 
-// completeRules returns the rules that a user gave, with what is missing taken from defaults.
+// completeRules returns the rules that a user gave, with missing ones taken from defaults.
 func completeRules(given *autoscalingv2.HPAScalingRules, defaults autoscalingv2.HPAScalingRules) *autoscalingv2.HPAScalingRules {
 	out := defaults
 	out.SelectPolicy = new(autoscalingv2.MaxChangePolicySelect)

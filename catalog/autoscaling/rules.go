@@ -65,7 +65,7 @@ func validateStatus(h, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList
 	return append(errs, apivalidation.ValidateNonnegativeField(int64(h.Status.DesiredReplicas), at.Child("desiredReplicas"))...)
 }
 
-// A versionCheck returns what is wrong with the apiVersion of a reference.
+// A versionCheck returns the fault of the apiVersion of a reference.
 type versionCheck func(apiVersion string) error
 
 func anyVersion(string) error { return nil }

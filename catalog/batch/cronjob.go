@@ -30,7 +30,7 @@ const (
 	defaultFailedJobs    = int32(1)
 )
 
-// zonePart is what the parts of the name of a time zone are made of.
+// zonePart matches a part of the name of a time zone.
 var zonePart = regexp.MustCompile(`^[A-Za-z._0-9+-]{1,14}$`)
 
 func cronJobs() *catalog.Kind {
@@ -192,7 +192,7 @@ func validateSchedule(c, old *batchv1.CronJob, at *field.Path) (errs field.Error
 	return errs
 }
 
-// parseSchedule returns what is wrong with a schedule. The parser panics on a few.
+// parseSchedule returns the fault of a schedule. The parser panics on a few.
 func parseSchedule(schedule string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

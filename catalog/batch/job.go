@@ -202,7 +202,7 @@ func prepareJob(j, old *batchv1.Job) {
 
 // generateSelector gives the pods of a job labels that no other job's pods have,
 // and the job a selector of them. Labels and selectors that are there already
-// stay; validation says what is wrong with them.
+// stay; validation reports their faults.
 func generateSelector(j *batchv1.Job) {
 	t := &j.Spec.Template
 	if t.Labels == nil {

@@ -80,7 +80,7 @@ func indexed(s *batchv1.JobSpec) bool {
 	return s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
 }
 
-// validateSelector returns what is wrong with the selector. Only a new job has to have the labels that are generated, as upstream.
+// validateSelector returns the faults of the selector. Only a new job has to have the labels that are generated, as upstream.
 func validateSelector(j *batchv1.Job, isNew bool, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	at, meta := spec.Child("selector"), spec.Child("template", "metadata")
@@ -394,7 +394,7 @@ func validateReplacement(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	return nil
 }
 
-// validateJobUpdate keeps what a job does the same. Where it does it may change
+// validateJobUpdate keeps a job's work the same. Where it does it may change
 // as long as it has not begun; how many pods take part may change together if
 // each has an index.
 func validateJobUpdate(j, old *batchv1.Job, spec *field.Path) field.ErrorList {

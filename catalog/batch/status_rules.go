@@ -119,7 +119,7 @@ func (v *statusChange) conditions() {
 	refuse(v.had(batchv1.JobComplete) && !v.had(batchv1.JobSuccessCriteriaMet) && met, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
 }
 
-// finished checks what a job that is finished does not have.
+// finished checks that a finished job has no active parts.
 func (v *statusChange) finished() {
 	if !v.ended() {
 		return

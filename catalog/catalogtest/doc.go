@@ -14,6 +14,6 @@
 //	    does not change the spec.
 //	K6  Cells are strings, int64s or bools, as the column says, but for a few columns that upstream declares otherwise.
 //	K7  Validate refuses an IntOrString of a type that there is not, with its field.
-//	K8  Each example, converted to each version and back, is what it was. Nothing panics in a
+//	K8  Each example, converted to each version and back, is unchanged. Nothing panics in a
 //	    conversion, however strange the object.
 package catalogtest

@@ -103,8 +103,8 @@ func Load(t *testing.T, c *catalog.Catalog, file string) (*catalog.Kind, catalog
 	return kind, obj
 }
 
-// Create does with obj what the API server does on creation, apart from
-// admission, and returns what is wrong with it.
+// Create treats obj as the API server does on creation, apart from
+// admission, and returns its faults.
 func Create(kind *catalog.Kind, obj catalog.Object) error {
 	if kind.Answered() { // it is only read
 		apply(kind.Default, obj)
@@ -133,7 +133,7 @@ func Create(kind *catalog.Kind, obj catalog.Object) error {
 	return errs.ToAggregate()
 }
 
-// Update does with obj what the API server does on an update of old.
+// Update treats obj as the API server does on an update of old.
 func Update(kind *catalog.Kind, obj, old catalog.Object) error {
 	apply(kind.Default, obj)
 	if kind.Prepare != nil {
@@ -146,7 +146,7 @@ func Update(kind *catalog.Kind, obj, old catalog.Object) error {
 	return errs.ToAggregate()
 }
 
-// UpdateSub does with obj what the API server does on an update of old through a
+// UpdateSub treats obj as the API server does on an update of old through a
 // subresource of the kind that is a part of it.
 func UpdateSub(kind *catalog.Kind, sub string, obj, old catalog.Object) error {
 	s := kind.Subresource(sub).Shape.(catalog.Part)

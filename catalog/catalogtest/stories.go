@@ -32,7 +32,7 @@ var now = metav1.Unix(1_700_003_600, 0)
 //
 //	load FILE        takes a manifest from examples
 //	create [PATCH]   creates the manifest, changed by a merge patch in YAML
-//	update PATCH     updates what was last created or updated
+//	update PATCH     updates the object last created or updated
 //	SUB: PATCH       does so through a subresource: "status: {…}", "finalize: {…}"
 //	apply SUB BODY   applies a body to the object: "apply binding {…}"
 //	delete           marks the object as being deleted

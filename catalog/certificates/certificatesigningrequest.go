@@ -101,7 +101,7 @@ func prepare(r, old *request) {
 	r.Status = certificatesv1.CertificateSigningRequestStatus{}
 }
 
-// prepareApproval leaves what may change of a request by its approval: the conditions.
+// prepareApproval keeps the only change by an approval: the conditions.
 func prepareApproval(r, old *request) {
 	setTimes(r, old)
 	conditions := r.Status.Conditions

@@ -29,7 +29,7 @@ const (
 // decisions are the conditions that only an approval sets.
 var decisions = []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied}
 
-// usages are what a certificate can be for, sorted.
+// usages are the allowed uses of a certificate, sorted.
 var usages = []certificatesv1.KeyUsage{
 	certificatesv1.UsageAny,
 	certificatesv1.UsageCertSign,
@@ -80,7 +80,7 @@ func validateStatus(r, old *request) field.ErrorList {
 	return errs
 }
 
-// validateRequest checks a request. What is stored already stays allowed: old may be nil.
+// validateRequest checks a request. Stored values stay allowed: old may be nil.
 func validateRequest(r, old *request) (errs field.ErrorList) {
 	at := field.NewPath("spec")
 	if err := checkRequest(r.Spec.Request); err != nil {
@@ -89,7 +89,7 @@ func validateRequest(r, old *request) (errs field.ErrorList) {
 	if len(r.Spec.Usages) == 0 {
 		errs = append(errs, field.Required(at.Child("usages"), ""))
 	}
-	loose := old != nil // what is asked for doesn't change
+	loose := old != nil // the spec doesn't change
 	seen := sets.New[certificatesv1.KeyUsage]()
 	for i, u := range r.Spec.Usages {
 		at := at.Child("usages").Index(i)
@@ -177,7 +177,7 @@ func validateKept(r, old *request) (errs field.ErrorList) {
 	return errs
 }
 
-// validateDecision refuses a decision. What was decided before is restored by then: see prepareStatus.
+// validateDecision refuses a decision. Earlier decisions are restored by then: see prepareStatus.
 func validateDecision(r, old *request) (errs field.ErrorList) {
 	for _, t := range decisions {
 		if len(positions(r, t)) > len(positions(old, t)) {

@@ -65,7 +65,7 @@ func validateConfigMap(cm, old *corev1.ConfigMap) field.ErrorList {
 	return errs
 }
 
-// faults makes an error of each sentence that says what is wrong with value.
+// faults makes an error of each sentence about a fault of value.
 func faults(sentences []string, at *field.Path, value any) field.ErrorList {
 	var errs field.ErrorList
 	for _, s := range sentences {

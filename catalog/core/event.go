@@ -120,7 +120,7 @@ func validateEvent(e, _ *corev1.Event) field.ErrorList {
 	involved := field.NewPath("involvedObject", "namespace")
 	if e.EventTime.IsZero() {
 		ns := e.InvolvedObject.Namespace
-		// What has no namespace is reported in the default one.
+		// An object without a namespace is reported in the default one.
 		if ns == "" && e.Namespace != metav1.NamespaceDefault || ns != "" && ns != e.Namespace {
 			errs = append(errs, field.Invalid(involved, ns, "does not match event.namespace"))
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // newerEvents is events.k8s.io/v1, which serves the same objects as the events of the core group
-// and has stricter rules for what is written in it.
+// and has stricter rules for its fields.
 func newerEvents() catalog.Version {
 	return catalog.Version{
 		GroupVersion: eventsv1.SchemeGroupVersion,

@@ -208,7 +208,7 @@ func prepareResize(p, old *corev1.Pod) {
 	metav1.ResetObjectMetaForStatus(&p.ObjectMeta, &old.ObjectMeta)
 }
 
-// podGrace returns how long a pod has to stop: what is asked for, else what it
+// podGrace returns how long a pod has to stop: as long as asked for, else as it
 // says itself. A pod that no node has, or that has ended, needs no time.
 func podGrace(obj catalog.Object, asked *int64) int64 {
 	p := obj.(*corev1.Pod)

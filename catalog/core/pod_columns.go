@@ -65,7 +65,7 @@ func isTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
 	return false
 }
 
-// A summary is what a table says of the containers of a pod.
+// A summary is the state of the containers of a pod in a table.
 type summary struct {
 	ready, total int    // containers; init containers count if they run beside the others
 	reason       string // the word under STATUS

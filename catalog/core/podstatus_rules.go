@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateStatusDetails checks what the status of a pod says of its resource claims, and of the users and devices of
+// validateStatusDetails checks the status of a pod about its resource claims, and of the users and devices of
 // its containers.
 func validateStatusDetails(p *corev1.Pod, at *field.Path) field.ErrorList {
 	s := &p.Status

@@ -6,7 +6,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// proxied is the subresource through which requests reach what an object stands for.
+// proxied is the subresource through which requests reach the server behind an object.
 func proxied(handler catalog.Handler, options string, make func() runtime.Object) catalog.Subresource {
 	return catalog.Subresource{
 		Name:  "proxy",

@@ -196,7 +196,7 @@ func outOfScope(s *corev1.ResourceQuotaSpec, scope corev1.ResourceQuotaScope) (n
 	return names
 }
 
-// validateQuotaAmounts checks the amounts of a quota: what is allowed, or what is used.
+// validateQuotaAmounts checks the amounts of a quota: those allowed, or those used.
 func validateQuotaAmounts(list corev1.ResourceList, at *field.Path) (errs field.ErrorList) {
 	for name, q := range list {
 		at := at.Key(string(name))

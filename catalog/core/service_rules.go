@@ -194,7 +194,7 @@ func AddressFaults(s, old *corev1.Service) field.ErrorList {
 	return append(validateClusterIPs(s, was, spec), validateFamilies(s, spec)...)
 }
 
-// validateClusterIPs checks the addresses of a service. What it had before may be
+// validateClusterIPs checks the addresses of a service. Earlier ones may be
 // written in a way that is not allowed any more.
 func validateClusterIPs(s, was *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -317,7 +317,7 @@ func validateTraffic(s *corev1.Service, spec *field.Path) field.ErrorList {
 }
 
 // validateSourceRanges checks the ranges in their field or, if that is empty, in the
-// annotation that was there before it. What was there before stays allowed.
+// annotation that was there before it. An old value stays allowed.
 func validateSourceRanges(s, was *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer

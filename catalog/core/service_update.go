@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateServiceUpdate keeps what a service has once been given. It may get a second
+// validateServiceUpdate keeps the addresses of a service. It may get a second
 // address and lose it again, and all of them when it becomes another name for something.
 func validateServiceUpdate(s, old *corev1.Service, spec *field.Path) field.ErrorList {
 	errs := validateAddressUpdate(s, old, spec)

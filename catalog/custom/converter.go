@@ -10,7 +10,7 @@ import (
 // A Converter converts objects of one custom resource between its versions.
 type Converter interface {
 	// Convert returns objs, which may be of several versions, in version to, in their order. It does not change objs;
-	// results may share what they refer to. Only labels and annotations of the metadata differ from those of objs.
+	// results may share memory with them. Only labels and annotations of the metadata differ from those of objs.
 	Convert(ctx context.Context, objs []*unstructured.Unstructured, to schema.GroupVersion) ([]*unstructured.Unstructured, error)
 }
 

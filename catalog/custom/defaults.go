@@ -9,7 +9,7 @@ import (
 // in the items of lists that are defaults themselves multiply.
 const maxDefaults = 3 << 20
 
-// defaults is what of a schema has defaults. Nil means that nothing has.
+// defaults is the part of a schema that has defaults. Nil means none.
 type defaults struct {
 	value      any // nil if there is none
 	nullable   bool

@@ -45,7 +45,7 @@ func (f *faultFinder) ValidateUpdate(value, old any, options ...validation.Valid
 	}).Validate(value))
 }
 
-// An update validates a new value, and ignores what was wrong with the old one.
+// An update validates a new value, and ignores the faults of the old one.
 type update struct {
 	*validation.RatchetingSchemaValidator
 	old     any
@@ -113,7 +113,7 @@ func newValidator(schema *spec.Schema, path string) validate.ValueValidator {
 // bounded makes the validator of a value stop when it has found too many faults in the fields or items of the value.
 func bounded(o *validate.SchemaValidatorOptions) {
 	found := new(int)
-	// Of a value that has an old one, these make validators that ignore what was wrong before.
+	// Of a value that has an old one, these make validators that ignore the old faults.
 	newForField, newForIndex := o.NewValidatorForField, o.NewValidatorForIndex
 	o.NewValidatorForField = func(name string, schema *spec.Schema, root any, path string, formats strfmt.Registry, _ ...validate.Option) validate.ValueValidator {
 		path = cut(path)

@@ -108,7 +108,7 @@ func (v *version) follow(hub *version) {
 	}
 }
 
-// fromHub returns obj, of the hub, in this version, with its defaults. It shares with obj what it need not change.
+// fromHub returns obj, of the hub, in this version, with its defaults. It shares unchanged parts with obj.
 func (v *version) fromHub(obj catalog.Object) (*unstructured.Unstructured, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -262,7 +262,7 @@ func keepStatus(obj, old *unstructured.Unstructured) {
 }
 
 // keepAllButStatus keeps everything that there is but the status. Who manages which field changes with the status, and
-// the resource version is what the update replaces.
+// the resource version is that of the replaced object.
 func keepAllButStatus(obj, old *unstructured.Unstructured) {
 	status, hasStatus := obj.Object["status"]
 	managers, version := obj.GetManagedFields(), obj.GetResourceVersion()

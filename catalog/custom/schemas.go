@@ -48,7 +48,7 @@ type schemas struct {
 	explain    func() *explanation
 }
 
-// An explanation is what says what is wrong with an object. It is made when the first object is wrong.
+// An explanation explains the faults of an object. It is made when the first object is wrong.
 type explanation struct {
 	schema *spec.Schema
 	status *spec.Schema   // of the status alone; nil if it has no schema

@@ -10,7 +10,7 @@ import (
 )
 
 // A shape is a schema in a form that is fast to check: nearly all objects are valid, and Kubernetes' validator, which
-// explains what is wrong, allocates a validator for each value. A shape knows the keywords that schemas are made of; of
+// explains the faults, allocates a validator for each value. A shape knows the keywords that schemas are made of; of
 // other keywords, and of values that are hard to judge, it says nothing. A nil shape says nothing of any value.
 type shape struct {
 	kind       string // type; "any" for one that is not said, "int-or-string"

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/common"
 )
 
-// validate returns what is wrong with obj, which is of this version as old is; old is nil in a creation. What was wrong
+// validate returns the faults of obj, which is of this version as old is; old is nil in a creation. What was wrong
 // with old already, and has not changed, is not (KEP-4008).
 func (v *version) validate(ctx context.Context, obj, old *unstructured.Unstructured) field.ErrorList {
 	return v.check(ctx, obj, old, func(s *schemas) (errs field.ErrorList) {
@@ -43,7 +43,7 @@ func (v *version) validate(ctx context.Context, obj, old *unstructured.Unstructu
 	})
 }
 
-// validateStatus returns what is wrong with obj, whose status alone differs from that of old.
+// validateStatus returns the faults of obj, whose status alone differs from that of old.
 func (v *version) validateStatus(ctx context.Context, obj, old *unstructured.Unstructured) field.ErrorList {
 	return v.check(ctx, obj, old, func(s *schemas) (errs field.ErrorList) {
 		status, found := obj.Object["status"]

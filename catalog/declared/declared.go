@@ -23,7 +23,7 @@ var gates = map[string]bool{
 	"WorkloadWithJob":                              false,
 }
 
-// Validate returns what the declared rules have against obj, a pointer to a type of k8s.io/api with
+// Validate returns the errors of the declared rules in obj, a pointer to a type of k8s.io/api with
 // its defaults set. On an update old is the object that obj replaces, of the same type; on a creation
 // it is nil. Subresource is the path of the subresource that the request is for, such as "status", or
 // "" for the object itself.
@@ -71,7 +71,7 @@ func With(byHand func(ctx context.Context, obj, old catalog.Object) field.ErrorL
 	}
 }
 
-// Merge joins what the rules by hand and the declared rules have against the same object. If both
+// Merge joins the errors of the rules by hand and the declared rules in the same object. If both
 // have an error of the same type for the same field, only one of them stays: the one by hand, or, if
 // that one says so ([field.Error.MarkCoveredByDeclarative]), the declared one. The errors by hand come
 // first.

@@ -55,7 +55,7 @@ func endpointSlices() *catalog.Kind {
 }
 
 // dropTopology drops the deprecated topology of endpoints that are written, as v1 says. The name of a node that was only there becomes
-// that of the endpoint, so that clients that write back what they have read lose nothing.
+// that of the endpoint, so that clients that write back an object lose nothing.
 func dropTopology(s, old *discoveryv1.EndpointSlice) {
 	if old != nil && equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
 		return

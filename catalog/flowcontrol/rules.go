@@ -135,7 +135,7 @@ func validateVerbs(list []string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// notPath says what is wrong with the path of a URL, or "".
+// notPath returns the fault of the path of a URL, or "".
 func notPath(path string) string {
 	switch stars := strings.Count(path, "*"); {
 	case path == "":

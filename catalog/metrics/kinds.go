@@ -49,7 +49,7 @@ func columns[T catalog.Object](usage func(T) corev1.ResourceList, window func(T)
 	}
 }
 
-// sum returns what the containers of a pod use together.
+// sum returns the use of a pod's containers together.
 func sum(m *metricsv1beta1.PodMetrics) corev1.ResourceList {
 	cpu, memory := resource.Quantity{Format: resource.DecimalSI}, resource.Quantity{Format: resource.BinarySI}
 	for _, c := range m.Containers {

@@ -47,7 +47,7 @@ func validateIngress(i, old *networkingv1.Ingress) (errs field.ErrorList) {
 	if s.DefaultBackend != nil {
 		errs = append(errs, validateBackend(s.DefaultBackend, at.Child("defaultBackend"))...)
 	}
-	// What is stored already stays allowed.
+	// Stored values stay allowed.
 	looseHosts := old != nil && slices.ContainsFunc(old.Spec.Rules, func(r networkingv1.IngressRule) bool {
 		return strings.Contains(r.Host, "*") && len(validatePaths(r.HTTP, nil)) > 0
 	})

@@ -89,7 +89,7 @@ func validatePolicy(p, old *networkingv1.NetworkPolicy) (errs field.ErrorList) {
 	var before []string
 	opts := metav1validation.LabelSelectorValidationOptions{}
 	if old != nil {
-		before = blocks(old) // what is stored already stays allowed
+		before = blocks(old) // stored values stay allowed
 		opts.AllowInvalidLabelValueInSelector = len(metav1validation.ValidateLabelSelector(&old.Spec.PodSelector, opts, nil)) > 0
 	}
 	selector := func(s *metav1.LabelSelector, at *field.Path) {

@@ -103,7 +103,7 @@ func dropFileUsers(items []corev1.DownwardAPIVolumeFile) {
 	}
 }
 
-// A handler is what a probe or a hook does.
+// A handler is the action of a probe or a hook.
 type handler struct {
 	http *corev1.HTTPGetAction
 	grpc *corev1.GRPCAction

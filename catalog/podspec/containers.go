@@ -63,7 +63,7 @@ func (c *checker) checkContainers(at where) {
 	c.checkEphemeralContainers(at.child("ephemeralContainers"), names)
 }
 
-// checkContainer checks what all containers share. names are those seen so far.
+// checkContainer checks the fields that all containers share. names are those seen so far.
 func (c *checker) checkContainer(ctr *corev1.Container, at where, names map[string]bool) {
 	c.name(at.child("name"), ctr.Name, validation.IsDNS1123Label)
 	if names[ctr.Name] {

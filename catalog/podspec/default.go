@@ -218,8 +218,8 @@ func requestLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// requestPodLimits makes requests of the pod as a whole: what its containers
-// request together or, where none of them says, what its limit is.
+// requestPodLimits makes requests of the pod as a whole: those that its containers
+// have together or, where none of them has any, its limit.
 func requestPodLimits(spec *corev1.PodSpec) {
 	r := spec.Resources
 	if len(r.Requests) == 0 && len(r.Limits) == 0 {
@@ -250,7 +250,7 @@ func forWholePod(name corev1.ResourceName) bool {
 	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || isHugePages(name)
 }
 
-// Requests returns what the containers of a pod request together, init containers included: these
+// Requests returns the requests of a pod's containers together, init containers included: these
 // run one after the other before the rest, except sidecars, which go on running beside it
 // (restartPolicy Always).
 func Requests(spec *corev1.PodSpec) corev1.ResourceList {

@@ -19,7 +19,7 @@ const (
 	maxPortal    = 64 // of the name of the volume, a colon and the portal
 )
 
-// The names of iSCSI targets and initiators, by what they begin with.
+// The names of iSCSI targets and initiators, by their prefixes.
 var iscsiNames = []struct {
 	prefix string
 	form   *regexp.Regexp

@@ -198,7 +198,7 @@ func (c *checker) checkTolerations(at where) {
 	}
 }
 
-// ValidateTaintEffect checks what a taint does; a toleration may leave it out,
+// ValidateTaintEffect checks a taint's effect; a toleration may leave it out,
 // which means all effects.
 func ValidateTaintEffect(effect corev1.TaintEffect, mayBeEmpty bool, at *field.Path) field.ErrorList {
 	var r report

@@ -19,7 +19,7 @@ func (r *report) invalid(at where, value any, why string) {
 
 func (r *report) forbidden(at where, why string) { r.add(field.Forbidden(at.path, why)) }
 
-// each adds a fault for each sentence that says what is wrong with value.
+// each adds a fault for each sentence about a fault of value.
 func (r *report) each(at where, value any, sentences []string) {
 	for _, s := range sentences {
 		r.invalid(at, value, s)

@@ -136,7 +136,7 @@ func (r *report) checkKept(now, old *corev1.ResourceRequirements, at where) {
 	}
 }
 
-// checkInitResize checks a change of an init container, and takes what may change out of it.
+// checkInitResize checks a change of an init container, and takes the changeable fields out of it.
 func (r *report) checkInitResize(now, old *corev1.Container, at where) {
 	changed := !equality.Semantic.DeepEqual(now, old)
 	if !restored(now, old) {

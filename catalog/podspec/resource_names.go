@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Resources by what a quota does with them: it adds up amounts, or counts objects.
+// Resources by their use in a quota: it adds up amounts, or counts objects.
 var (
 	computeResources = []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,

@@ -137,7 +137,7 @@ func (c *checker) checkResizePolicy(ctr *corev1.Container, at where) {
 	}
 }
 
-// checkPodResources checks what a pod asks for as a whole, and its claims.
+// checkPodResources checks the resources of a pod as a whole, and its claims.
 func (c *checker) checkPodResources(spec where) {
 	s, at := c.spec, spec
 	for _, name := range slices.Sorted(maps.Keys(s.Overhead)) {

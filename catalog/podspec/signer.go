@@ -51,7 +51,7 @@ func signerLabels(name string, rule func(string) []string, at *field.Path) (errs
 	return errs
 }
 
-// BundleName says what is wrong with the name of a ClusterTrustBundle of a signer, which may be empty. The name begins
+// BundleName returns the faults of the name of a ClusterTrustBundle of a signer, which may be empty. The name begins
 // with that of the signer, with a colon for the slash and one behind it.
 func BundleName(signer, name string, prefix bool) []string {
 	if signer == "" {

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// DefaultClaim fills in what a claim of storage may leave out.
+// DefaultClaim fills in the optional fields of a claim of storage.
 func DefaultClaim(s *corev1.PersistentVolumeClaimSpec) {
 	setDefault(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
 	RoundUp(s.Resources.Limits)
 	RoundUp(s.Resources.Requests)
 }
 
-// DefaultVolume fills in what a persistent volume may leave out.
+// DefaultVolume fills in the optional fields of a persistent volume.
 func DefaultVolume(s *corev1.PersistentVolumeSpec) {
 	setDefault(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
 	if s.PersistentVolumeReclaimPolicy == "" {

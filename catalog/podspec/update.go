@@ -42,7 +42,7 @@ func ValidateUpdate(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList
 	r.checkAddedTolerations(spec, old, at.child("tolerations"))
 	r.checkRemovedGates(spec, old, at.child("schedulingGates"))
 
-	// What may change is taken out of the comparison.
+	// Changeable fields are taken out of the comparison.
 	same := spec.DeepCopy()
 	for i := range same.Containers {
 		same.Containers[i].Image = old.Containers[i].Image
@@ -103,7 +103,7 @@ func (r *report) checkRemovedGates(spec, old *corev1.PodSpec, at where) {
 
 // checkNarrowed checks changes of a pod that the scheduler may not look at yet:
 // its node selector may gain labels, its required node affinity requirements.
-// What is in order is taken out of the comparison.
+// Allowed changes are taken out of the comparison.
 func (r *report) checkNarrowed(same, old *corev1.PodSpec, at where) {
 	if !maps.Equal(same.NodeSelector, old.NodeSelector) {
 		for key, value := range old.NodeSelector {

@@ -14,8 +14,8 @@ import (
 	"github.com/sampan-io/sampan/internal/podfeature"
 )
 
-// Warnings returns what a user should know about a pod or a template of pods that is valid: what is out of date or
-// ambiguous, in the words of Kubernetes, and what Sampan's own node agent does not do. The path at is that of the template;
+// Warnings returns the warnings about a pod or a template of pods that is valid: fields that are out of date or
+// ambiguous, in the words of Kubernetes, and fields that Sampan's node agent ignores. The path at is that of the template;
 // nil is a pod. The kind and name are those of the object that is written.
 func Warnings(kind, name string, meta *metav1.ObjectMeta, spec *corev1.PodSpec, at *field.Path) []string {
 	w := warner{meta: meta, spec: spec, at: at, inner: at.Child("spec")}
@@ -38,7 +38,7 @@ func NameWarnings(name, use string) []string {
 	return []string{fmt.Sprintf("metadata.name: this is used in %s, which can result in surprising behavior; a DNS label is recommended: %v", use, faults)}
 }
 
-// What the names of pods and those of their owners are used in.
+// The uses of the names of pods and those of their owners.
 const (
 	InHostname  = "the Pod's hostname"
 	InHostnames = "Pod names and hostnames"

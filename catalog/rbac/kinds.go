@@ -81,7 +81,7 @@ func clusterRoleBindings() *catalog.Kind {
 	}
 }
 
-// bindingColumns returns the columns of bindings. Parts returns what a binding binds.
+// bindingColumns returns the columns of bindings. Parts returns a binding's role and subjects.
 func bindingColumns[T catalog.Object](doc, kind string, parts func(T) (rbacv1.RoleRef, []rbacv1.Subject)) []catalog.Column {
 	// of shows the subjects of a kind.
 	of := func(name, subjectKind string) catalog.Column {

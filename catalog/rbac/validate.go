@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateName returns what is wrong with the name of an object of the four kinds, which may be
+// ValidateName returns the faults of the name of an object of the four kinds, which may be
 // anything that fits into a path: "system::leader-locking-kube-scheduler".
 func ValidateName(name string, _ bool) []string { return content.IsPathSegmentName(name) }
 

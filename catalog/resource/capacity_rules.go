@@ -14,7 +14,7 @@ import (
 // mostValues is how many amounts a policy may list.
 const mostValues = 10
 
-// validateCapacity checks what can be asked for of a capacity. Shared says that the device has it for several claims.
+// validateCapacity checks the request policy of a capacity. Shared says that the device has it for several claims.
 func validateCapacity(c resourcev1.DeviceCapacity, shared bool, at *field.Path) field.ErrorList {
 	p, at := c.RequestPolicy, at.Child("requestPolicy")
 	switch {
@@ -122,7 +122,7 @@ func validateRange(r *resourcev1.CapacityRequestPolicyRange, def, most *resource
 	return errs
 }
 
-// validateWhole refuses what does not fit an int64, and negative numbers.
+// validateWhole refuses numbers that do not fit an int64, and negative ones.
 func validateWhole(bounds []bound, at *field.Path) (errs field.ErrorList) {
 	for _, b := range bounds {
 		switch {

@@ -167,7 +167,7 @@ func validateStatus(c, old *resourcev1.ResourceClaim) field.ErrorList {
 			}
 		}
 	}
-	// What is allocated does not change, and is not checked again.
+	// An allocation does not change, and is not checked again.
 	switch at := at.Child("allocation"); {
 	case s.Allocation == nil:
 	case was.Allocation != nil:

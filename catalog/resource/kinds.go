@@ -271,7 +271,7 @@ func dropClosed(s *resourcev1.ResourceSliceSpec) {
 	}
 }
 
-// prepareStatus drops what is known about devices that the claim had and has no longer.
+// prepareStatus drops the status of devices that the claim had and has no longer.
 func prepareStatus(c, old *resourcev1.ResourceClaim) {
 	c.Spec = old.Spec
 	metav1.ResetObjectMetaForStatus(&c.ObjectMeta, &old.ObjectMeta)

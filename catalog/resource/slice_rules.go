@@ -88,7 +88,7 @@ type places struct {
 	given    []string // the fields that say so
 }
 
-// validate checks the fields. Empty is what is wrong with an empty name of a node.
+// validate checks the fields. Empty is the fault of an empty name of a node.
 func (p *places) validate(empty string, at *field.Path) (errs field.ErrorList) {
 	switch name := at.Child("nodeName"); {
 	case p.name == nil:

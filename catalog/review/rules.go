@@ -56,7 +56,7 @@ func validateSpec(s *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
 	return errs
 }
 
-// validateQuestion checks what a review asks about: a resource or a path.
+// validateQuestion checks the subject of a review: a resource or a path.
 func validateQuestion(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) (errs field.ErrorList) {
 	if (resource == nil) == (path == nil) {
 		errs = append(errs, field.Invalid(field.NewPath("spec"), path, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))

@@ -12,7 +12,7 @@ import (
 	"github.com/sampan-io/sampan/catalog/podspec"
 )
 
-// Bounds of what an attacher reports, in bytes.
+// Bounds of an attacher's reports, in bytes.
 const (
 	longestAttachment  = 256 << 10
 	longestVolumeError = 1024

@@ -12,7 +12,7 @@ import (
 // names and arguments are the generator's.
 
 // ValidateCustom_EvictionResponder_Name refuses names in domains that are reserved for Kubernetes:
-// k8s.io, kubernetes.io and what is below them.
+// k8s.io, kubernetes.io and the domains below them.
 func ValidateCustom_EvictionResponder_Name( //nolint:revive,staticcheck // the generator's name
 	_ context.Context, _ operation.Operation, path *field.Path, value, _ *string,
 ) field.ErrorList {
