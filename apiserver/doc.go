@@ -12,7 +12,7 @@
 //	store      an ordered history of keys (package store)
 //
 // [Local] calls the operations without the HTTP layer: parts of the same program see
-// exactly what a client over HTTPS sees, and share the decoded objects. Which
+// the same results as clients over HTTPS, and share the decoded objects. Which
 // kinds there are, and everything that differs between them, is in package catalog;
 // the operations know none by name.
 //

@@ -23,7 +23,7 @@ import (
 )
 
 // A Local performs requests as one user without HTTP. It has the methods of
-// client.Interface and keeps what that promises. Objects that come out are
+// client.Interface and keeps its contract. Objects that come out are
 // the server's own decoded ones: they are shared and must not be changed. Objects that
 // go in are copied.
 type Local struct {
@@ -87,7 +87,7 @@ func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subreso
 	return t, nil
 }
 
-// shown returns what an operation answers with, in the version that the caller uses.
+// shown returns the result of an operation, in the version that the caller uses.
 func shown(ctx context.Context, t *operation.Target, r operation.Result, err error) (runtime.Object, error) {
 	if err != nil {
 		return nil, err

@@ -34,7 +34,7 @@ func (l *Local) audited(ctx context.Context, t *operation.Target, verb string, s
 	return audit.With(ctx, r), r, nil
 }
 
-// uriOf returns the path of what t names.
+// uriOf returns the path of t.
 func uriOf(t *operation.Target) string {
 	p := "/apis/" + t.Kind.Group
 	if t.Kind.Group == "" {

@@ -89,7 +89,7 @@ type Aggregator struct {
 type watched struct {
 	*Service
 	described description
-	fresh     bool     // described is what the server says now
+	fresh     bool     // described is the server's present answer
 	wake      run.Bell // rung when something has changed
 	stop      context.CancelFunc
 }
@@ -135,7 +135,7 @@ func New(ctx context.Context, opts Options) (*Aggregator, error) {
 // Ready is closed when the APIServices of the versions that are served here were written, as far as they could be.
 func (a *Aggregator) Ready() <-chan struct{} { return a.ready }
 
-// Remote returns what other servers serve now.
+// Remote returns the versions that other servers serve now.
 func (a *Aggregator) Remote() *Remote {
 	if a == nil {
 		return nil
@@ -143,7 +143,7 @@ func (a *Aggregator) Remote() *Remote {
 	return a.remote.Load()
 }
 
-// Watch returns what other servers serve now, and a channel that is closed when that has changed.
+// Watch returns the versions that other servers serve now, and a channel that is closed when they change.
 func (a *Aggregator) Watch() (*Remote, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -217,7 +217,7 @@ func sameServer(a, b *registrationv1.APIServiceSpec) bool {
 	return a.InsecureSkipTLSVerify == b.InsecureSkipTLSVerify && apiequality.Semantic.DeepEqual(a.Service, b.Service) && string(a.CABundle) == string(b.CABundle)
 }
 
-// publish makes the documents of other servers what is known now. The caller holds mu, or is New.
+// publish updates the documents of other servers. The caller holds mu, or is New.
 func (a *Aggregator) publish() {
 	var all []Version
 	for name, w := range a.remotes {
@@ -274,7 +274,7 @@ func (a *Aggregator) Run(ctx context.Context, api API) error {
 
 var backoff = run.Backoff{First: time.Second, Max: 30 * time.Second}
 
-// follow takes the stored APIServices and then what changes, until the watch ends. It reports whether it has received anything.
+// follow takes the stored APIServices and their changes, until the watch ends. It reports whether it has received anything.
 func (a *Aggregator) follow(ctx context.Context, api API, g *run.Group) (received bool) {
 	start := func(w *watched) {
 		var mine context.Context
@@ -375,7 +375,7 @@ func (a *Aggregator) write(ctx context.Context, api API, due []change) bool {
 				uid := c.remove.UID
 				err = api.Delete(ctx, resource, "", name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 			}
-			// What was written meanwhile comes with the watch.
+			// Later writes come with the watch.
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
 				failed.Store(true)
 				a.opts.Log.WarnContext(ctx, "cannot write an APIService", "apiservice", name, "err", err)
@@ -433,7 +433,7 @@ func wakeBy(ctx context.Context, api API, wake run.Bell, gvr schema.GroupVersion
 	}
 }
 
-// checkNow checks a Service once, reads what it says, and writes its condition. It reports whether all is well.
+// checkNow checks a Service once, reads its documents, and writes its condition. It reports whether all is well.
 func (a *Aggregator) checkNow(ctx context.Context, api API, w *watched) bool {
 	condition, address := w.check(ctx)
 	if ctx.Err() != nil {

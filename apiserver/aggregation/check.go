@@ -77,7 +77,7 @@ func (s *Service) attempt(ctx context.Context, addresses []string) (string, erro
 // acceptAggregated asks for the aggregated form of discovery.
 const acceptAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
-// A description is what a server has said of a version.
+// A description is a server's answers about a version.
 type description struct {
 	etag     string // of the aggregated document
 	document apidiscovery.APIVersionDiscovery
@@ -87,7 +87,7 @@ type description struct {
 	swaggerTag string
 }
 
-// describe reads what a server says of a version. before is what it said the last time.
+// describe reads a server's description of a version. before is the last one.
 func (s *Service) describe(ctx context.Context, address string, before description) (description, error) {
 	header := http.Header{"Accept": {acceptAggregated}}
 	if before.etag != "" {

@@ -5,6 +5,6 @@
 // available, reads their discovery documents, and passes requests on to them. The request is authorized here first; the other
 // server learns the user from headers, and knows by the client certificate that it may believe them.
 //
-// What other servers do costs only requests for them. Each has a bound on its requests, answers to the Aggregator's own
-// questions have a time limit and a largest size, and documents are served from what was read last.
+// Other servers' faults cost only their requests. Each has a bound on its requests, answers to the Aggregator's own
+// questions have a time limit and a largest size, and documents are served as they were read last.
 package aggregation

@@ -18,7 +18,7 @@ import (
 	"github.com/sampan-io/sampan/internal/sorting"
 )
 
-// Contents is what a namespace has at other servers.
+// Contents is the contents of a namespace at other servers.
 type Contents struct {
 	Left   map[schema.GroupResource][]metav1.PartialObjectMetadata // of each resource, at most largestPage
 	Errors []error
@@ -28,7 +28,7 @@ type Contents struct {
 // largestPage is how many objects are read of one resource.
 const largestPage = 500
 
-// Empty asks the other servers, as a user, to delete all objects in a namespace, and returns what is left then. It asks for all
+// Empty asks the other servers, as a user, to delete all objects in a namespace, and returns the rest. It asks for all
 // versions at the same time. A server that does not answer is asked once, so that it does not delay the deletion of other
 // namespaces for long.
 func (a *Aggregator) Empty(ctx context.Context, user *auth.User, namespace string) Contents {

@@ -123,12 +123,12 @@ func baseOf(now *catalog.Snapshot) map[schema.GroupVersion]bool {
 	return all
 }
 
-// A change makes a stored APIService what it should be.
+// A change brings a stored APIService to its wanted state.
 type change struct {
 	create, update, status, remove *registrationv1.APIService // one of them
 }
 
-// changes returns what has to be written. Versions that every cluster has are served here whatever their APIService says, so it
+// changes returns the needed writes. Versions that every cluster has are served here whatever their APIService says, so it
 // always says that. One of custom resources belongs to a user once it lacks the label, as with upstream.
 func changes(want, stored map[string]*registrationv1.APIService) (all []change) {
 	for name, w := range want {

@@ -54,14 +54,14 @@ type Version struct {
 
 	GroupPriority, VersionPriority int32
 
-	// Document is what the server has said of its resources, in the aggregated form. Without resources, and stale, if it has
+	// Document is the server's list of its resources, in the aggregated form. Without resources, and stale, if it has
 	// not answered yet.
 	Document apidiscovery.APIVersionDiscovery
 
 	// OpenAPI is the relative URL of the OpenAPI v3 document, or empty.
 	OpenAPI string
 
-	// Swagger is what its OpenAPI v2 document, as it was read last, says of the version. Nil if there is none.
+	// Swagger is the version's part of its OpenAPI v2 document, as it was read last. Nil if there is none.
 	Swagger *Swagger
 }
 

@@ -33,8 +33,8 @@ const (
 // madeHere begins the tag of a document to which the server has given none.
 const madeHere = "sha256:"
 
-// swagger returns what a server's answer to a request for OpenAPI v2 says of a version, and the tag of the answer. A document
-// that cannot be used leaves what was known before.
+// swagger returns a version's part of a server's answer to a request for OpenAPI v2, and the tag of the answer. A document
+// that cannot be used changes nothing.
 func swagger(answer *reply, gv schema.GroupVersion, before *Swagger, tag string) (*Swagger, string) {
 	switch {
 	case answer.code == http.StatusNotFound:
@@ -62,7 +62,7 @@ func swagger(answer *reply, gv schema.GroupVersion, before *Swagger, tag string)
 	return &Swagger{part, hex.EncodeToString(sum[:])}, now
 }
 
-// swaggerOf returns the part of a document about a version: the paths below that of the version, and what they refer to.
+// swaggerOf returns the part of a document about a version: the paths below that of the version, and their references.
 func swaggerOf(data []byte, gv schema.GroupVersion) ([]byte, error) {
 	if depth := depthOf(data); depth > deepestSwagger {
 		return nil, fmt.Errorf("the OpenAPI document has %d levels, want at most %d", depth, deepestSwagger)

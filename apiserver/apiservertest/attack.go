@@ -28,7 +28,7 @@ type Target struct {
 	List    string      // path that the user may GET: better a large list
 }
 
-// An Attack is a way to hold what a server has. Connections is how many of them are enough to hold more than a user
+// An Attack is a way to hold a server's resources. Connections is how many of them are enough to hold more than a user
 // may have, or to keep a processor busy.
 type Attack struct {
 	Name        string
@@ -66,7 +66,7 @@ func Attacks() []Attack {
 }
 
 // Run attacks over so many connections, each again and again, until ctx is over. It calls held once every connection
-// did what it does, or failed to, for the first time.
+// did its work, or failed to, for the first time.
 func (k Attack) Run(ctx context.Context, t Target, connections int, held func()) {
 	left := atomic.Int64{}
 	left.Store(int64(connections))
@@ -293,7 +293,7 @@ func (f *h2) open(header []byte, end bool) error {
 	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: header, EndHeaders: true, EndStream: end})
 }
 
-// streamsEach is how many streams an attacker holds on a connection: what the server says that it takes.
+// streamsEach is how many streams an attacker holds on a connection: the server's announced limit.
 const streamsEach = 250
 
 // streams holds streams of one request on a connection.
@@ -340,7 +340,7 @@ func (a *attacker) idle(ctx context.Context) error {
 	return a.untilClosed(f.conn)
 }
 
-// flood connects over HTTP/2 and writes frames as fast as the server reads them; what it answers is read.
+// flood connects over HTTP/2 and writes frames as fast as the server reads them; its answers are read.
 func (a *attacker) flood(ctx context.Context, write func(f *h2) error) error {
 	f, err := a.h2(ctx, 1<<20)
 	if err != nil {

@@ -11,7 +11,7 @@
 // ([Item.AppendProtobuf], [SpliceJSON]) and never by encoding again. A list is a concatenation of
 // such bytes, and a watch event is a frame around them.
 //
-//	E1  What an Item hands out is shared by all callers and is never changed.
+//	E1  The values of an Item are shared by all callers and are never changed.
 //	E2  The bytes with the revision spliced in decode to the same object with
 //	    that revision as its resourceVersion, in both encodings.
 //	E3  Two items with equal saved bytes are equal objects: the encoder writes maps
@@ -20,7 +20,7 @@
 //	    or a stored record with any other value is refused with the path of its field.
 //
 // An object without a Go type, a custom resource, has JSON as its only encoding, which is also its record on disk; its item
-// keeps that instead of the object. [Shown] makes of it what the definition of its kind says.
+// keeps that instead of the object. [Shown] makes of it the form in the kind's definition.
 //
 // On disk any other object is the Kubernetes protobuf envelope: "k8s\x00" and a runtime.Unknown that names
 // the kind.

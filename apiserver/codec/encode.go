@@ -264,7 +264,7 @@ func writeProtobufList(w *bufio.Writer, kind *catalog.Kind, meta metav1.ListMeta
 }
 
 // EmptyObject returns an object of the kind that has nothing but a resource version
-// and annotations: what a bookmark carries.
+// and annotations, as in bookmarks.
 func EmptyObject(kind *catalog.Kind, rv string, annotations map[string]string) catalog.Object {
 	obj := kind.New()
 	obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)

@@ -33,7 +33,7 @@ type Item struct {
 	before *Item // the item that this one restates, or nil
 	size   int   // bytes of memory that the object takes, see Footprint; 0 of an item that was not stored or loaded as itself
 	mark   int   // bytes that the mark of a deletion will take; 0 of the same items
-	fault  error // why what is stored is not an object; the object is then a stand-in
+	fault  error // why the record is not an object; the object is then a stand-in
 
 	mu    sync.Mutex // serialises the making of shared encodings
 	obj   atomic.Pointer[catalog.Object]
@@ -53,12 +53,12 @@ type Item struct {
 
 // An encoded is the protobuf of an object.
 type encoded struct {
-	data []byte // what is saved: the envelope, without a revision
+	data []byte // the saved form: the envelope, without a revision
 	meta []byte // of the object in data: its metadata
 	rest []byte // and everything after it
 }
 
-// marshaler is what the generated code of API types offers.
+// marshaler is implemented by the generated code of API types.
 type marshaler interface {
 	runtime.ProtobufReverseMarshaller
 	Unmarshal(data []byte) error
@@ -143,7 +143,7 @@ func markOf(obj catalog.Object) int {
 	return deletionMark
 }
 
-// Footprint implements [store.Sized]: the memory of the object and of one encoding, as large as what is saved, and of the mark of
+// Footprint implements [store.Sized]: the memory of the object and of one encoding, as large as the saved form, and the mark of
 // a deletion: as it always succeeds, it has its memory from the beginning. An object whose protobuf is kept instead has two encodings.
 func (i *Item) Footprint() int {
 	r := i.root()
@@ -323,7 +323,7 @@ func (i *Item) Fresh() (catalog.Object, error) {
 	return obj, nil
 }
 
-// decode reads an object from what is saved.
+// decode reads an object from its saved form.
 func decode(kind *catalog.Kind, data []byte) (catalog.Object, error) {
 	body, err := openEnvelope(data)
 	if err != nil {
@@ -443,7 +443,7 @@ func (e *encoded) append(dst []byte, rv string) []byte { return appendSpliced(ds
 // appendMeta appends the part of it that rest follows.
 func (e *encoded) appendMeta(dst []byte, rv string) []byte { return appendSplicedMeta(dst, e.meta, rv) }
 
-// envelopeEnd is what a runtime.Unknown ends with: no content encoding, no content
+// envelopeEnd is the end of a runtime.Unknown: no content encoding, no content
 // type.
 const envelopeEnd = "\x1a\x00\x22\x00"
 

@@ -109,7 +109,7 @@ func (l *Loader) Report(ctx context.Context, c *catalog.Catalog, log *slog.Logge
 	}
 }
 
-// A Raw is a record of a kind that is not served: a [store.Value] that stays what it is.
+// A Raw is a record of a kind that is not served: a [store.Value] that stays as it is.
 type Raw struct{ data []byte }
 
 // Bytes implements [store.Value].

@@ -12,7 +12,7 @@ import (
 // An Encoding is a way to write objects.
 type Encoding uint8
 
-// The encodings. JSON is the zero value and what a client gets that does not
+// The encodings. JSON is the zero value and the one of a client that does not
 // care.
 const (
 	JSON Encoding = iota
@@ -53,7 +53,7 @@ func (e Encoding) WatchContentType() string {
 	return e.ContentType()
 }
 
-// A Form is what a client wants to see of an object.
+// A Form is a client's choice of the shape of an object.
 type Form uint8
 
 // The forms, as the "as" parameter of an Accept header names them.
@@ -72,7 +72,7 @@ type Media struct {
 	Beta     bool // the form has meta.k8s.io/v1beta1, which older clients ask for
 }
 
-// Offer says what an endpoint can answer with.
+// Offer is the forms of an endpoint's answers.
 type Offer struct {
 	Forms bool // tables and partial metadata
 	Watch bool // a stream of events

@@ -21,7 +21,7 @@ import (
 // nearly all of them, cost one search for it.
 
 // Bounds of a quantity as it is written. Quantities are below 2^63 and have no more than nine
-// decimal places; what is beyond that is capped or rounded.
+// decimal places; others are capped or rounded.
 const (
 	largestExponent = 999
 	longestQuantity = 999
@@ -48,7 +48,7 @@ func checkQuantitiesJSON(ctx context.Context, body []byte, obj any) error {
 	return err
 }
 
-// errUnreadable ends a [quantityReader] where the text is not JSON: the decoder of the body says what is wrong with it.
+// errUnreadable ends a [quantityReader] where the text is not JSON: the decoder of the body reports the fault.
 var errUnreadable = errors.New("not JSON")
 
 // A quantityReader checks the quantities in a JSON text, token by token. It looks at all members of a name, as decoders do.

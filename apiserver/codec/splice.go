@@ -27,7 +27,7 @@ const magic = "k8s\x00"
 var errTruncated = errors.New("protobuf ends in the middle of a field")
 
 // field reads the field at the start of b: its tag, its payload (for a
-// length-delimited field what it contains) and what comes after it.
+// length-delimited field its contents) and the bytes after it.
 func field(b []byte) (tag uint64, payload, rest []byte, err error) {
 	tag, n := binary.Uvarint(b)
 	if n <= 0 {

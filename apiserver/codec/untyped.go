@@ -55,7 +55,7 @@ type view struct {
 // mostViews is more than the versions in which clients read at the same time.
 const mostViews = 8
 
-// deepestRecord is how many levels a record can have: those of what a client sends, and its managed fields. A record that is
+// deepestRecord is how many levels a record can have: those of a client's object, and its managed fields. A record that is
 // not decoded any more would be lost.
 const deepestRecord = deepestUntyped + 50
 
@@ -319,7 +319,7 @@ func (i *Item) faulty(err error) *Item {
 	return f
 }
 
-// ItemOf returns what a store has under a key of the kind. A record that was written when the key belonged to another kind
+// ItemOf returns the item of a store's value of the kind. A record that was written when the key belonged to another kind
 // is an item with a [Item.Fault].
 func ItemOf(kind *catalog.Kind, key string, v store.Value) *Item {
 	if i, ok := v.(*Item); ok {
@@ -441,7 +441,7 @@ func normalized(obj *unstructured.Unstructured) (map[string]any, error) {
 	return content, err
 }
 
-// standIn returns an object for a record of a kind without a Go type that cannot be read, with what the key says.
+// standIn returns an object for a record of a kind without a Go type that cannot be read, with the names in its key.
 func standIn(key string) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]any{}}
 	parts := strings.Split(key, "/")

@@ -158,7 +158,7 @@ func (c *byWebhook) ask(ctx context.Context, objs []map[string]any, to schema.Gr
 	return r.ConvertedObjects, nil
 }
 
-// restored checks what a webhook made of an object. Of its metadata only labels and annotations count.
+// restored checks an object that a webhook converted. Of its metadata only labels and annotations count.
 func restored(from *unstructured.Unstructured, text []byte, to schema.GroupVersion) (*unstructured.Unstructured, error) {
 	var content map[string]any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {

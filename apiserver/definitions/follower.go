@@ -42,7 +42,7 @@ type Instances interface {
 	// Gone blocks until there are no objects of the kind.
 	Gone(ctx context.Context, kind *catalog.Kind) error
 
-	// Discard removes what is left of them, whatever it is.
+	// Discard removes all remaining records of the kind.
 	Discard(ctx context.Context, kind *catalog.Kind) error
 }
 
@@ -258,7 +258,7 @@ func (f *Follower) catchUp(ctx context.Context, g *run.Group) (revision string, 
 	return revision, nil
 }
 
-// forget stops serving what a definition that is gone has defined.
+// forget stops serving the kinds of a definition that is gone.
 func (f *Follower) forget(name string) {
 	if e := f.known[name]; e != nil {
 		f.serve(e, nil, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/sampan-io/sampan/internal/sorting"
 )
 
-// groupVersions returns what the catalog has, in its order, which is the order of
+// groupVersions returns the catalog's, in its order, which is the order of
 // preference. Versions of groups without Go types are preferred as their names say: v2 to v1 to v1beta1.
 func groupVersions(c *catalog.Snapshot) []schema.GroupVersion {
 	all := slices.Clone(c.GroupVersions())

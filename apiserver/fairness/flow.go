@@ -20,7 +20,7 @@ const (
 	resources
 )
 
-// String returns what the resource is in messages and metrics.
+// String returns the resource's name in messages and metrics.
 func (r Resource) String() string { return resourceNames[r] }
 
 var resourceNames = [resources]string{

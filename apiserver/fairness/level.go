@@ -78,7 +78,7 @@ func part(total, percent, least int) limit {
 	return limit{level: l, flow: max((l+2)/3, least)}
 }
 
-// A level is what the flows of a Level share.
+// A level is the state that the flows of a Level share.
 type level struct {
 	kind   Level
 	limits [resources]limit

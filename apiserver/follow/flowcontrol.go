@@ -85,7 +85,7 @@ func (f *flowControlFollower) set(rec store.Record) {
 	}
 }
 
-// update makes a change and lets the server use what is stored then.
+// update makes a change and lets the server use the new state.
 func (f *flowControlFollower) update(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -109,7 +109,7 @@ func (o *Options) checkDialed(ctx context.Context, _, address string, _ syscall.
 	return o.Refuse(ctx, a.Addr().Unmap())
 }
 
-// A Target is what a path below the subresource proxy names beside the object.
+// A Target is the rest of a path of the subresource proxy, beside the object.
 type Target struct {
 	Scheme string // "http", "https" or empty
 	Port   string // a number, of a service also the name of a port; may be empty

@@ -19,7 +19,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/priority"
 )
 
-// onePiece is the size in which lists, and events that come at once, are sent: what fits, with the header of its HTTP/2 frame (RFC 9113, 4.1), into one TLS
+// onePiece is the size in which lists, and events that come at once, are sent: it fits, with the header of its HTTP/2 frame (RFC 9113, 4.1), into one TLS
 // record (RFC 8446, 5.1), which Go sends by a system call of its own. A frame of the size
 // that HTTP/2 allows, 16 KiB, would need a second record for its last nine bytes.
 const onePiece = 16<<10 - 9

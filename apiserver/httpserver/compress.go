@@ -81,7 +81,7 @@ func (c *compressor) Write(b []byte) (int, error) {
 	return c.zip.Write(b)
 }
 
-// end sends what is held back.
+// end sends the bytes held back.
 func (c *compressor) end() {
 	if c.zip == nil {
 		c.x.Header()["Content-Length"] = []string{strconv.Itoa(len(c.held))}

@@ -47,7 +47,7 @@ type connection struct {
 	// Of Read, which is called by one goroutine at a time.
 	window time.Time // when reads began to be counted
 	reads  int       // since then, or since something was earned
-	known  int64     // what was earned at the last read
+	known  int64     // earned at the last read
 
 	mu     sync.Mutex
 	closed bool          // guarded by mu
@@ -128,7 +128,7 @@ func (all *connections) forget(c *connection) {
 	}
 }
 
-// Close closes the connection and gives back what its user has of it.
+// Close closes the connection and gives back its user's share.
 func (c *connection) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends what the server sends, without an alert of TLS.
+// CloseWrite ends the sending direction, without an alert of TLS.
 func (c *connection) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// includeObject reads what a table's rows shall say of their objects.
+// includeObject reads how much of their objects a table's rows have.
 func (x *exchange) includeObject() (metav1.IncludeObjectPolicy, error) {
 	opts := metav1.TableOptions{IncludeObject: metav1.IncludeObjectPolicy(x.query().Get("includeObject"))}
 	if errs := metavalidation.ValidateTableOptions(&opts); len(errs) > 0 {

@@ -52,7 +52,7 @@ type exchange struct {
 // serve serves a request by the user that its credential names.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) { s.serveAs(w, r, nil) }
 
-// serveAs is the life of a request: who asks, may it, what does it want. The user is nil if it is not known yet.
+// serveAs is the life of a request: authenticate, authorize, perform. The user is nil if it is not known yet.
 func (s *Server) serveAs(w http.ResponseWriter, r *http.Request, user *auth.User) {
 	growStack(0)
 	s.flying.enter()
@@ -446,7 +446,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 	if verb == operation.VerbWatch || verb == operation.VerbList {
 		x.seat.count = s.seatsOf(x, &t, verb)
 	}
-	if p.watch { // a selector of fields does not widen what its user may do, as upstream
+	if p.watch { // a selector of fields does not widen its user's rights, as upstream
 		if err := s.objects.Allow(x.r.Context(), &t, verb, nil, t.Name); err != nil {
 			x.fail(err)
 			return
@@ -489,7 +489,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 	}
 }
 
-// writes reports whether a request of that verb has a body that says what to do.
+// writes reports whether a request of that verb has a body with a change.
 func writes(verb string) bool {
 	return verb != operation.VerbGet && verb != operation.VerbList && verb != operation.VerbWatch
 }

@@ -21,7 +21,7 @@ type check struct {
 	err  error // nil if it is fine
 }
 
-// checks returns what the endpoints look at, by the names that kube-apiserver has for them. The
+// checks returns the checks of the endpoints, by the names that kube-apiserver has for them. The
 // check etcd is about the store: it fails if the store takes no writes. A full disk fails it
 // except in /livez, because a restart would not help. The checks of /readyz fail until the
 // listeners are served, and during the stop.

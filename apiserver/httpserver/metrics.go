@@ -17,7 +17,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// A subject is what requests are counted by. Its strings come from the catalog and from lists of constants, so that
+// A subject is the labels of a request. Its strings come from the catalog and from lists of constants, so that
 // clients cannot make series.
 type subject struct{ verb, dryRun, group, version, resource, subresource, scope string }
 
@@ -26,7 +26,7 @@ func (s *subject) labels() []string {
 	return []string{s.verb, s.group, s.version, s.resource, s.subresource, s.scope, component}
 }
 
-// component is what upstream's metrics call the API server.
+// component is the API server's name in upstream's metrics.
 const component = "apiserver"
 
 // Names of labels of the metrics of requests.
@@ -197,7 +197,7 @@ var verbLabels = map[string]string{
 	operation.VerbDelete: "DELETE", operation.VerbDeleteCollection: "DELETECOLLECTION",
 }
 
-// subjectOf returns what a request for a resource that is served counts as.
+// subjectOf returns the subject of a request for a resource that is served.
 func subjectOf(r *http.Request, t *operation.Target, p *path, verb string) subject {
 	s := subject{verb: verbLabels[verb], group: p.group, version: p.version, resource: p.resource, subresource: p.subresource, scope: "cluster"}
 	switch {
@@ -220,7 +220,7 @@ func subjectOf(r *http.Request, t *operation.Target, p *path, verb string) subje
 	return s
 }
 
-// pathSubject returns what a request for a path that is not a resource counts as. Only paths that
+// pathSubject returns the subject of a request for a path that is not a resource. Only paths that
 // are served, without their last parts, become a label.
 func pathSubject(method, path string) subject {
 	s := subject{verb: method}

@@ -18,7 +18,7 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A Store keeps the objects, and reports why it takes no writes. Package store says what each method promises; its values are those
+// A Store keeps the objects, and reports why it takes no writes. Package store has each method's contract; its values are those
 // of package codec.
 type Store interface {
 	operation.Store
@@ -77,7 +77,7 @@ type Options struct {
 	// Aggregator has the versions of groups that other servers serve. Nil means that there are none.
 	Aggregator *aggregation.Aggregator
 
-	Discovery http.Handler // /api, /apis and what is directly below, /version; nil means 404
+	Discovery http.Handler // /api, /apis, the paths directly below and /version; nil means 404
 	OpenAPI   http.Handler // /openapi/...; nil means 404
 
 	// Issuer serves the documents about the issuer of service-account tokens: [auth.DiscoveryPath] and [auth.KeysPath]. Nil

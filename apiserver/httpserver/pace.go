@@ -15,7 +15,7 @@ const (
 	firstRequest  = 30 * time.Second // from the connection to its first request
 	answerTimeout = 90 * time.Second // from a header to the end of a small answer; queueing and the largest body fit in
 	stallTimeout  = 30 * time.Second // without progress of an answer
-	bodyPatience  = 10 * time.Second // for a request body, beside what its size allows
+	bodyPatience  = 10 * time.Second // for a request body, beside the time for its size
 	seatPatience  = time.Second      // that an answer may wait for its client before it gives back its seat
 	unreadTimeout = 5 * time.Second  // to send the rest of a body that is not wanted, over HTTP/1.1
 	clientRate    = 64 << 10         // bytes a second that a client must send of a body, and read of an answer

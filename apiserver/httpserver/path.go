@@ -68,7 +68,7 @@ func (p *path) scope() string {
 	return p.namespace
 }
 
-// segment splits off what is before the first slash. It is empty at the end of the
+// segment splits off the part before the first slash. It is empty at the end of the
 // path; an empty segment before that ("a//b") is not ok.
 func segment(p string) (first, rest string, ok bool) {
 	first, rest, _ = strings.Cut(p, "/")

@@ -67,7 +67,7 @@ func listOptions(q url.Values) (metav1.ListOptions, error) {
 	return opts, nil
 }
 
-// deleteOptions reads what the URL of a DELETE says into opts, which the body filled.
+// deleteOptions reads the parameters of a DELETE into opts, which the body filled.
 // Kubernetes reads the URL only if there is no body.
 func deleteOptions(q url.Values, opts *metav1.DeleteOptions) error {
 	if q == nil {

@@ -20,7 +20,7 @@ var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }} // as listB
 const (
 	discarded = 16 << 20  // bytes that are read of a body that is refused, so that its client reads the answer
 	keptBody  = 256 << 10 // the size up to which a body's buffer is used again
-	bodyShare = 32 << 10  // what a body of unknown size counts for at first, and the least that any does: its request needs memory, too
+	bodyShare = 32 << 10  // the first charge for a body of unknown size, and the least for any: its request needs memory, too
 )
 
 // An incoming is the body of a request.
@@ -86,7 +86,7 @@ func (x *exchange) intake(limit int64) *intake {
 	return in
 }
 
-// discard reads what is left of a body that is too large, if that is no more than discarded bytes, over HTTP/1.1: many clients
+// discard reads the rest of a body that is too large, if that is no more than discarded bytes, over HTTP/1.1: many clients
 // send all of a body before they read the answer, and would see a broken connection instead. A client that waits for the
 // server before it sends the body (Expect: 100-continue) gets the answer at once.
 func (x *exchange) discard() {
@@ -155,7 +155,7 @@ func (x *exchange) unread() bool {
 	return x.r.ProtoMajor == 1 && x.r.ContentLength != 0 && !x.in.complete
 }
 
-// leaveBody ends a request over HTTP/1.1 whose body was not read: net/http reads what is left of it, without a
+// leaveBody ends a request over HTTP/1.1 whose body was not read: net/http reads the rest of it, without a
 // deadline of its own.
 func (x *exchange) leaveBody() {
 	if x.unread() {

@@ -9,7 +9,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/priority"
 )
 
-// A seating is what a request holds of its priority level.
+// A seating is the state of a request in its priority level.
 type seating struct {
 	asked    priority.Request
 	class    priority.Class  // of the request

@@ -10,7 +10,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/fairness"
 )
 
-// An outgoing is what is known about the pace of an answer.
+// An outgoing is the state of the pace of an answer.
 type outgoing struct {
 	pace     *pace // nil while the answer is small
 	sent     int   // bytes of an answer that has no pace yet
@@ -44,7 +44,7 @@ func (x *exchange) Write(b []byte) (int, error) {
 	}
 	x.size += len(b)
 	if x.out.pace == nil {
-		// What is complete has given back its seat, and if it is small answerTimeout is enough.
+		// A complete answer has given back its seat, and if it is small answerTimeout is enough.
 		if x.out.sent += len(b); x.out.sent <= smallAnswer && !x.seat.taken.Load() {
 			x.earn(len(b))
 			return x.w.Write(b)
@@ -64,7 +64,7 @@ func (x *exchange) Write(b []byte) (int, error) {
 	}
 }
 
-// earn lets the client send more on the connection, for n bytes of an answer. What HTTP/2 itself sends, such as the replies to
+// earn lets the client send more on the connection, for n bytes of an answer. Frames of HTTP/2 itself, such as the replies to
 // PING, counts for nothing: clients ask for it as fast as they like.
 func (x *exchange) earn(n int) {
 	if x.out.unearned += n; x.conn != nil && x.out.unearned >= earnedBytes {
@@ -75,7 +75,7 @@ func (x *exchange) earn(n int) {
 
 const (
 	smallAnswer   = 64 << 10 // the size up to which a complete answer has no pace
-	pieceOfAnswer = 64 << 10 // what is written at once, so that progress shows
+	pieceOfAnswer = 64 << 10 // written at once, so that progress shows
 )
 
 // paceAnswer replaces the deadline that every answer has by a pace, for one that is large.
@@ -106,7 +106,7 @@ func (x *exchange) beginLong(kind fairness.Resource) (end func(), err error) {
 	}, nil
 }
 
-// endPace ends the pace of the answer. What is still buffered has a deadline again.
+// endPace ends the pace of the answer. Buffered bytes have a deadline again.
 func (x *exchange) endPace() {
 	if x.out.pace != nil {
 		x.out.pace.stop()

@@ -21,7 +21,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// Bounds on what a client may send or hold, beside those of pace.go and package fairness.
+// Bounds on a client's requests and holdings, beside those of pace.go and package fairness.
 const (
 	maxBody   = 3 << 20  // bytes of a body, as in Kubernetes
 	maxHeader = 64 << 10 // bytes of a request's headers
@@ -37,7 +37,7 @@ const (
 	lastFlush = 100 * time.Millisecond
 )
 
-// What all levels but that of administrators have together; package priority divides the first, package fairness the
+// The total of all levels but that of administrators; package priority divides the first, package fairness the
 // others.
 const (
 	mostInFlight   = 600       // requests that are executed; as upstream
@@ -109,10 +109,10 @@ func New(objects *operation.Operations, opts Options) (*Server, error) {
 // Ready is closed when the listeners are served.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Handler returns what Run serves, for use behind other listeners.
+// Handler returns Run's handler, for use behind other listeners.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
 
-// HandlerAs returns what Run serves to one user, who is believed to be that: for parts of this process that read documents,
+// HandlerAs returns Run's handler for one user, who is believed to be that: for parts of this process that read documents,
 // such as those of discovery.
 func (s *Server) HandlerAs(user auth.User) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveAs(w, r, &user) })

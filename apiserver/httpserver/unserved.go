@@ -43,7 +43,7 @@ func (s *Server) unknown(x *exchange, p *path) {
 	x.fail(apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false))
 }
 
-// notFoundPage is what Kubernetes answers where there is nothing at all.
+// notFoundPage is Kubernetes' answer where there is nothing at all.
 func (x *exchange) notFoundPage() {
 	h := x.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")

@@ -23,7 +23,7 @@ func offerOf(t *operation.Target) codec.Offer {
 	return codec.Offer{Forms: t.Kind.NewList != nil && t.Body() == nil, Untyped: t.Kind.Untyped() && t.Body() == nil}
 }
 
-// conclude answers with what came of an operation: its result, or its error.
+// conclude answers with the result of an operation, or its error.
 func (x *exchange) conclude(m codec.Media, r operation.Result, err error, t *operation.Target) {
 	if err != nil {
 		x.warn(r.Warnings)

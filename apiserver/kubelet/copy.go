@@ -30,7 +30,7 @@ func (p passing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// headBuffer has room for the head of a frame. What a frame has is read at once.
+// headBuffer has room for the head of a frame. A frame is read at once.
 const headBuffer = 16
 
 // A wideChannel writes large messages to a channel of a WebSocket, and has as many bytes more admitted from the node.

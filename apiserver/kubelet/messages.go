@@ -23,7 +23,7 @@ const (
 // messageLimit is how long a client may take to read one message.
 const messageLimit = 5 * time.Minute
 
-// serveMessages answers with what it reads, as messages of a WebSocket (RFC 6455), the first of them empty. It returns
+// serveMessages answers with the bytes read, as messages of a WebSocket (RFC 6455), the first of them empty. It returns
 // when that ends or the client goes, and closes the reader then. Messages of the client have no meaning.
 func serveMessages(w http.ResponseWriter, r *http.Request, from io.ReadCloser) {
 	defer from.Close()
@@ -53,7 +53,7 @@ func chooseMessages(c *websocket.Config, _ *http.Request) error {
 	return fmt.Errorf("requested protocol(s) are not supported: %q; supports %q", c.Protocol, []string{binaryProtocol, base64Protocol})
 }
 
-// sendMessages sends what it reads, each part as it comes.
+// sendMessages sends the bytes read, each part as it comes.
 func sendMessages(socket *websocket.Conn, from io.Reader) {
 	encode := slices.Equal(socket.Config().Protocol, []string{base64Protocol})
 	buf := make([]byte, 32<<10)

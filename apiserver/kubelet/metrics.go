@@ -13,7 +13,7 @@ import (
 // maxMetrics bounds the metrics of a node: far more than those of a thousand pods.
 const maxMetrics = 32 << 20
 
-// ResourceMetrics returns what a node, its pods and their containers use, in the text format of Prometheus.
+// ResourceMetrics returns the use of a node, its pods and their containers, in the text format of Prometheus.
 func (c *Client) ResourceMetrics(ctx context.Context, node *corev1.Node) ([]byte, error) {
 	host, err := c.hostPort(node)
 	if err != nil {

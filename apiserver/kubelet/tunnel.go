@@ -74,7 +74,7 @@ func (c *Client) tunnel(w http.ResponseWriter, r *http.Request, to *url.URL, tra
 	g.Stop()
 }
 
-// copyRefusal answers with what a node has answered instead of an upgrade.
+// copyRefusal forwards a node's answer that is not an upgrade.
 func copyRefusal(w http.ResponseWriter, resp *http.Response) {
 	if t := resp.Header.Get("Content-Type"); t != "" {
 		w.Header().Set("Content-Type", t)

@@ -22,7 +22,7 @@ import (
 	"github.com/sampan-io/sampan/internal/sorting"
 )
 
-// Types says what objects are made of: [openapi.Types].
+// Types has the schemas of objects: [openapi.Types].
 type Types interface {
 	Of(kind *catalog.Kind, obj runtime.Object) typed.ParseableType
 }
@@ -67,7 +67,7 @@ func (m *FieldManager) objects(w *Write) *form {
 }
 
 // Apply returns live with config merged into it and the account of that. Live is nil
-// or a stored object of the hub; what comes out is of the version of w and has no defaults yet. Errors are API status errors: a conflict
+// or a stored object of the hub; the result is of the version of w and has no defaults yet. Errors are API status errors: a conflict
 // with other managers unless force, a bad request if config does not have the form of the
 // kind.
 func (m *FieldManager) Apply(w Write, live catalog.Object, config *unstructured.Unstructured, force bool) (catalog.Object, error) {
@@ -151,7 +151,7 @@ func (f *form) harmless(err error, config *unstructured.Unstructured) bool {
 const longestRefusal = 4 << 10
 
 // refused turns an error of the library into an API status error, with conflicts in order.
-// What has no status is about the configuration that was applied.
+// One without a status is about the configuration that was applied.
 func refused(err error) error {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		if d := status.ErrStatus.Details; d != nil {

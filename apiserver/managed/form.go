@@ -17,7 +17,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// A form is what the objects of one kind are made of. It is everything that the library's
+// A form is the schema of the objects of one kind. It is everything that the library's
 // field manager asks about objects.
 type form struct {
 	kind     schema.GroupVersionKind // in the version of the write

@@ -22,7 +22,7 @@ import (
 	"github.com/sampan-io/sampan/internal/h2"
 )
 
-// Limits on what an issuer may answer, and on how often and how long it is asked.
+// Limits on an issuer's answers, and on how often and how long it is asked.
 const (
 	maxDocument  = 1 << 20 // bytes
 	maxKeys      = 100

@@ -54,7 +54,7 @@ const (
 	maxKnown = 1024             // tokens
 )
 
-// New returns a verifier, or an error that names what is wrong with the configuration. It does not connect to an issuer.
+// New returns a verifier, or an error that names the fault in the configuration. It does not connect to an issuer.
 func New(opts Options) (*Verifier, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
@@ -82,7 +82,7 @@ func New(opts Options) (*Verifier, error) {
 	return v, nil
 }
 
-// Anonymous returns what the configuration says about requests without credentials, or nil. It does not change.
+// Anonymous returns the configuration of requests without credentials, or nil. It does not change.
 func (v *Verifier) Anonymous() *Anonymous { return v.first.Anonymous }
 
 // use replaces the issuers. Keys of an issuer whose configuration is as before stay.

@@ -30,7 +30,7 @@ func customName(gvk schema.GroupVersionKind) string {
 	return strings.Join(append(parts, gvk.Version, gvk.Kind), ".")
 }
 
-// custom returns the schema of the objects of a kind without a Go type: what its definition says, with the fields that
+// custom returns the schema of the objects of a kind without a Go type: that of its definition, with the fields that
 // every object has.
 func custom(k *catalog.Kind) *spec.Schema {
 	var s *spec.Schema
@@ -169,7 +169,7 @@ func olderSchema(s *spec.Schema) *spec.Schema {
 	return &o
 }
 
-// modelOf returns what a model can say of a schema: all that clients need to print, merge and check objects, without the
+// modelOf returns the model of a schema: all that clients need to print, merge and check objects, without the
 // rules of values.
 func modelOf(s *spec.Schema) *model {
 	if s == nil {
@@ -216,7 +216,7 @@ func (m *model) MarshalJSON() ([]byte, error) {
 	return json.Marshal((*plain)(m))
 }
 
-// UnmarshalJSON implements [json.Unmarshaler], for schemas of OpenAPI v2. What a model cannot say of a schema is left out.
+// UnmarshalJSON implements [json.Unmarshaler], for schemas of OpenAPI v2. Parts that a model cannot express are left out.
 func (m *model) UnmarshalJSON(data []byte) error {
 	s := &spec.Schema{}
 	if err := s.UnmarshalJSON(data); err != nil {

@@ -1,5 +1,5 @@
 // Package openapi describes the served kinds in OpenAPI v3, for kubectl explain, for clients that
-// check what they send, and for kubectl apply, which learns from it how lists are merged.
+// check objects before they send them, and for kubectl apply, which learns from it how lists are merged.
 //
 // There is one document per group version, and one in OpenAPI v2 of all, for older clients and for
 // kubectl, which needs it to check a List. Their schemas are made by reflection over the Go types: names and

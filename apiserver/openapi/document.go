@@ -102,7 +102,7 @@ func nameOf(gvk schema.GroupVersionKind) kindName {
 	return kindName{gvk.Group, gvk.Kind, gvk.Version}
 }
 
-// schemaRef is what a reference to a model begins with.
+// schemaRef is the start of a reference to a model.
 const schemaRef = "#/components/schemas/"
 
 func refTo(name string) *model { return &model{Ref: schemaRef + name} }

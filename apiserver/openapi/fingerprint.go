@@ -13,7 +13,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// fingerprint returns what names the document of a group version: it differs if the document does. A document is made of its
+// fingerprint returns a name of the document of a group version: it differs if the document does. A document is made of its
 // kinds, the schemas of kinds without Go types, and the program: its Go types and their marks. So the fingerprint is the
 // same after a restart and on each server of one build, and the documents need not be made for the index of them.
 func (d *documents) fingerprint(kinds []*catalog.Kind) (string, error) {
@@ -38,7 +38,7 @@ func (d *documents) fingerprint(kinds []*catalog.Kind) (string, error) {
 	return strings.ToUpper(hex.EncodeToString(h.Sum(nil))), nil
 }
 
-// buildID returns what names this build of the program: the ID that Go's linker gives it, which depends on all that is linked.
+// buildID returns a name of this build of the program: the ID that Go's linker gives it, which depends on all that is linked.
 // If it cannot be read, the name is of this process alone.
 func buildID() string {
 	f, err := elf.Open("/proc/self/exe") // the running one, even if its file has been replaced

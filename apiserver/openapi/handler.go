@@ -136,7 +136,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, relativeURL(name, doc), http.StatusMovedPermanently)
 			return
 		}
-		// What has this hash never changes.
+		// A document with this hash never changes.
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
 	}

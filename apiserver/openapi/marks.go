@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// A mark describes what the Go types do not: how server-side apply merges a list or a map, the
+// A mark adds facts that Go types do not have: how server-side apply merges a list or a map, the
 // fields that are the keys of a list, the values of an enumeration, defaults
 // other than zero, and which fields are required although they may be left out, or the reverse.
 type mark struct {
@@ -20,7 +20,7 @@ type mark struct {
 }
 
 // The marks are lines "MODEL[/FIELD] RELATION [KEY...]", sorted. Lists that have none are
-// atomic, maps and models that have none are granular; what is opaque may be anything. The model of
+// atomic, maps and models that have none are granular; an opaque value may be anything. The model of
 // an enumeration is a named string, and its values are a JSON array. A test keeps the marks equal to
 // upstream's schema and to the comments of its types, and writes them with -update.
 //

@@ -148,7 +148,7 @@ func specialModel(t reflect.Type) (*model, bool) {
 	return m, true
 }
 
-// modelName returns the name of a type's schema: what the type says, or its
+// modelName returns the name of a type's schema: the type's own, or its
 // package path with the domain turned round and its name.
 func modelName(t reflect.Type) string {
 	if n, ok := reflect.TypeAssert[interface{ OpenAPIModelName() string }](reflect.New(t)); ok {

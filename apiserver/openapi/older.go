@@ -12,7 +12,7 @@ import (
 // The older description, OpenAPI v2, is one document for all group versions. It is made from the
 // newer ones.
 type (
-	// older is the document, or what a group version adds to it.
+	// older is the document, or a group version's part of it.
 	older struct {
 		Paths       map[string]*olderPathItem  `json:"paths"`
 		Definitions map[string]*model          `json:"definitions"`
@@ -143,7 +143,7 @@ func (m *model) addKinds(kinds []kindName) {
 }
 
 // older returns the model in the words of OpenAPI v2: a reference stands beside other
-// fields, what is one of several types is a string with a format, and there are no defaults.
+// fields, a value of several types is a string with a format, and there are no defaults.
 func (m *model) older() *model {
 	if m == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// An othersPart is what a version that another server serves adds to the document of OpenAPI v2. Definitions and parameters
+// An othersPart is another server's version in the document of OpenAPI v2. Definitions and parameters
 // whose names others have are renamed, as upstream's aggregator does.
 type othersPart struct {
 	of                             *aggregation.Swagger

@@ -32,7 +32,7 @@ type olderParts struct {
 	others   map[string]*othersPart // by the path of the version
 }
 
-// An olderPart is what versions add to the document.
+// An olderPart is the part of versions in the document.
 type olderPart struct {
 	of                 []*packed // their newer documents
 	paths, definitions segment   // the first part has no separator in front of it
@@ -44,7 +44,7 @@ type olderPart struct {
 // The definitions of these names are in each version, with a kind of its own.
 var kinded = []string{modelName(reflect.TypeFor[metav1.DeleteOptions]()), modelName(reflect.TypeFor[metav1.WatchEvent]())}
 
-// olderForm returns the document in one form, and makes what it lacks.
+// olderForm returns the document in one form, and makes its missing parts.
 func (h *handler) olderForm(form string) (*packed, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,7 +121,7 @@ func (p *olderParts) update(docs *documents, built map[string]*packed, others *a
 	return p.join(c, docs.version, custom, away, form, hashOf([]byte(strings.Join(names, "\n"))))
 }
 
-// pack encodes what a part adds.
+// pack encodes the part.
 func (p *olderPart) pack(c *compressor, add *older, form, separator string) (err error) {
 	p.names = slices.AppendSeq(p.names, maps.Keys(add.Definitions))
 	paths, err := entries(form, 2, add.Paths, (*message).olderPathItem, separator)
@@ -138,7 +138,7 @@ func (p *olderPart) pack(c *compressor, add *older, form, separator string) (err
 	return err
 }
 
-// entries returns what the members of an object are in one form, without what is around them: in protobuf with their field
+// entries returns the members of an object in one form, without the object around them: in protobuf with their field
 // number, in JSON after the separator if there are any.
 func entries[T any](form string, field protowire.Number, values map[string]T, write func(*message, T), separator string) ([]byte, error) {
 	if form == inProtobuf {
@@ -274,7 +274,7 @@ func commonModels() models {
 	return ms
 }
 
-// customOlder returns what a version of kinds without Go types adds to the common models, which it does not change.
+// customOlder returns the additions of a version of kinds without Go types to the common models, which it leaves as is.
 func customOlder(gv schema.GroupVersion, kinds []*catalog.Kind, common models) *older {
 	b := &builder{gv: gv, models: maps.Clone(common), paths: map[string]pathItem{}}
 	scale := modelName(reflect.TypeFor[autoscalingv1.Scale]())

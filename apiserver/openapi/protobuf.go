@@ -64,7 +64,7 @@ func (m *message) extension(field protowire.Number, name string, value any) {
 	})
 }
 
-// reference adds what is a $ref.
+// reference adds a $ref.
 func (m *message) reference(ref string) {
 	m.sub(2, func(m *message) { m.text(1, ref) })
 }
@@ -192,7 +192,7 @@ func (m *message) model(s *model) {
 	})
 }
 
-// defaultValue adds what a default is: a number, a truth or a text.
+// defaultValue adds a default: a number, a truth or a text.
 func (m *message) defaultValue(value json.RawMessage) {
 	var v any
 	if err := json.Unmarshal(value, &v); err != nil {

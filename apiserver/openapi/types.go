@@ -144,7 +144,7 @@ func (ms models) types() []smd.TypeDef {
 	)
 }
 
-// untyped is what may be anything; members are of the named type.
+// untyped is the schema of any value; members are of the named type.
 func untyped(members string, relation smd.ElementRelationship) smd.Atom {
 	return smd.Atom{
 		Scalar: new(smd.Untyped),

@@ -99,7 +99,7 @@ func (a *admissions) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// metric returns what was observed so far.
+// metric returns the observations so far.
 func (d *durations) metric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
 	count, buckets := uint64(0), map[float64]uint64{}
 	sum := time.Duration(d.sum.Load())

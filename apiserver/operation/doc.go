@@ -2,7 +2,7 @@
 // evict. It authorizes, defaults, admits and validates, and keeps the rules of metadata, of managed fields and of concurrent
 // writes.
 //
-// A request comes decoded: a [Target] says what it is about and for whom, and its body and options are typed. What comes out is a
+// A request comes decoded: a [Target] has its resource, name and user, and its body and options are typed. The result is a
 // [Result], a [Listing] or a sequence of [Change], with objects of package codec. The package does not know HTTP: paths,
 // parameters, encodings, the pace of clients and the seats of a priority level are those of package httpserver, and the client of
 // this process is in package apiserver.

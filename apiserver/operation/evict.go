@@ -91,7 +91,7 @@ func (o *Operations) evictOnce(ctx context.Context, t *Target, eviction *policyv
 			return Result{}, err
 		}
 	}
-	// What was decided is about this pod; its revision has gone on by the mark.
+	// The decision is about this pod; its revision has gone on by the mark.
 	opts.Preconditions = metav1.NewUIDPreconditions(string(pod.UID))
 	if _, err := o.removeAllowed(ctx, &plain, opts); err != nil {
 		return Result{}, err

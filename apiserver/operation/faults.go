@@ -62,7 +62,7 @@ func endedEarly(err error) *apierrors.StatusError {
 	return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 0)
 }
 
-// QuotaAdvice is what to do when writes are refused for the quota of the store.
+// QuotaAdvice is the advice when writes are refused for the quota of the store.
 const QuotaAdvice = "delete objects, or have the administrator start the cluster with a larger --store-quota"
 
 func isQuota(err error) bool {

@@ -103,7 +103,7 @@ func (i Instances) Gone(ctx context.Context, kind *catalog.Kind) error {
 	}
 }
 
-// Discard removes what was created while the last objects went, whatever it is.
+// Discard removes all records that were created while the last objects went.
 func (i Instances) Discard(ctx context.Context, kind *catalog.Kind) error {
 	got, err := i.operations.store.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
 	if err != nil {

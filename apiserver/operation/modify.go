@@ -115,7 +115,7 @@ func (o *Operations) act(ctx context.Context, t *Target, action catalog.Action, 
 	r, err := o.modify(ctx, &modification{
 		Target: *t, operation: admission.Create, dryRun: dryRun, fields: keepFields,
 		propose: func(*codec.Item) (catalog.Object, runtime.Object, error) {
-			return nil, body.DeepCopyObject(), nil // another try starts from what the client sent
+			return nil, body.DeepCopyObject(), nil // another try starts from the client's body
 		},
 		act: func(old *codec.Item, body runtime.Object) (catalog.Object, error) {
 			obj, _, err := t.apply(action.Apply, old, body)

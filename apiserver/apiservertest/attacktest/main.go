@@ -1,4 +1,4 @@
-// Attacktest attacks a cluster as one of its users, and measures what an administrator notices. It is for clusters that may
+// Attacktest attacks a cluster as one of its users, and measures an administrator's waits. It is for clusters that may
 // be lost:
 //
 //	attacktest KUBECONFIG TOKEN [ATTACK...]
@@ -35,7 +35,7 @@ import (
 )
 
 const (
-	// What every user may do.
+	// Allowed to every user.
 	create = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	list   = "/openapi/v2"
 
@@ -111,7 +111,7 @@ func hold(ctx context.Context, config *rest.Config, token, name string) error {
 	return fmt.Errorf("no such attack: %q", name)
 }
 
-// measure asks as an administrator while an attack holds what it can.
+// measure asks as an administrator while an attack holds all that it can.
 func measure(ctx context.Context, config *rest.Config, args []string, name string) error {
 	kept, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -203,7 +203,7 @@ func describe(all []time.Duration) string {
 	return fmt.Sprintf("p50 %7s p99 %7s", at(.5), at(.99))
 }
 
-// memory returns what the server says of its own memory and descriptors.
+// memory returns the server's metrics of its own memory and descriptors.
 func memory(ctx context.Context, c *http.Client, host string) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, host+"/metrics", nil)
 	if err != nil {
