@@ -1,7 +1,7 @@
 // Package controller is the loop that every controller runs in.
 //
 // A [Loop] holds a queue of keys and calls a reconcile function for each. The function reads the present state of the
-// cluster from caches, decides, writes what is different, and returns. It does not receive the events that queued the key,
+// cluster from caches, decides, writes the differences, and returns. It does not receive the events that queued the key,
 // so a missed or repeated event makes no difference.
 //
 //	controller-L1  A key is in the queue at most once, however often it is added, and is reconciled by one worker at a

@@ -35,7 +35,7 @@ func (k Key) String() string {
 // KeyOf returns the key of an object.
 func KeyOf(obj metav1.Object) Key { return Key{obj.GetNamespace(), obj.GetName()} }
 
-// A Result says what is to come after a reconcile that did not fail.
+// A Result is the outcome of a reconcile that did not fail.
 type Result struct {
 	// After is when to reconcile the key again even if there is no event; 0 means not at all. It replaces the time that an
 	// earlier reconcile of the key returned.
@@ -46,7 +46,7 @@ type Result struct {
 type Options struct {
 	Name string // as it appears in logs
 
-	// Reconcile brings what the key names to where it should be. It reads its own
+	// Reconcile brings the key's object to its wanted state. It reads its own
 	// writes, see the package comment.
 	Reconcile func(ctx context.Context, key Key) (Result, error)
 
@@ -56,7 +56,7 @@ type Options struct {
 	Quarantine *quarantine.Quarantine
 
 	Workers int               // keys worked on at the same time; 0 means 4
-	Needs   []<-chan struct{} // what must be ready before work begins (caches)
+	Needs   []<-chan struct{} // must be ready before work begins (caches)
 	Log     *slog.Logger      // nil means slog.Default
 }
 

@@ -58,7 +58,7 @@ func (d *durations) histogram(desc *prometheus.Desc, labels ...string) prometheu
 	return prometheus.MustNewConstHistogram(desc, d.n, d.sum.Seconds(), buckets, labels...)
 }
 
-// counts is what a queue counts. The mu of the queue guards it.
+// counts is the counters of a queue. The mu of the queue guards it.
 type counts struct {
 	adds    uint64
 	retries uint64

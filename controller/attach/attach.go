@@ -202,7 +202,7 @@ func (a *attacher) addVolume(v *corev1.PersistentVolume) {
 	}
 }
 
-// look returns what matters for a volume on a node. The node is read from the server: a cache that is behind would not show
+// look returns the situation of a volume on a node. The node is read from the server: a cache that is behind would not show
 // that it has begun to use the volume (attach-A3).
 func (a *attacher) look(ctx context.Context, key controller.Key, volume *corev1.PersistentVolume) (view, error) {
 	v := view{name: key.Namespace, volume: volume, needed: true}

@@ -3,7 +3,7 @@
 //
 // To attach is to create a VolumeAttachment and to wait until the driver's external-attacher has set status.attached; to
 // detach is to delete it. The controller then lists the volume in status.volumesAttached of the node, whose agent mounts it
-// only then. The agent lists what it uses in status.volumesInUse.
+// only then. The agent lists its volumes in status.volumesInUse.
 //
 //	attach-A1  A volume is attached to a node while a pod that has not finished is bound to the node and uses its claim, if
 //	           the driver needs that (attachRequired) and the agent leaves it to the controller.
@@ -14,5 +14,5 @@
 //	attach-A4  A volume that only one node may have is attached to a second one when the first VolumeAttachment is gone.
 //	attach-A5  The controller deletes only VolumeAttachments with the name that it would give them.
 //
-// What to do about a volume on a node is a pure function, [plan].
+// The decision about a volume on a node is a pure function, [plan].
 package attach

@@ -28,7 +28,7 @@ type view struct {
 	waiting time.Duration                 // since when the detachment waits
 }
 
-// A verdict says what to do about a volume on a node. At most one of attach, report, unreport and detach is true.
+// A verdict is the decision about a volume on a node. At most one of attach, report, unreport and detach is true.
 type verdict struct {
 	attach   bool // create the VolumeAttachment
 	report   bool // list it in the status of the node
@@ -40,7 +40,7 @@ type verdict struct {
 	other    bool   // the event is that another node has the volume: it is written once
 }
 
-// plan returns what to do (attach-A1 to attach-A4).
+// plan returns the decision (attach-A1 to attach-A4).
 func plan(v view) verdict {
 	name := volumefit.UniqueName(v.volume.Spec.CSI.Driver, v.volume.Spec.CSI.VolumeHandle)
 	reported := v.node != nil && slices.ContainsFunc(v.node.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == name })

@@ -53,7 +53,7 @@ type autoscalers struct {
 	states map[controller.Key]*state // guarded by mu
 }
 
-// state is what is remembered of one autoscaler (autoscale-A3).
+// state is the memory of one autoscaler (autoscale-A3).
 type state struct {
 	history  history         // of the worker of the autoscaler alone
 	selector labels.Selector // guarded by autoscalers.mu; nil before the first reconcile
@@ -91,7 +91,7 @@ func (a *autoscalers) changed(before, after *autoscalingv2.HorizontalPodAutoscal
 	}
 }
 
-// state returns what is remembered of an autoscaler.
+// state returns the memory of an autoscaler.
 func (a *autoscalers) state(key controller.Key) *state {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// A decision is what an autoscaler does at one time. Its methods are called in this order: target, and if that asks for
+// A decision is one decision of an autoscaler. Its methods are called in this order: target, and if that asks for
 // metrics select and compute, and if a rescale is wanted rescaled. The status is complete after any of them.
 type decision struct {
 	autoscaler *autoscalingv2.HorizontalPodAutoscaler // must not be changed
@@ -139,7 +139,7 @@ func (d *decision) ambiguous(selector string, autoscalers []string) {
 	d.fail(err)
 }
 
-// compute decides by what the metrics say, in the order of the specification. An error is that of a metric that could not be
+// compute decides by the metrics, in the order of the specification. An error is that of a metric that could not be
 // used, even if others were.
 func (d *decision) compute(scale *autoscalingv1.Scale, pods []*corev1.Pod, readings []reading) error {
 	m := measurement{

@@ -16,9 +16,9 @@ const defaultWindow = 5 * time.Minute
 // period of a policy.
 const memory = time.Hour
 
-// A history is what was recommended for a target and how it was changed.
+// A history is the recommendations for a target and its changes.
 type history struct {
-	recommended []moment // what the metrics asked for
+	recommended []moment // by the metrics
 	ups, downs  []moment // by how many replicas the target was changed
 }
 
@@ -40,7 +40,7 @@ func remember(list []moment, m moment) []moment {
 	return append(list, m)
 }
 
-// recommend records what the metrics ask for now.
+// recommend records the recommendation of the metrics now.
 func (h *history) recommend(replicas int32, now time.Time) {
 	h.recommended = remember(h.recommended, moment{replicas, now})
 }
@@ -64,7 +64,7 @@ func (h *history) highest(desired int32, now time.Time) int32 {
 	return desired
 }
 
-// stabilize returns the number of replicas that is nearest to the present one and within what was recommended in the windows
+// stabilize returns the number of replicas that is nearest to the present one and within the recommendations in the windows
 // of a behavior: at least the lowest recommendation of that for scaling up, and at most the highest of that for scaling down.
 func (h *history) stabilize(b *autoscalingv2.HorizontalPodAutoscalerBehavior, current, desired int32, now time.Time) int32 {
 	up, down := now.Add(-window(b.ScaleUp, 0)), now.Add(-window(b.ScaleDown, defaultWindow))

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// A reading is what was read of one metric: a [podReading], a [valueReading] or a [failedReading].
+// A reading is the value of one metric: a [podReading], a [valueReading] or a [failedReading].
 type reading interface{ isReading() }
 
 // A podReading has the values of a metric of pods, by their names.
@@ -49,7 +49,7 @@ func valuesOf(r reading) (valueReading, error) {
 	return nil, errReading
 }
 
-// A proposal is what one metric asks for.
+// A proposal is the recommendation of one metric.
 type proposal struct {
 	replicas int32
 	name     string // of the metric, for people

@@ -248,7 +248,7 @@ func usageOf(m *metricsv1beta1.PodMetrics, name corev1.ResourceName, container s
 	return sum, container == "" && len(m.Containers) > 0
 }
 
-// defaultMetricWindow is what a custom metric of a pod is an average over if it does not say.
+// defaultMetricWindow is the window of a custom metric of a pod that does not name one.
 const defaultMetricWindow = time.Minute
 
 func (s source) ofPods(ctx context.Context, namespace string, pods labels.Selector, id autoscalingv2.MetricIdentifier) (podReading, error) {

@@ -25,7 +25,7 @@ const name = "service-lb-controller"
 type Options struct {
 	controller.Config
 
-	// Pool is what there is to give. Without any the controller takes back what it
+	// Pool is the addresses to give. Without any the controller takes back those it
 	// gave, and says why services get no address.
 	Pool Pool
 
@@ -103,7 +103,7 @@ func Tasks(opts Options) []run.Task {
 }
 
 // changed wakes the loop for a service that is, or was, a load balancer, and for those
-// that wait for what it has given up.
+// that wait for its former addresses.
 func (b *balancer) changed(before, after *corev1.Service) {
 	svc := after
 	if svc == nil {
@@ -206,7 +206,7 @@ func (b *balancer) without(svc *corev1.Service) controller.Result {
 	return controller.Result{}
 }
 
-// warn writes an event about a service that does not get what it asks for, unless the last event said the same.
+// warn writes an event about a service whose request is refused, unless the last event said the same.
 func (b *balancer) warn(svc *corev1.Service, words string) {
 	key := controller.KeyOf(svc)
 	b.mu.Lock()
@@ -242,7 +242,7 @@ func (b *balancer) write(ctx context.Context, svc *corev1.Service, addresses []n
 	return nil
 }
 
-// release takes back what a service was given here.
+// release takes back a service's addresses of the pool.
 func (b *balancer) release(ctx context.Context, svc *corev1.Service) error {
 	if !marked(svc) {
 		return nil
@@ -279,7 +279,7 @@ func setMarks(svc *corev1.Service, on bool) {
 	}
 }
 
-// update writes what is different; the cache shows it afterwards. Its metadata may be
+// update writes the differences; the cache shows it afterwards. Its metadata may be
 // changed together with the status.
 func (b *balancer) update(ctx context.Context, svc, fresh *corev1.Service) error {
 	if equality.Semantic.DeepEqual(svc, fresh) {

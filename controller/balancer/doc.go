@@ -2,7 +2,7 @@
 // without a cloud provider. It serves Services without a loadBalancerClass and Services of the class sampan.dev/pool.
 //
 // A [Pool] is a list of prefixes and ranges of addresses. plan is a pure function of a Service, the pool and the owners of
-// all addresses; the loop writes what it returns. The controller does not route packets to an address: the service proxy
+// all addresses; the loop writes its result. The controller does not route packets to an address: the service proxy
 // announces it.
 //
 //	balancer-B1  Assigned addresses are stored in the status of their Services and nowhere else, so they survive a

@@ -66,7 +66,7 @@ type book struct {
 }
 
 // plan returns the addresses that a service is to have, at most one of each of its
-// families, and what is not as it asks for, in words for an event.
+// families, and the refused parts of its request, in words for an event.
 func (b *book) plan(svc *corev1.Service) (addresses []netip.Addr, trouble string) {
 	key := controller.KeyOf(svc)
 	var troubles []string
@@ -79,7 +79,7 @@ func (b *book) plan(svc *corev1.Service) (addresses []netip.Addr, trouble string
 	case !slices.Contains(families, familyOf(asked)):
 		troubles = append(troubles, fmt.Sprintf("spec.loadBalancerIP %s is not of its IP family (%s)", asked, families[0]))
 	}
-	refused := len(troubles) > 0 // what was asked for cannot be had: nothing else is given
+	refused := len(troubles) > 0 // the request cannot be met: nothing else is given
 	had := given(svc)
 	for _, family := range families {
 		kept, keeps := b.kept(key, had, family)

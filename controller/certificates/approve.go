@@ -18,7 +18,7 @@ import (
 	"github.com/sampan-io/sampan/controller"
 )
 
-// A right is what a user needs for the approval of a request: to create this subresource of
+// A right is the permission needed for the approval of a request: to create this subresource of
 // certificatesigningrequests, which nothing serves.
 type right struct{ subresource, message string }
 

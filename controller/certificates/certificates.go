@@ -54,7 +54,7 @@ type Servers struct {
 	Networks []netip.Prefix
 }
 
-// controllers are what the three loops have in common.
+// controllers is the common part of the three loops.
 type controllers struct {
 	client    client.Interface
 	requests  *cache.Cache[*signingRequest]

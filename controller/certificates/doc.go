@@ -6,7 +6,7 @@
 // only deleted when they are old. Client certificates of users have to be approved by a user. Upstream leaves serving
 // certificates of kubelets to users, too; here they are approved if everything in them is the node's own.
 //
-// What a request may ask for, what its certificate has, and when it is deleted are pure functions.
+// The rules for requests, the contents of certificates, and the times of deletion are pure functions.
 //
 //	certificates-C1  A request is approved only after the API server has confirmed, by a SubjectAccessReview, that its
 //	                 author may have it.

@@ -48,7 +48,7 @@ func Live(t *testing.T, tasks Tasks, s *clienttest.Server, f func()) {
 	f()
 }
 
-// Rest returns when the controllers have done what they can, in a bubble. It lets half a second pass: a write that has lost a
+// Rest returns when the controllers are idle, in a bubble. It lets half a second pass: a write that has lost a
 // race is answered late, and is tried again after a pause.
 func Rest() {
 	time.Sleep(500 * time.Millisecond)

@@ -17,7 +17,7 @@ import (
 	"github.com/sampan-io/sampan/controller/dependents"
 )
 
-// A decision is what a CronJob needs now.
+// A decision is the work for a CronJob now.
 type decision struct {
 	status  batchv1.CronJobStatus
 	events  []event
@@ -228,7 +228,7 @@ func newJob(c *batchv1.CronJob, slot time.Time) *batchv1.Job {
 	}
 }
 
-// reference returns what the status says about an active job.
+// reference returns the status's reference to an active job.
 func reference(job *batchv1.Job) corev1.ObjectReference {
 	return corev1.ObjectReference{
 		APIVersion: batchv1.SchemeGroupVersion.String(), Kind: client.Jobs.Kind,

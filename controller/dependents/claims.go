@@ -18,13 +18,13 @@ import (
 	"github.com/sampan-io/sampan/controller"
 )
 
-// The indexes of what can have a controller.
+// The indexes of objects that can have a controller.
 const (
 	ByController = "controller" // UID of the controller reference
 	byOrphanage  = "orphanage"  // namespace, of objects without a controller
 )
 
-// Indexes are what a cache of dependents needs for [Claims].
+// Indexes are the indexes of a cache of dependents for [Claims].
 func Indexes[T client.Object]() cache.Indexes[T] {
 	return cache.Indexes[T]{ByController: controllerOf[T], byOrphanage: orphanageOf[T]}
 }
@@ -57,7 +57,7 @@ func Reference(owner client.Object) metav1.OwnerReference {
 	return *metav1.NewControllerRef(owner, client.KindOf(owner))
 }
 
-// An Owner is an object and what it selects; see [Controller.Owner].
+// An Owner is an object and its selector; see [Controller.Owner].
 type Owner struct {
 	client.Object
 	Selector labels.Selector
@@ -65,7 +65,7 @@ type Owner struct {
 	now func(context.Context) (client.Object, error) // the object as the server has it
 }
 
-// A claim is what a controller does about objects that it has or could have (dependents-O1).
+// A claim is the adoption and release of a controller's objects (dependents-O1).
 type claim[T client.Object] struct {
 	mine    []T // they stay
 	adopt   []T

@@ -31,7 +31,7 @@ type Options[T client.Object] struct {
 	// It is not called for one that is gone.
 	Reconcile func(ctx context.Context, owner T) (controller.Result, error)
 
-	Needs   []<-chan struct{} // what must be ready before work begins, besides the owners
+	Needs   []<-chan struct{} // must be ready before work begins, besides the owners
 	Workers int               // owners worked on at the same time; 0 means 4
 	Log     *slog.Logger      // nil means slog.Default
 
@@ -93,7 +93,7 @@ func (k *Controller[T]) Owner(obj T) Owner {
 	}}
 }
 
-// Matching returns the owners in a namespace that select what has those labels.
+// Matching returns the owners in a namespace that select objects with those labels.
 func (k *Controller[T]) Matching(namespace string, set labels.Set) (owners []T) {
 	for _, one := range k.Objects.List(namespace) {
 		if k.opts.Selector(one).Matches(set) {

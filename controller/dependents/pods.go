@@ -30,7 +30,7 @@ type Pods struct {
 	Word func(did Deed, owner client.Object, pod string, err error) string
 }
 
-// A Deed is what is done about a pod.
+// A Deed is an action on a pod.
 type Deed string
 
 // The deeds, as reasons of events name them.

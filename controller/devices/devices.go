@@ -24,7 +24,7 @@ const (
 	ruleStatusName   = "device-taint-rule-status"
 )
 
-// objects is what the controllers read.
+// objects has the client and caches of the controllers.
 type objects struct {
 	client    client.Interface
 	claims    *cache.Cache[*resourcev1.ResourceClaim]

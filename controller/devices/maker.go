@@ -201,7 +201,7 @@ func fromTemplate(pod *corev1.Pod, name string, template *resourcev1.ResourceCla
 // longestPrefix leaves room for a hyphen and five random characters in a name of 63.
 const longestPrefix = 57
 
-// prefix returns what the name of a claim begins with. If it is too long, both parts are cut in proportion, as upstream does.
+// prefix returns the prefix of the name of a claim. If it is too long, both parts are cut in proportion, as upstream does.
 func prefix(pod, claim string) string {
 	whole := pod + "-" + claim + "-"
 	if len(whole) <= longestPrefix {

@@ -55,7 +55,7 @@ func (e *evictor) report(ctx context.Context, key controller.Key) (controller.Re
 	return controller.Result{}, e.rules.Await(ctx, after.ResourceVersion)
 }
 
-// judge fills in what a condition says.
+// judge fills in a condition's fields.
 func (e *evictor) judge(rule *resourcev1.DeviceTaintRule, evicted int, c *metav1.Condition) {
 	switch rule.Spec.Taint.Effect {
 	case resourcev1.DeviceTaintEffectNoExecute:

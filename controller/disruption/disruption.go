@@ -115,7 +115,7 @@ func (b *budgets) podChanged(before, after *corev1.Pod) {
 	}
 }
 
-// selectorOf returns what a budget selects: nothing without a selector.
+// selectorOf returns the selector of a budget: nothing without one.
 func selectorOf(b *policyv1.PodDisruptionBudget) labels.Selector {
 	s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {
@@ -136,7 +136,7 @@ func (b *budgets) reconcile(ctx context.Context, key controller.Key) (controller
 			pods = append(pods, pod)
 		}
 	}
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) }) // what is said does not change by itself
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) }) // the message does not change by itself
 	v := plan(one, pods, b.find, time.Now())
 	if equality.Semantic.DeepEqual(v.status, one.Status) {
 		return controller.Result{After: v.after}, nil

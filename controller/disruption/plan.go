@@ -37,7 +37,7 @@ type scale struct {
 // without one, and an error if the controller has no scale (DaemonSet, Job) or is gone.
 type finder func(pod *corev1.Pod) (s scale, managed bool, err error)
 
-// A verdict is what the status of a budget is to be.
+// A verdict is the wanted status of a budget.
 type verdict struct {
 	status policyv1.PodDisruptionBudgetStatus
 	after  time.Duration // when to look again by the passing of time alone; 0 means never

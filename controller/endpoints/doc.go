@@ -4,7 +4,7 @@
 // copies the Endpoints that a user wrote into EndpointSlices, which are what proxies read. It also gives endpoints the
 // topology hints that a Service asks for, and writes an event about a selector that matches no pod.
 //
-// What to write is a pure function of the Service, its pods and the existing slices; the reconcile function carries it
+// The plan is a pure function of the Service, its pods and the existing slices; the reconcile function carries it
 // out.
 //
 //	endpoints-E1  A change of a pod reconciles only the Services that select it, and updates one slice of each, unless

@@ -178,7 +178,7 @@ func sameShare(a, b *corev1.Node) bool {
 	return xWhy == yWhy && maps.Equal(x, y)
 }
 
-// where returns what is known of nodes.
+// where returns the locations of nodes.
 func (e *endpoints) where() topology {
 	return topology{
 		zone: func(name string) string {
@@ -295,7 +295,7 @@ func (h *hinted) forget(key controller.Key) {
 	delete(h.reported, key)
 }
 
-// apply writes what a plan says.
+// apply carries out a plan.
 func (e *endpoints) apply(ctx context.Context, key controller.Key, plan slicePlan, trigger time.Time) error {
 	var errs []error
 	note := func(s *discoveryv1.EndpointSlice, err error) {
@@ -367,7 +367,7 @@ func (e *endpoints) writeEndpoints(ctx context.Context, svc *corev1.Service, bac
 	return e.endpoints.Await(ctx, now.ResourceVersion)
 }
 
-// removeEndpoints takes away what was written for a service that is gone. (Its slices
+// removeEndpoints deletes the Endpoints of a service that is gone. (Its slices
 // go by owner reference.)
 func (e *endpoints) removeEndpoints(ctx context.Context, key controller.Key) error {
 	old, ok := e.endpoints.Get(key.Namespace, key.Name)

@@ -47,7 +47,7 @@ func mirrored(written *corev1.Endpoints) bool {
 	return !election && written.Labels[discoveryv1.LabelSkipMirror] != "true"
 }
 
-// planMirror compares the slices that mirror an Endpoints object with what it says, and
+// planMirror compares the slices that mirror an Endpoints object with it, and
 // returns how many of its addresses are too many.
 func planMirror(written *corev1.Endpoints, have []*discoveryv1.EndpointSlice) (plan slicePlan, skipped int) {
 	groups := map[string]*group{}
@@ -104,7 +104,7 @@ func planMirror(written *corev1.Endpoints, have []*discoveryv1.EndpointSlice) (p
 	}), skipped
 }
 
-// put adds an endpoint, unless it is there and ready: what is in both lists is ready.
+// put adds an endpoint, unless it is there and ready: one in both lists is ready.
 func (g *group) put(e discoveryv1.Endpoint) {
 	key := keyOfEndpoint(&e)
 	if old, ok := g.want[key]; !ok || !*old.Conditions.Ready {

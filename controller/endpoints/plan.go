@@ -24,7 +24,7 @@ const (
 	maxAddresses = 1000 // of one Endpoints object, which has to fit into one
 )
 
-// A slicePlan is what has to be written so that the slices of a service are right.
+// A slicePlan is the writes that make the slices of a service right.
 type slicePlan struct {
 	create []*discoveryv1.EndpointSlice
 	update []*discoveryv1.EndpointSlice
@@ -201,7 +201,7 @@ func (d *draft) add(more []discoveryv1.Endpoint) {
 	}
 }
 
-// fill plans the slices of one group. What is new goes where something changes anyhow;
+// fill plans the slices of one group. New endpoints go where something changes anyhow;
 // then, if all of it has room there, into the slice that it fills most; and otherwise
 // into slices of its own. So no slice is written for the sake of packing alone.
 func (plan *slicePlan) fill(head *metav1.ObjectMeta, g *group, have []*discoveryv1.EndpointSlice) {
@@ -292,7 +292,7 @@ func sameHints(a, b *discoveryv1.EndpointHints) bool {
 	return slices.Equal(a.ForZones, b.ForZones) && slices.Equal(a.ForNodes, b.ForNodes)
 }
 
-// generated returns a prefix of names that leaves room for what the server adds.
+// generated returns a prefix of names that leaves room for the server's suffix.
 func generated(name string) string {
 	return strings.TrimRight(name[:min(len(name), 57)], "-.") + "-"
 }

@@ -39,7 +39,7 @@ type unmatched struct {
 	empty map[controller.Key]*emptiness // guarded by mu
 }
 
-// emptiness is what is known of a service whose selector matches nothing.
+// emptiness is the state of a service whose selector matches nothing.
 type emptiness struct {
 	since    time.Time // when it began, or we did
 	reported bool      // an event says so

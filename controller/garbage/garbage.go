@@ -126,7 +126,7 @@ func (g *collector) wakeOwners(refs []metav1.OwnerReference) {
 	}
 }
 
-// forgetOwners drops what is recorded of owners that are gone and that no object names any more.
+// forgetOwners drops the records of owners that are gone and that no object names any more.
 func (g *collector) forgetOwners(refs []metav1.OwnerReference) {
 	for _, ref := range refs {
 		if g.ended.has(ref.UID) && len(g.all.dependents(string(ref.UID))) == 0 {
@@ -147,7 +147,7 @@ func (g *collector) reconcile(ctx context.Context, key controller.Key) (controll
 	return controller.Result{}, g.process(ctx, it)
 }
 
-// process does with an item what its state asks for.
+// process brings an item to its next state.
 func (g *collector) process(ctx context.Context, it item) error {
 	if orphaning(it) {
 		return g.orphan(ctx, it)
@@ -372,7 +372,7 @@ func (g *collector) setOwners(ctx context.Context, it item, refs []metav1.OwnerR
 	return g.patch(ctx, it, map[string]any{"ownerReferences": refs})
 }
 
-// patch merges meta into the metadata of an item, if that is still what it was.
+// patch merges meta into the metadata of an item, if that is unchanged.
 func (g *collector) patch(ctx context.Context, it item, meta map[string]any) error {
 	meta["uid"], meta["resourceVersion"] = it.GetUID(), it.GetResourceVersion()
 	data, err := json.Marshal(map[string]any{"metadata": meta})

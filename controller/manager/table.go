@@ -259,7 +259,7 @@ func with(tasks func(controller.Config) []run.Task) func(Options, *cache.Dynamic
 	return func(o Options, _ *cache.Dynamic) []run.Task { return tasks(o.Config) }
 }
 
-// without returns a function that explains what a controller lacks, unless the options have it.
+// without returns a function that explains a controller's missing option, unless the options have it.
 func without(why string, has func(Options) bool) func(Options) string {
 	return func(o Options) string {
 		if has(o) {

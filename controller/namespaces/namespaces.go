@@ -45,7 +45,7 @@ type Options struct {
 
 // Others deletes the objects of groups that other servers serve.
 type Others interface {
-	// Empty asks for the deletion of what a namespace has and returns what is left then, by resource, and an error for
+	// Empty asks for the deletion of a namespace's contents and returns the rest, by resource, and an error for
 	// each resource that has one. A [DiscoveryError] says that not all resources are known.
 	Empty(ctx context.Context, namespace string) (left map[string][]client.Object, failures []error)
 }
@@ -148,7 +148,7 @@ func (n *namespaces) contents() []contents {
 }
 
 // reconcile removes the pods of a namespace first, and everything else only when no pod is left (KEP-5080): a pod
-// that is still running keeps what it depends on, such as the network policy that confines it.
+// that is still running keeps its dependencies, such as the network policy that confines it.
 func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
 	ns, ok := n.spaces.Get("", key.Name)
 	if !ok || ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
@@ -192,7 +192,7 @@ func (n *namespaces) reconcile(ctx context.Context, key controller.Key) (control
 	return controller.Result{}, errors.Join(failures...)
 }
 
-// emptyAll empties a namespace of the kinds that are chosen, and returns what is then left, by resource, and an error for
+// emptyAll empties a namespace of the kinds that are chosen, and returns the objects left, by resource, and an error for
 // each kind that has one.
 func (n *namespaces) emptyAll(ctx context.Context, namespace string, chosen func(contents) bool) (map[string][]client.Object, []error) {
 	var errs []error
@@ -212,7 +212,7 @@ func (n *namespaces) emptyAll(ctx context.Context, namespace string, chosen func
 	return left, errs
 }
 
-// empty asks for the deletion of what a namespace has of a kind and returns what is
+// empty asks for the deletion of a namespace's objects of a kind and returns those
 // then left. That nothing is left is believed only when the server says so (namespaces-N1).
 func (n *namespaces) empty(ctx context.Context, k contents, namespace string) ([]client.Object, error) {
 	objs := k.cached(namespace)
@@ -249,7 +249,7 @@ func (n *namespaces) empty(ctx context.Context, k contents, namespace string) ([
 	return n.list(ctx, k, namespace)
 }
 
-// cached returns what the cache has in a namespace, if there is a cache.
+// cached returns the cached objects in a namespace, if there is a cache.
 func (k contents) cached(namespace string) []client.Object {
 	if k.cache == nil {
 		return nil

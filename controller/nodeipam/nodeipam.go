@@ -35,7 +35,7 @@ type Pool struct {
 	Reserved []netip.Prefix
 }
 
-// ipam gives Nodes their networks. One worker does, so what it gives is known before the next Node gets something.
+// ipam gives Nodes their networks. One worker does, so its choice is known before the next Node gets something.
 type ipam struct {
 	client   client.Interface
 	nodes    *cache.Cache[*corev1.Node]

@@ -56,7 +56,7 @@ var ourTaints = [...]string{
 	corev1.TaintNodeMemoryPressure, corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure, corev1.TaintNodeNetworkUnavailable,
 }
 
-// taintsFor returns what the taints of a node are to be, given its conditions. Taints of
+// taintsFor returns the wanted taints of a node, given its conditions. Taints of
 // other kinds, and the time since when one is there, are kept.
 func taintsFor(node *corev1.Node, now time.Time) []corev1.Taint {
 	want := map[corev1.Taint]bool{} // without time

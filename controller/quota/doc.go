@@ -1,5 +1,5 @@
 // Package quota is the controller that keeps the status of ResourceQuotas up to date: what the specification allows, and
-// what the objects in the namespace use.
+// the use of the objects in the namespace.
 //
 // It follows the objects of all kinds that can be counted, through the caches that the controllers share, and keeps a
 // ledger (package internal/quotas) of each kind that a quota in the namespace counts. A change is added to the ledger and

@@ -195,7 +195,7 @@ func statusOf(q *corev1.ResourceQuota, used corev1.ResourceList) corev1.Resource
 	return status
 }
 
-// used returns what is used of a quota, and when that becomes less without a change of an object, or zero.
+// used returns the use of a quota, and when that becomes less without a change of an object, or zero.
 func (s *statuses) used(q *corev1.ResourceQuota, now time.Time) (used corev1.ResourceList, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,10 +53,10 @@ type State struct {
 	From, To Side
 }
 
-// A Step is what to do next: the replicas of both sides, which may be set in any order or only one of them.
+// A Step is the next step: the replicas of both sides, which may be set in any order or only one of them.
 type Step struct {
 	To, From int32
-	Why      string // what the update waits for, if both sides have their replicas; empty if it is complete
+	Why      string // the reason that the update waits, if both sides have their replicas; empty if it is complete
 }
 
 // Plan returns the next step. It never changes a number of canaries that are more already.

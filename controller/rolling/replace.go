@@ -21,11 +21,11 @@ type OnePod struct {
 	Ready bool // as [Side.Ready] counts
 }
 
-// A ReplaceStep is what to do next.
+// A ReplaceStep is the next step.
 type ReplaceStep struct {
 	Want   int32  // replicas
 	Delete int    // index of the pod to delete, which the controller then replaces; -1 for none
-	Why    string // what the replacement waits for, if there is nothing to do; empty if it is complete
+	Why    string // the reason that the replacement waits, if there is nothing to do; empty if it is complete
 }
 
 // PlanReplacement returns the next step of a replacement.

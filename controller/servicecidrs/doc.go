@@ -3,5 +3,5 @@
 //
 // A Service holds its cluster IPs by itself: the API server gives no address of a stored Service to another one. The
 // IPAddress of a cluster IP shows that, and the API server writes it right after the Service. So a crash between the two
-// leaks nothing; this package writes what is missing then, and deletes what is left of a deleted Service.
+// leaks nothing; this package writes missing ones, and deletes those of a deleted Service.
 package servicecidrs

@@ -89,7 +89,7 @@ func newLedger(config controller.Config) *ledger {
 	return l
 }
 
-// reconcile makes the IPAddress of one address what the Services say.
+// reconcile makes the IPAddress of one address agree with the Services.
 func (l *ledger) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
 	ip, err := netip.ParseAddr(key.Name)
 	if err != nil {

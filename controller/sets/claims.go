@@ -180,7 +180,7 @@ func (s statefulSets) claimChanged(before, after *corev1.PersistentVolumeClaim) 
 	}
 }
 
-// keepClaims carries out what is planned for claims. After an error there may be claims
+// keepClaims carries out the plan for claims. After an error there may be claims
 // that pods need missing.
 func (s statefulSets) keepClaims(ctx context.Context, set *appsv1.StatefulSet, plan claimPlan) error {
 	for _, c := range plan.wait {

@@ -48,7 +48,7 @@ type berth struct {
 	run, goOn bool
 }
 
-// berths returns the nodes by name, and apart from them what is meant for nodes that are
+// berths returns the nodes by name, and apart from them the pods of nodes that are
 // not there.
 func (v *daemonView) berths() (all []*berth, lost []*corev1.Pod) {
 	byName := map[string]*berth{}
@@ -251,7 +251,7 @@ func daemonFrom(set *appsv1.DaemonSet, hash, node string) *corev1.Pod {
 	return pod
 }
 
-// status returns what the status of the set is to be, and when it may change by the
+// status returns the wanted status of the set, and when it may change by the
 // passing of time alone (0: never).
 func (v *daemonView) status() (s appsv1.DaemonSetStatus, after time.Duration) {
 	before := &v.set.Status

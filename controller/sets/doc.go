@@ -3,7 +3,7 @@
 //
 // Both share one reconcile function around a plan for their kind. A plan is a pure function of the set, its pods, its
 // history and the time; it returns the pods to create and to delete and the status, and is tested with stories. Package
-// dependents has what all controllers of dependents have in common (adoption, creation in batches, the status).
+// dependents has the common part of all controllers of dependents (adoption, creation in batches, the status).
 //
 //	sets-F1  A template is recorded in a ControllerRevision before a pod is created from it, and a revision that a pod has
 //	         is not deleted.

@@ -11,7 +11,7 @@ import (
 // nodeNameField is the field by which a pod is meant for one node.
 const nodeNameField = "metadata.name"
 
-// daemonTolerations are what the pods of DaemonSets put up with by themselves: they
+// daemonTolerations are the tolerations that pods of DaemonSets have by themselves: they
 // are there to help a node in trouble, or do not mind.
 func daemonTolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	all := slices.Clone(spec.Tolerations)

@@ -35,7 +35,7 @@ type recorded struct {
 	hashLabel  string
 }
 
-// A history carries out what is planned for ControllerRevisions.
+// A history carries out the plan for ControllerRevisions.
 type history struct {
 	dependents.Claims[*appsv1.ControllerRevision]
 	matches *matches

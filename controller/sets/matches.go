@@ -43,7 +43,7 @@ func (m *matches) of(o recorded, r *appsv1.ControllerRevision) bool {
 	return now.equal
 }
 
-// forget drops what is known of a revision that does not exist any more.
+// forget drops the results for a revision that does not exist any more.
 func (m *matches) forget(r *appsv1.ControllerRevision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

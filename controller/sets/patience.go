@@ -12,7 +12,7 @@ import (
 	"github.com/sampan-io/sampan/internal/names"
 )
 
-// deadlineAnnotation gives a StatefulSet or DaemonSet what a Deployment has in its spec:
+// deadlineAnnotation gives a StatefulSet or DaemonSet a field of a Deployment's spec:
 // a number of seconds without progress after which it counts as stuck.
 const deadlineAnnotation = names.ProgressDeadlineSeconds
 

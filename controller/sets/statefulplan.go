@@ -86,7 +86,7 @@ func (v *statefulView) first() int {
 	return v.start()
 }
 
-// revisionFor returns what a new pod of that ordinal is made of: one below the partition
+// revisionFor returns the revision of a new pod of that ordinal: one below the partition
 // is not updated by the way.
 func (v *statefulView) revisionFor(ordinal int) string {
 	if v.rolling() && ordinal < v.first() {
@@ -282,7 +282,7 @@ func statefulFrom(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, one
 	return pod
 }
 
-// status returns what the status of the set is to be, and when it may change by the
+// status returns the wanted status of the set, and when it may change by the
 // passing of time alone (0: never).
 func (v *statefulView) status() (s appsv1.StatefulSetStatus, after time.Duration) {
 	s = *v.set.Status.DeepCopy()

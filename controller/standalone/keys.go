@@ -130,7 +130,7 @@ func parseKey(data []byte) (crypto.Signer, error) {
 	}
 }
 
-// legacyClaims are what the token of a Secret says.
+// legacyClaims are the claims in the token of a Secret.
 type legacyClaims struct {
 	jwt.RegisteredClaims
 	Account    string    `json:"kubernetes.io/serviceaccount/service-account.name"`

@@ -137,7 +137,7 @@ var (
 	}
 )
 
-// A definition is the part of a CustomResourceDefinition that says what is served.
+// A definition is the part of a CustomResourceDefinition that names served versions.
 type definition struct {
 	Spec struct {
 		Group    string `json:"group"`
@@ -262,7 +262,7 @@ type catalog struct {
 	changed chan struct{}                 // guarded by mu; closed by the next change
 }
 
-// newCatalog reads what a server serves.
+// newCatalog reads a server's resources.
 func newCatalog(ctx context.Context, api client.Interface, server raw) (*catalog, error) {
 	crds, err := listAll[definition](ctx, api, definitionKind)
 	if err != nil {
@@ -369,7 +369,7 @@ func (c *catalog) read(ctx context.Context) (*discovered, error) {
 	return all, nil
 }
 
-// elsewhere deletes what a namespace has of resources that the server does not serve by itself. It implements
+// elsewhere deletes a namespace's objects of resources that the server does not serve by itself. It implements
 // [namespaces.Others]: caches of such resources may lack the youngest.
 type elsewhere struct {
 	catalog *catalog

@@ -210,7 +210,7 @@ func (o Options) work(ctx context.Context, cfg *rest.Config, api *client.REST, m
 	return run.Stages(ctx, run.Stage{{Name: "caches", Run: config.Caches.Run}}, stage)
 }
 
-// await returns what the server serves, when it answers. A server that cannot be used is an error.
+// await returns the server's catalog, when it answers. A server that cannot be used is an error.
 func (o Options) await(ctx context.Context, api *client.REST) (*catalog, error) {
 	for failures := 1; ; failures++ {
 		err := ready(ctx, api)

@@ -44,7 +44,7 @@ func (keep) isFate()       {}
 func (invalidate) isFate() {}
 func (remove) isFate()     {}
 
-// decide returns what happens to the Secret of a token that was made automatically and is not mounted in a pod. Since is
+// decide returns the fate of the Secret of a token that was made automatically and is not mounted in a pod. Since is
 // the day on which the recording of uses began. A day counts as a whole.
 func decide(s *corev1.Secret, since string, now time.Time) fate {
 	began, err := time.Parse(time.DateOnly, since)

@@ -31,7 +31,7 @@ type binder struct {
 	lastEvents map[controller.Key]event // guarded by mu; the last one of each (volumes-V6)
 }
 
-// subscribe has the binder look at what a change is about, and at what it may help.
+// subscribe has the binder look at the changed object, and at others it may help.
 func (b *binder) subscribe() {
 	b.claims.Subscribe(func(before, after *corev1.PersistentVolumeClaim) {
 		for _, c := range []*corev1.PersistentVolumeClaim{before, after} {

@@ -21,7 +21,7 @@ const (
 	ephemeralName        = "ephemeral-volume-controller"
 )
 
-// objects is what the controllers read, and the client with which one of them writes.
+// objects has the caches of the controllers, and the client with which one of them writes.
 type objects struct {
 	client  client.Interface
 	claims  *cache.Cache[*corev1.PersistentVolumeClaim]
@@ -39,7 +39,7 @@ func (o objects) as(config controller.Config, account string) *objects {
 // The indexes.
 const (
 	byClaim  = "claim"  // of pods and volumes: "namespace/name" of claims that they name
-	byVolume = "volume" // of claims: what they name
+	byVolume = "volume" // of claims: their volumes
 	byState  = "state"  // of claims: under waiting, the claims without a volume
 	waiting  = "waiting"
 )

@@ -96,7 +96,7 @@ func (d *deployments) reconcile(ctx context.Context, one *appsv1.Deployment) (co
 	if err != nil || ctx.Err() != nil {
 		return controller.Result{}, err
 	}
-	// What is said is what is: the sets as they are after the changes.
+	// The status is that of the sets as they are after the changes.
 	now := newRollout(one, d.sets.Mine(owner), d.podsOf, time.Now())
 	if now.current != nil && one.DeletionTimestamp == nil {
 		now.current.annotations = annotateSet(one, now.current.set, now.old)
@@ -135,7 +135,7 @@ func (d *deployments) carryOut(ctx context.Context, r *rollout) (made attempt, e
 	return made, d.change(ctx, r.d, r.current)
 }
 
-// change carries out what is planned for a set that exists.
+// change carries out the plan for a set that exists.
 func (d *deployments) change(ctx context.Context, one *appsv1.Deployment, p *part) error {
 	set := p.changed()
 	if set == nil {

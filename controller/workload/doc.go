@@ -3,7 +3,7 @@
 //
 // Each is a pure plan and a reconcile function around it. A plan is a function of the object, its dependents and the
 // time; it returns the dependents to create and to delete and the status, and is tested with stories. Package dependents has
-// what all controllers of dependents have in common.
+// the common part of all controllers of dependents.
 //
 //	workload-W1  The status is written only if it has changed, and after pods were created and deleted, so that it is
 //	             current.

@@ -14,7 +14,7 @@ import (
 // "1,3-5,7". It is sorted, and its intervals neither touch nor overlap.
 type intervals [][2]int
 
-// parseIntervals reads what String wrote. It stops at what it cannot read, as a set
+// parseIntervals reads String's result. It stops at the first fault, as a set
 // that lacks something only means that it is done again.
 func parseIntervals(text string) (set intervals) {
 	if text == "" {

@@ -28,7 +28,7 @@ const (
 	maxUncounted = 500
 )
 
-// A jobPlan is what a Job needs now.
+// A jobPlan is the work for a Job now.
 type jobPlan struct {
 	create  []int // pods to make: completion indexes, or -1 for one without
 	status  batchv1.JobStatus
@@ -60,7 +60,7 @@ type jobPlanner struct {
 	moreFailed    int
 }
 
-// planJob compares what a Job wants with its pods, all that there are.
+// planJob compares a Job's spec with all of its pods.
 func planJob(job *batchv1.Job, pods []*corev1.Pod, now time.Time) jobPlan {
 	p := &jobPlanner{job: job, pods: pods, now: now.Truncate(time.Second), postponed: map[types.UID]bool{}}
 	p.plan.status = *job.Status.DeepCopy()
@@ -474,7 +474,7 @@ func (p *jobPlanner) distinct() []*corev1.Pod {
 	return keep
 }
 
-// indexes returns what the n next pods are for.
+// indexes returns the indexes of the n next pods.
 func (p *jobPlanner) indexes(n int) []int {
 	n = min(n, dependents.MaxBurst)
 	var next []int

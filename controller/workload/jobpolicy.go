@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A failureMatch says what the podFailurePolicy of a Job makes of a failed pod.
+// A failureMatch is the verdict of a Job's podFailurePolicy on a failed pod.
 type failureMatch struct {
 	action  batchv1.PodFailurePolicyAction // of the rule; empty if there is none
 	message string                         // of the Job's failure, for the action FailJob
@@ -18,7 +18,7 @@ type failureMatch struct {
 // counts reports whether the failure counts against the limits of the Job.
 func (m failureMatch) counts() bool { return m.action != batchv1.PodFailurePolicyActionIgnore }
 
-// matchFailure returns what the first rule that matches a failed pod says.
+// matchFailure returns the verdict of the first rule that matches a failed pod.
 func matchFailure(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) failureMatch {
 	if policy == nil {
 		return failureMatch{}

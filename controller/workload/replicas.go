@@ -19,7 +19,7 @@ import (
 	"github.com/sampan-io/sampan/internal/podstate"
 )
 
-// A replicated is what a ReplicationController and a ReplicaSet ask for alike.
+// A replicated is the common part of a ReplicationController and a ReplicaSet.
 type replicated struct {
 	client.Object
 	want     int
@@ -38,7 +38,7 @@ type replicaPlan struct {
 	after  time.Duration // until pods may be made that are not made now; 0 means that there are none
 }
 
-// planReplicas compares what is asked for with the pods that are there. Neighbours are
+// planReplicas compares the wanted pods with those that are there. Neighbours are
 // pods of the same application, which count when too many share a node.
 func planReplicas(r replicated, pods, neighbours []*corev1.Pod, now time.Time) replicaPlan {
 	if r.GetDeletionTimestamp() != nil || r.template == nil {
@@ -207,7 +207,7 @@ func (r *replicas[T]) reconcile(ctx context.Context, obj T) (controller.Result, 
 	return controller.Result{After: dependents.Sooner(n.after, plan.after)}, nil
 }
 
-// statusNow returns what the status is to be.
+// statusNow returns the wanted status.
 func (r *replicated) statusNow(n replicaCount, plan replicaPlan, failure error, now time.Time) appsv1.ReplicaSetStatus {
 	status := *r.status.DeepCopy()
 	status.Replicas, status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas = n.all, n.labeled, n.ready, n.available

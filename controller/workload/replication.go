@@ -49,7 +49,7 @@ func describeRC(rc *corev1.ReplicationController) replicated {
 	return r
 }
 
-// selectorOf returns what an rc selects; one without a selector has that of its
+// selectorOf returns an rc's selector; one without a selector has that of its
 // template's labels, and one that has neither selects nothing.
 func selectorOf(rc *corev1.ReplicationController) labels.Selector {
 	set := rc.Spec.Selector

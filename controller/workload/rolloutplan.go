@@ -16,7 +16,7 @@ import (
 	"github.com/sampan-io/sampan/internal/podstate"
 )
 
-// A part is one ReplicaSet of a Deployment and what is to become of it.
+// A part is one ReplicaSet of a Deployment and its planned state.
 type part struct {
 	set         *appsv1.ReplicaSet // as it is; as it is to be made if made
 	made        bool
@@ -253,7 +253,7 @@ func (r *rollout) saturated() bool {
 	return c != nil && c.size == r.want() && !r.stale(c) && c.available() == r.want()
 }
 
-// spread gives or takes what is too few or too many, in proportion; what rounding
+// spread gives or takes the difference, in proportion; what rounding
 // leaves goes to the largest.
 func (r *rollout) spread(active []*part) {
 	want := r.want()
@@ -261,7 +261,7 @@ func (r *rollout) spread(active []*part) {
 	if want > 0 {
 		room = r.limits().Max
 	}
-	if n := r.canaries(); n > 0 { // what is tried out keeps its number
+	if n := r.canaries(); n > 0 { // a canary keeps its number
 		active = slices.DeleteFunc(active, func(p *part) bool { return p == r.current })
 		r.resize(r.current, min(r.current.size, n))
 		room = want - r.current.size

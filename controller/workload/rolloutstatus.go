@@ -118,7 +118,7 @@ type attempt struct {
 	failure error
 }
 
-// status returns what the status of the Deployment is to be, after made, and when it
+// status returns the wanted status of the Deployment, after made, and when it
 // may change by the passing of time alone (0: never).
 func (r *rollout) status(made attempt) (s appsv1.DeploymentStatus, after time.Duration) {
 	d := r.d
