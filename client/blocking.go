@@ -41,7 +41,7 @@ type BlockingRead struct {
 // A Reading is how a blocking read ended.
 type Reading struct {
 	// Ending is the outcome or one of the endings above, or empty if the server has no
-	// blocking reads: Object is then simply what it is now.
+	// blocking reads: Object is then simply its present state.
 	Ending string
 
 	Object  Object    // nil if it does not exist

@@ -13,7 +13,7 @@ import (
 )
 
 // A RawRequest is a request that does not go by resource, or whose answer is not
-// an object: discovery, tables, logs, what a proxy answers.
+// an object: discovery, tables, logs, answers of a proxy.
 type RawRequest struct {
 	Method      string // empty means GET
 	Path        string // absolute on the server, not escaped

@@ -117,7 +117,7 @@ func (r *Recorder) EventFor(ref corev1.ObjectReference, kind, reason, format str
 	if len(args) > 0 {
 		message = fmt.Sprintf(format, args...)
 	}
-	message = strings.ToValidUTF8(message, "\ufffd") // it may quote what a container has written
+	message = strings.ToValidUTF8(message, "\ufffd") // it may quote a container's output
 	if len(message) > 1024 {                         // the API's limit for a note
 		message = strings.ToValidUTF8(message[:1021], "") + "..."
 	}

@@ -14,7 +14,7 @@ import (
 // healthLimit bounds how long a question about the server's health may take.
 const healthLimit = 5 * time.Second
 
-// RefusedWrites returns why the server refuses writes for lack of space at present, with what to do: the quota of its memory
+// RefusedWrites returns why the server refuses writes for lack of space at present, with advice: the quota of its memory
 // is used up, or its disk is full. Controllers then cannot create pods, and their events about that are refused, too, so
 // the objects themselves do not show the cause.
 //

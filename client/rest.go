@@ -40,7 +40,7 @@ const (
 	mediaMetadataList = mediaJSON + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 	// busyTries and busyPause bound how often and how long a request waits for a
-	// server that says that it is busy: what the server asks for is honoured,
+	// server that says that it is busy: the server's request is honoured,
 	// but a mistaken header must not hang a caller for hours.
 	busyTries = 10
 	busyPause = 30 * time.Second
@@ -59,7 +59,7 @@ type RESTOptions struct {
 	// not know this form send whole objects, of which the rest is dropped. Only then does the metadata have the kind of the object.
 	Metadata bool
 
-	// UserAgent is what the server logs; empty means the configuration's, or
+	// UserAgent is the name in the server's logs; empty means the configuration's, or
 	// "sampan".
 	UserAgent string
 
@@ -127,7 +127,7 @@ func NewREST(cfg *rest.Config, opts RESTOptions) (*REST, error) {
 func clientCertificate(cfg *rest.Config) *x509.Certificate {
 	data := cfg.CertData
 	if len(data) == 0 && cfg.CertFile != "" {
-		data, _ = os.ReadFile(cfg.CertFile) // the transport reports what is wrong with it
+		data, _ = os.ReadFile(cfg.CertFile) // the transport reports its faults
 	}
 	block, _ := pem.Decode(data)
 	if block == nil {

@@ -65,7 +65,7 @@ var builtin = sync.OnceValue(func() *runtime.Scheme {
 	return s
 })
 
-// KindOf returns the kind of an object: what the object says itself, or what its
+// KindOf returns the kind of an object: the object's own, or that of its
 // Go type is known as. It is the zero kind for an unknown Go type that says
 // nothing.
 func KindOf(obj runtime.Object) schema.GroupVersionKind {

@@ -27,7 +27,7 @@ type Options[T client.Object] struct {
 	Keep func(T) T
 
 	// Optional is for callers that can work without the objects. If the server does not serve them,
-	// or not to this user, that is logged once, the cache is ready with what it has, and tries
+	// or not to this user, that is logged once, the cache is ready as it is, and tries
 	// again now and then.
 	Optional bool
 

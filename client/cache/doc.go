@@ -21,7 +21,7 @@
 //	    they subscribed, before the next one. If all of them read metadata alone
 //	    ([MetadataOf]), it holds no more.
 //	K5  A cache that is optional is ready without a server that serves its resource: it
-//	    holds what it knew last, which at the start is nothing.
+//	    holds its last state, which at the start is nothing.
 //
 // Initial events come as a stream with the watch (WatchList) where the server does that, and from a
 // list otherwise. There is no resync and no polling: without events a cache does nothing. After an

@@ -41,7 +41,7 @@ type Dynamic struct {
 
 	turn   sync.Mutex // held by follow
 	mu     sync.RWMutex
-	served [][]Resource                       // guarded by mu; what each source returned last
+	served [][]Resource                       // guarded by mu; each source's last result
 	all    map[schema.GroupResource]*Followed // guarded by mu
 }
 
@@ -89,7 +89,7 @@ func (d *Dynamic) All() []*Followed {
 	return all
 }
 
-// Run follows what is served until ctx is over.
+// Run follows the served resources until ctx is over.
 func (d *Dynamic) Run(ctx context.Context) error {
 	g := run.NewGroup(ctx, 0)
 	defer g.Stop()
@@ -110,7 +110,7 @@ func (d *Dynamic) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow takes what a source returned: it starts to follow what is new, and stops following what is gone.
+// follow takes a source's result: it starts to follow new resources, and stops following those that are gone.
 func (d *Dynamic) follow(ctx context.Context, g *run.Group, source int, served []Resource) {
 	d.turn.Lock() // subscribers receive what went before what came, from one caller at a time
 	defer d.turn.Unlock()
@@ -175,10 +175,10 @@ func (d *Dynamic) tell(r Resource, served bool) {
 	}
 }
 
-// metadata returns what all objects have.
+// metadata returns the common metadata of all objects.
 func metadata(obj client.Object) client.Object { return metadataOf(client.KindOf(obj))(obj) }
 
-// metadataOf returns a function that returns what all objects have, of objects of a kind.
+// metadataOf returns a function that returns the metadata of objects of a kind.
 func metadataOf(gvk schema.GroupVersionKind) func(client.Object) client.Object {
 	return func(obj client.Object) client.Object { return onlyMetadata(obj, gvk) }
 }

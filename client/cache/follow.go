@@ -24,7 +24,7 @@ func (c *follower) run(ctx context.Context) error {
 			Namespace:            c.chosen.Namespace, Labels: c.chosen.LabelSelector, Fields: c.chosen.FieldSelector,
 		},
 	}
-	var fresh content // what has been read of a list; nil between lists
+	var fresh content // the part read of a list; nil between lists
 	for step := range f.Steps(ctx) {
 		switch s := step.(type) {
 		case *follow.Changed:
@@ -76,7 +76,7 @@ func (c *follower) progress(revision string) uint64 {
 	return n
 }
 
-// kept returns what is held of an object.
+// kept returns the held form of an object.
 func (c *follower) kept(obj client.Object) client.Object {
 	if c.keep == nil {
 		return obj

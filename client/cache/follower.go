@@ -25,12 +25,12 @@ const (
 	firstPause = 100 * time.Millisecond
 	maxPause   = 30 * time.Second
 
-	// What a server does not serve it may serve after its next version or another role.
+	// A resource that is not served may be after the server's next version or another role.
 	absentPause = 10 * time.Minute
 )
 
 // A follower keeps the objects that caches show to their readers, whatever type each
-// of these knows them by. What is set up before its run is fixed from then on.
+// of these knows them by. The set-up before its run is fixed from then on.
 type follower struct {
 	client   client.Interface
 	resource client.Resource[client.Object]
@@ -38,7 +38,7 @@ type follower struct {
 	log      *slog.Logger
 	ready    chan struct{}
 	subs     []func(before, after client.Object)
-	types    []func(client.Object) error       // what each cache asks of an object
+	types    []func(client.Object) error       // each cache's check of an object
 	keep     func(client.Object) client.Object // nil: objects are held as they are
 
 	optional, foreign bool // see Options
@@ -47,7 +47,7 @@ type follower struct {
 	down *atomic.Bool
 
 	reading int  // of run alone: how many objects were read of a list that is not complete
-	absent  bool // of run alone: the server does not serve what is optional, and that was said
+	absent  bool // of run alone: the server does not serve an optional kind, and that was logged
 	refused bool // of run alone: the user may not read the resource, and that was said
 
 	mu       sync.RWMutex

@@ -7,7 +7,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// An index finds objects by what a function says of them. Its owner guards it.
+// An index finds objects by a function's values. Its owner guards it.
 type index struct {
 	values  func(client.Object) []string
 	buckets map[string]*bucket

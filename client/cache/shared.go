@@ -51,7 +51,7 @@ func MetadataOf(s *Shared, r client.Resource[client.Object], indexes Indexes[cli
 	return of(s, r, indexes, wanted{})
 }
 
-// wanted is what a caller of a Shared wants of a cache.
+// wanted is the request of a caller of a Shared for a cache.
 type wanted struct{ whole, optional bool }
 
 func of[T client.Object](s *Shared, r client.Resource[T], indexes Indexes[T], want wanted) *Cache[T] {

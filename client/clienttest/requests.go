@@ -50,7 +50,7 @@ func (s *Server) Get(ctx context.Context, gvr schema.GroupVersionResource, names
 	return s.answer(s.local.Get(ctx, gvr, namespace, name, subresource))
 }
 
-// answer notes what is given out.
+// answer records the objects given out.
 func (s *Server) answer(obj runtime.Object, err error) (runtime.Object, error) {
 	if err != nil {
 		return nil, err

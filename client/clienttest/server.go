@@ -140,7 +140,7 @@ func (s *Server) Remove(t testing.TB, objs ...client.Object) {
 	}
 }
 
-// put makes the write that f returns, given what is stored under the name of obj; a write without
+// put makes the write that f returns, given the stored value of the name of obj; a write without
 // a value is none.
 func (s *Server) put(t testing.TB, kind *catalog.Kind, obj client.Object, f func(old store.Record) store.Write) {
 	t.Helper()
@@ -243,7 +243,7 @@ func Find[T client.Object](s *Server, r client.Resource[T], namespace, name stri
 	if err != nil {
 		return none
 	}
-	return s.give(rec.Value.(*codec.Item).Object()).(T) // the store holds what the API server put there
+	return s.give(rec.Value.(*codec.Item).Object()).(T) // the store holds the API server's values
 }
 
 // All returns all objects of a namespace, or of all if it is empty, by name.
@@ -273,7 +273,7 @@ func (s *Server) enter(ctx context.Context, r Request) error {
 	return nil
 }
 
-// give notes what a shared object is like, and returns it.
+// give records the state of a shared object, and returns it.
 func (s *Server) give(o runtime.Object) runtime.Object {
 	obj, ok := o.(client.Object)
 	if !ok {
@@ -317,7 +317,7 @@ type noticed struct {
 	changed chan struct{} // guarded by mu; closed and replaced by each write
 }
 
-// next returns what is closed by the next write.
+// next returns the channel that the next write closes.
 func (n *noticed) next() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -167,7 +167,7 @@ func (r *reader) report(p Page) error {
 	return nil
 }
 
-// object returns what a server sent as an object that the caller can handle.
+// object returns a server's object in a form that the caller can handle.
 func (r *reader) object(sent runtime.Object) (client.Object, error) {
 	o, ok := sent.(client.Object)
 	if !ok {
