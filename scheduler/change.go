@@ -92,7 +92,7 @@ func (l *loop) hasNode(pod *corev1.Pod) {
 	l.happened(change)
 }
 
-// changeOf returns what is different about a placed pod that plug-ins can look at.
+// changeOf returns the differences of a placed pod that plug-ins can look at.
 func changeOf(before, after *corev1.Pod) plugin.Action {
 	var a plugin.Action
 	if !maps.Equal(before.Labels, after.Labels) {
@@ -130,7 +130,7 @@ func sameAmounts(a, b corev1.ResourceList) bool {
 	return true
 }
 
-// needsNode notes that a pod has no node. Before is what was known of it, or nil.
+// needsNode notes that a pod has no node. Before is its last state, or nil.
 func (l *loop) needsNode(before, pod *corev1.Pod) {
 	it := l.queue.items[pod.UID]
 	profile := l.profiles[pod.Spec.SchedulerName]

@@ -116,7 +116,7 @@ type Question struct {
 	opinions *opinions // or have been
 }
 
-// work is what one decision uses, kept to allocate it once.
+// work is the memory of one decision, kept to allocate it once.
 type work struct {
 	pod       *plugin.Pod
 	cluster   *plugin.Cluster
@@ -226,7 +226,7 @@ func (d *Decider) DecideAll(ctx context.Context, c *plugin.Cluster, q Question) 
 	return out
 }
 
-// keepOf forgets what was kept of another cluster.
+// keepOf forgets the results kept of another cluster.
 func (d *Decider) keepOf(c *plugin.Cluster) {
 	if d.cluster != c {
 		d.cluster, d.memos, d.refusedOf, d.refusedAs = c, memos{}, "", Decision{}

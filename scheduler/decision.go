@@ -33,7 +33,7 @@ type Decision struct {
 	ask      []*corev1.Node // extenders have to be asked about these, and then the pod decided about again
 	extended bool           // an extender refused a node
 	excess   bool           // the pod says more than is looked at; no plug-in was asked
-	roomGone bool           // what was promised to the pod before no longer counts
+	roomGone bool           // the earlier promise to the pod no longer counts
 	writes   []write        // of PostFilters
 }
 

@@ -22,7 +22,7 @@ type loop struct {
 	undo    []*placement // that came to nothing; Unreserve is to be called
 	placed  map[types.UID]*placement
 	bind    *run.Group    // bounded
-	slow    *run.Group    // for what may block for long
+	slow    *run.Group    // for calls that may block for long
 	spare   []func(*loop) // an empty slice to be the next inbox
 }
 
@@ -150,7 +150,7 @@ func (l *loop) decide(ctx context.Context, items []*item) {
 	l.cluster.Trim()
 }
 
-// decided sees to what was decided about one pod.
+// decided carries out the decision about one pod.
 func (l *loop) decided(o *outcome) {
 	it := o.it
 	known := l.queue.items[it.UID] == it
@@ -195,7 +195,7 @@ func (l *loop) refused(o *outcome) {
 		l.relieve(it, o.pod, write)
 	}
 	if room := d.Room; room.Node != "" || d.roomGone {
-		it.reported = "" // what it was promised has to be written, too
+		it.reported = "" // its promise has to be written, too
 		l.makeRoom(it, o.pod, d, why)
 		it.reported = why
 	} else if changed {
@@ -203,7 +203,7 @@ func (l *loop) refused(o *outcome) {
 	}
 }
 
-// relieve calls what a PostFilter wants to have written.
+// relieve calls the write of a PostFilter.
 func (l *loop) relieve(it *item, pod *plugin.Pod, write write) {
 	l.slow.Go(func(ctx context.Context) {
 		err := run.Catch(func() error { return write(ctx, l.opts.Client) })

@@ -22,7 +22,7 @@ type kept struct {
 	answer     int32
 }
 
-// keptRoom is what a PostFilter keeps of a node.
+// keptRoom is a PostFilter's kept result for a node.
 type keptRoom struct {
 	generation uint64
 	by         int // the PostFilter
@@ -87,7 +87,7 @@ func (m *memo) scores(i int, p plugin.Score, pod *plugin.Pod, nodes []*plugin.No
 	}
 }
 
-// memos are the kept answers, by signature and by what was skipped.
+// memos are the kept answers, by signature and by skipped plug-ins.
 type memos struct {
 	bySignature map[memoKey]*memo
 	none        memo

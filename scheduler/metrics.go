@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics counts what a scheduler does, under the names that upstream's kube-scheduler uses.
+// Metrics counts a scheduler's work, under the names that upstream's kube-scheduler uses.
 type Metrics struct {
 	attempts  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec

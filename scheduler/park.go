@@ -9,7 +9,7 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// A group is parked items that are equal: what is true of one is true of all (plugin-P3). When something
+// A group is parked items that are equal: a fact about one is true of all (plugin-P3). When something
 // happens that can help, one of them tries, and if that went well the others follow, twice
 // as many each time. So ten thousand equal pods that fit nowhere cost no more than one.
 type group struct {
@@ -29,7 +29,7 @@ type groupKey struct {
 	promised  types.UID // a pod with a nomination is like no other
 }
 
-// interest is what a group may be helped by.
+// interest is a change that may help a group.
 type interest struct {
 	resource schema.GroupVersionResource
 	action   plugin.Action // one

@@ -122,7 +122,7 @@ func (f *failed) Hopeful() []*plugin.Node {
 	return out
 }
 
-// keeps reports whether what is found out about nodes is true for as long as they do not change, and for all pods of the
+// keeps reports whether results about nodes are true for as long as they do not change, and for all pods of the
 // signature: if nothing but filters was asked, which look at one node and the signature (plugin-P3).
 func (f *failed) keeps(n *plugin.Node) bool {
 	w := &f.d.work
@@ -186,7 +186,7 @@ func (f *failed) Restore(victim *plugin.Pod) {
 	panic(fmt.Sprintf("pod %s/%s was not removed", victim.Namespace, victim.Name))
 }
 
-// undo restores what the plug-in has not.
+// undo restores the pods that the plug-in has not.
 func (f *failed) undo() {
 	for len(f.removed) > 0 {
 		f.Restore(f.removed[len(f.removed)-1].pod)

@@ -23,7 +23,7 @@ import (
 // Options configures a [Scheduler]. Only Client is required.
 type Options struct {
 	Client client.Interface
-	Caches *cache.Shared // what the scheduler reads; nil means caches of its own, over Client
+	Caches *cache.Shared // the scheduler's; nil means caches of its own, over Client
 
 	// Plugins and Name are the one profile of a scheduler that has no others. No plug-ins mean that every
 	// node fits and all are equal; an empty name means "default-scheduler".
@@ -187,7 +187,7 @@ func (s *Scheduler) follow(shared *cache.Shared, o *other) {
 // decide.
 func (s *Scheduler) Ready() <-chan struct{} { return s.ready }
 
-// Metrics counts what the scheduler does, under upstream's names.
+// Metrics counts the scheduler's work, under upstream's names.
 func (s *Scheduler) Metrics() *Metrics { return s.metrics }
 
 // Reads returns the resources that the scheduler lists and watches, and those of them that it can do without.

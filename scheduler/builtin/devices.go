@@ -26,7 +26,7 @@ import (
 // DynamicResources allocates devices to the ResourceClaims of pods (KEP-4381), and keeps pods off nodes where their claims
 // cannot be used. Upstream's published allocator finds the devices, given the devices in use.
 //
-// It holds what it allocated for a pod from Reserve on ([allocations]). PreBind writes allocation and reservation, and waits
+// It holds its allocation for a pod from Reserve on ([allocations]). PreBind writes allocation and reservation, and waits
 // for the binding conditions of the devices. It must be used as a pointer; the zero value is ready. Decision 0044 has the
 // reasons.
 type DynamicResources struct {
@@ -269,7 +269,7 @@ func (c classes) Get(name string) (*resourcev1.DeviceClass, error) {
 	return nil, apierrors.NewNotFound(client.DeviceClasses.GroupResource(), name)
 }
 
-// deviceCheck is what the claims of a pod ask for.
+// deviceCheck is the requests of the claims of a pod.
 type deviceCheck struct {
 	d         *DynamicResources
 	ctx       context.Context //nolint:containedctx // of the decision, which the check does not outlive
@@ -481,7 +481,7 @@ func (*DynamicResources) Hints() []plugin.Hint {
 		{Resource: client.DeviceClasses.GroupVersionResource, Action: plugin.Added | plugin.Updated},
 		{Resource: client.ResourceSlices.GroupVersionResource, Action: plugin.Added | plugin.Updated},
 		{Resource: client.DeviceTaintRules.GroupVersionResource, Action: plugin.Updated | plugin.Deleted},
-		// What was held for a pod that was not bound is free.
+		// The devices of a pod that was not bound are free.
 		{Resource: client.Pods.GroupVersionResource, Action: plugin.Deleted, Helps: func(_ *plugin.Pod, c plugin.Change) bool {
 			return mayNeedDevices(c.OldPod)
 		}},

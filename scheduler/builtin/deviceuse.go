@@ -122,7 +122,7 @@ func (a *allocations) rename(from types.UID, c *resourcev1.ResourceClaim) {
 	}
 }
 
-// drop gives back what is held for a pod and was not written.
+// drop gives back a pod's allocation that was not written.
 func (a *allocations) drop(pod types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,7 +133,7 @@ func (a *allocations) drop(pod types.UID) {
 	}
 }
 
-// settle forgets what the Snapshot shows.
+// settle forgets allocations that the Snapshot shows.
 func (a *allocations) settle(s *plugin.Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// NodeResourcesFit keeps pods off nodes that have not what they request, or that run as many pods as they
+// NodeResourcesFit keeps pods off nodes that lack their requests, or that run as many pods as they
 // may, and ranks the others by what share of their resources would be in use.
 type NodeResourcesFit struct {
 	IgnoredResources      []corev1.ResourceName // extended ones that are not looked at

@@ -174,7 +174,7 @@ func (a NodeAffinity) Filter(pod *plugin.Pod, node *plugin.Node) plugin.Verdict 
 	return plugin.Verdict{}
 }
 
-// admits reports whether a node meets what the scheduler wants of all pods.
+// admits reports whether a node meets the scheduler's own affinity for all pods.
 func (a NodeAffinity) admits(node *corev1.Node) bool {
 	return a.Added == nil || a.Added.RequiredDuringSchedulingIgnoredDuringExecution == nil ||
 		anyHolds(a.Added.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, node)

@@ -48,10 +48,10 @@ type UtilizationShapePoint struct {
 // maxShapeScore is the best score of a point of a shape.
 const maxShapeScore = 10
 
-// defaultResources are what is looked at unless something else is configured.
+// defaultResources are the scored resources unless others are configured.
 var defaultResources = []ResourceSpec{{corev1.ResourceCPU, 1}, {corev1.ResourceMemory, 1}}
 
-// withDefaults fills in what was left out.
+// withDefaults fills in omitted fields.
 func withDefaults(resources []ResourceSpec) []ResourceSpec {
 	if len(resources) == 0 {
 		return defaultResources
@@ -175,7 +175,7 @@ func (p *RatioParam) at(u usage) int64 {
 	return int64(p.Shape[len(p.Shape)-1].Score) * scale
 }
 
-// usage is what is in use of one resource of a node, without and with a pod.
+// usage is the used amount of one resource of a node, without and with a pod.
 type usage struct{ without, with, has int64 }
 
 // usageOf returns no usage of a resource that the node has not, or of one besides CPU, memory and storage that the pod does

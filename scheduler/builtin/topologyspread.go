@@ -222,7 +222,7 @@ func (p PodTopologySpread) PreFilter(_ context.Context, pod *plugin.Pod, s *plug
 	return c, plugin.Verdict{}
 }
 
-// counts returns what is counted for each constraint. With all, nodes that lack one of the labels do not count.
+// counts returns the counts for each constraint. With all, nodes that lack one of the labels do not count.
 func counts(pod *plugin.Pod, s *plugin.Snapshot, spreads []plugin.Spread, all bool) []*plugin.Counts {
 	var keys []string
 	if all && len(spreads) > 1 { // one alone: nodes without the label are in no domain anyway
@@ -317,7 +317,7 @@ func hasAll(labels map[string]string, keys []string) bool {
 	return true
 }
 
-// spreadCheck is what the constraints of a pod that must be kept say.
+// spreadCheck checks the constraints of a pod that must be kept.
 type spreadCheck struct {
 	spreads []plugin.Spread
 	counts  []*plugin.Counts // by constraint
@@ -392,7 +392,7 @@ func (p PodTopologySpread) PreScore(_ context.Context, pod *plugin.Pod, s *plugi
 	return scorer, plugin.Verdict{}
 }
 
-// spreadScorer is what the constraints of a pod that should be kept say.
+// spreadScorer scores by the constraints of a pod that should be kept.
 type spreadScorer struct {
 	spreads []plugin.Spread
 	counts  []*plugin.Counts // by constraint

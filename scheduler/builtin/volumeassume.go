@@ -20,7 +20,7 @@ type assumptions struct {
 	claims  map[types.UID]*assumption // guarded by mu; claims for which a volume is to be made
 }
 
-// An assumption is for pods: true while what they need is being written.
+// An assumption is for pods: true while their volumes and claims are being written.
 type assumption struct {
 	claim *corev1.PersistentVolumeClaim
 	node  string // where the claim's volume is to be made
@@ -57,7 +57,7 @@ func (a *assumptions) node(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// add holds what a plan names for a pod.
+// add holds the volumes and claims of a plan for a pod.
 func (a *assumptions) add(pod types.UID, plan *volumePlan) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,7 +82,7 @@ func (a *assumptions) add(pod types.UID, plan *volumePlan) {
 	}
 }
 
-// drop gives back what is held for a pod alone.
+// drop gives back objects held for a pod alone.
 func (a *assumptions) drop(pod types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,7 +98,7 @@ func (a *assumptions) drop(pod types.UID) {
 	}
 }
 
-// done notes that what a pod needs is written. It is held until the Snapshot shows it.
+// done records that a pod's claims and volumes are written. It is held until the Snapshot shows it.
 func (a *assumptions) done(pod types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,7 +114,7 @@ func (a *assumptions) done(pod types.UID) {
 	}
 }
 
-// settle forgets what is written and can be seen.
+// settle forgets written objects that can be seen.
 func (a *assumptions) settle(s *plugin.Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

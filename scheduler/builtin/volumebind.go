@@ -111,10 +111,10 @@ func awaitVolumes(ctx context.Context, p plugin.Placement, plan *volumePlan) err
 // errPodGone is for a pod that vanished while its volumes were being bound.
 var errPodGone = errors.New("pod does not exist any more")
 
-// volumeWait is what the followers of one wait have in common.
+// volumeWait is the common state of the followers of one wait.
 type volumeWait struct {
 	client client.Interface
-	ends   chan error // has room for what each follower says, once
+	ends   chan error // has room for one result of each follower
 }
 
 // followClaim says when a claim is bound to a volume that can be reached from the node. For a claim whose volume is to be made, selected

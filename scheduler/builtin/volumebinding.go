@@ -87,7 +87,7 @@ func (b *VolumeBinding) PreFilter(_ context.Context, pod *plugin.Pod, s *plugin.
 	return c, v
 }
 
-// check works out what a pod's claims need.
+// check works out the needs of a pod's claims.
 func (b *VolumeBinding) check(pod *plugin.Pod, s *plugin.Snapshot) (*volumeCheck, plugin.Verdict) {
 	b.assumed.settle(s)
 	c := &volumeCheck{}
@@ -222,7 +222,7 @@ func (b *VolumeBinding) want(s *plugin.Snapshot, own *corev1.PersistentVolumeCla
 	return w, nil
 }
 
-// volumeCheck is what the volumes of a pod say.
+// volumeCheck checks the volumes of a pod.
 type volumeCheck struct {
 	affinities [][]corev1.NodeSelectorTerm // a node has to meet one term of each
 	gone       bool                        // a volume is not there
@@ -340,7 +340,7 @@ func (c *volumeCheck) plan(node *corev1.Node) (plan *volumePlan, reason string, 
 	return plan, "", nil
 }
 
-// Reserve implements [plugin.Reserve]: what was found is the pod's from now on.
+// Reserve implements [plugin.Reserve]: the found volumes are the pod's from now on.
 func (b *VolumeBinding) Reserve(_ context.Context, p plugin.Placement) plugin.Verdict {
 	c, ok := p.Check.(*volumeCheck)
 	if !ok || c == nil || len(c.delayed) == 0 {
@@ -452,7 +452,7 @@ func (*VolumeBinding) Hints() []plugin.Hint {
 			return before == nil || after == nil || limitOf(after) > limitOf(before) || !equality.Semantic.DeepEqual(before.NodeTopology, after.NodeTopology) ||
 				before.StorageClassName != after.StorageClassName
 		}},
-		endOfUsers(), // what was held for them is free
+		endOfUsers(), // their volumes are free
 	}
 }
 

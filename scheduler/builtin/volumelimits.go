@@ -94,7 +94,7 @@ func (NodeVolumeLimits) PreFilter(_ context.Context, pod *plugin.Pod, s *plugin.
 	return c, plugin.Verdict{}
 }
 
-// limitCheck is what a pod adds to the volumes of a node.
+// limitCheck is the volumes that a pod adds to a node.
 type limitCheck struct {
 	snapshot *plugin.Snapshot
 	wants    map[csiVolume]bool
@@ -198,7 +198,7 @@ func (c *limitCheck) used(node *plugin.Node) map[csiVolume]bool {
 	return used
 }
 
-// attachments returns what is attached to nodes, each volume once.
+// attachments returns the attached volumes of nodes, each once.
 func (c *limitCheck) attachments() map[string][]csiVolume {
 	if c.attached != nil {
 		return c.attached

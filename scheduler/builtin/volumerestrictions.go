@@ -63,7 +63,7 @@ func (VolumeRestrictions) PreFilter(_ context.Context, pod *plugin.Pod, s *plugi
 	return c, plugin.Verdict{}
 }
 
-// aloneCheck counts the pods that use what a pod wants for itself.
+// aloneCheck counts the users of claims that a pod wants for itself.
 type aloneCheck struct {
 	namespace string
 	claims    map[string]bool

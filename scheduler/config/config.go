@@ -25,7 +25,7 @@ const (
 	kind    = "KubeSchedulerConfiguration"
 )
 
-// A Config is what a file says.
+// A Config is the contents of a file.
 type Config struct {
 	// Profiles, InitialBackoff, MaxBackoff and Extenders belong into [scheduler.Options].
 	Profiles       []scheduler.Profile
@@ -37,7 +37,7 @@ type Config struct {
 	Election   *Election // nil: not given
 }
 
-// Options puts what the file says into options, which say the rest.
+// Options puts the file's settings into options, which have the rest.
 func (c Config) Options(o scheduler.Options) scheduler.Options {
 	o.Profiles, o.InitialBackoff, o.MaxBackoff, o.Extenders = c.Profiles, c.InitialBackoff, c.MaxBackoff, c.Extenders
 	return o
@@ -62,7 +62,7 @@ func Default(plugins plugin.Set) Config {
 	return Config{Profiles: []scheduler.Profile{{Name: corev1.DefaultSchedulerName, Plugins: plugins}}}
 }
 
-// Available is what a file can choose from.
+// Available is the choices of a file.
 type Available struct {
 	// Default is enabled unless the file says otherwise.
 	Default plugin.Set

@@ -138,7 +138,7 @@ func (b *builder) unknown(path *field.Path, name string) {
 	b.fault(field.NotSupported(path, name, names))
 }
 
-// build merges what the file enables and disables into the default set.
+// build merges the file's enabled and disabled plug-ins into the default set.
 func (b *builder) build(p *plugins, path *field.Path) plugin.Set {
 	set := b.multiPoint(&p.MultiPoint, path.Child("multiPoint"))
 	masks := map[string]plugin.Points{}

@@ -21,7 +21,7 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// Options says where an extender is and what it is asked. Only URL is required.
+// Options has the address of an extender and its verbs. Only URL is required.
 type Options struct {
 	URL string // in front of the verbs, http or https
 
@@ -34,13 +34,13 @@ type Options struct {
 	NamesOnly bool          // it knows the nodes, and is sent their names (nodeCacheCapable)
 	Ignorable bool
 
-	// Resources are what it manages: it is asked about pods that want one of them. None mean that it is asked about
+	// Resources are those it manages: it is asked about pods that want one of them. None mean that it is asked about
 	// every pod.
 	Resources []corev1.ResourceName
 }
 
 const (
-	// mostAnswer bounds what is read of an answer (extender-X1): 5,000 nodes of 10 KB.
+	// mostAnswer bounds the size of an answer (extender-X1): 5,000 nodes of 10 KB.
 	mostAnswer = 64 << 20
 
 	defaultTimeout = 5 * time.Second // upstream's

@@ -11,7 +11,7 @@
 // updated for each pod that is placed or removed, so that a question about 100,000 pods is answered from one number
 // ([Snapshot.Count], [Snapshot.Carried]).
 //
-// There is no CycleState. A plug-in returns what it computes once per pod as a value of its own type: a [Check] from
+// There is no CycleState. A plug-in returns its results per pod as a value of its own type: a [Check] from
 // PreFilter, which is then called for each node, and a [Scorer] from PreScore. The Check is [Placement].Check at all later
 // points of the same plug-in.
 //

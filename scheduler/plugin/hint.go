@@ -52,7 +52,7 @@ type Hint struct {
 	Action   Action                      // any of these
 
 	// Helps reports whether the change can make the pod fit, as far as this plug-in is
-	// concerned. Of the pod it looks at what its [Signature] covers: pods that are equal so
+	// concerned. Of the pod it looks at the part its [Signature] covers: pods that are equal so
 	// far are asked about once. Nil means that it always can.
 	Helps func(pod *Pod, c Change) bool
 }

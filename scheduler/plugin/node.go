@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Node is a node and what its pods have taken. Plug-ins only read it; [Cluster] keeps it current.
+// A Node is a node and the resources of its pods. Plug-ins only read it; [Cluster] keeps it current.
 type Node struct {
 	*corev1.Node
 	Allocatable Resources

@@ -11,10 +11,10 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A Plugin is anything with a name; what it does is said by the interfaces below
+// A Plugin is anything with a name; its work is defined by the interfaces below
 // that it implements.
 type Plugin interface {
-	// Name is what the plug-in is called in KubeSchedulerConfiguration
+	// Name is the plug-in's name in KubeSchedulerConfiguration
 	// ("NodePorts"). It is the same for all values of the type.
 	Name() string
 }
@@ -55,7 +55,7 @@ type PreFilter interface {
 	PreFilter(ctx context.Context, pod *Pod, s *Snapshot) (Check, Verdict)
 }
 
-// A Check is what a PreFilter knows about one pod. It is asked about nodes, by one goroutine at a
+// A Check is a PreFilter's result for one pod. It is asked about nodes, by one goroutine at a
 // time, and not necessarily about all of them (plugin-P4).
 type Check interface {
 	// Filter says whether the node may run the pod: Success, Unschedulable,
@@ -92,12 +92,12 @@ type Filter interface {
 }
 
 // An Explainer is a Filter (or a Check, without the pod: see [CheckExplainer]) that can say in
-// numbers what a node lacks. It is asked for explanations alone, about nodes that it refuses.
+// numbers a node's lacks. It is asked for explanations alone, about nodes that it refuses.
 type Explainer interface {
 	Explain(pod *Pod, node *Node) []Lack
 }
 
-// A CheckExplainer is a [Check] that can say in numbers what a node lacks.
+// A CheckExplainer is a [Check] that can count a node's missing resources.
 type CheckExplainer interface {
 	Explain(node *Node) []Lack
 }
@@ -135,7 +135,7 @@ type Failure interface {
 	// [Snapshot.Nodes].
 	Hopeful() []*Node
 
-	// Keep remembers what the plug-in has found out about a node as it is now. Kept returns it for pods of the same Signature
+	// Keep remembers the plug-in's result about a node as it is now. Kept returns it for pods of the same Signature
 	// for as long as it is sure to be true as far as nodes and pods go; otherwise nil. It saves work, and makes no difference.
 	Keep(n *Node, what any)
 	Kept(n *Node) any
@@ -160,7 +160,7 @@ type PreScore interface {
 	PreScore(ctx context.Context, pod *Pod, s *Snapshot, nodes []*Node) (Scorer, Verdict)
 }
 
-// A Scorer is what a PreScore knows about one pod. It is asked about each of the nodes that PreScore
+// A Scorer is a PreScore's result for one pod. It is asked about each of the nodes that PreScore
 // was given.
 type Scorer interface {
 	Score(node *Node) int64
@@ -188,11 +188,11 @@ type Normalizer interface {
 type Placement struct {
 	Pod    *Pod
 	Node   string
-	Check  Check            // what the plug-in's PreFilter returned for this pod; nil if nothing
+	Check  Check            // the result of the plug-in's PreFilter for this pod; nil if nothing
 	Client client.Interface // of the scheduler
 }
 
-// A Reserve counts what the Snapshot does not count. It is called for each placement before the next decision.
+// A Reserve counts resources outside the Snapshot. It is called for each placement before the next decision.
 type Reserve interface {
 	Plugin
 	Reserve(ctx context.Context, p Placement) Verdict
@@ -224,7 +224,7 @@ type Held interface {
 	Reject(pod types.UID, reason string) bool
 }
 
-// A PreBind does what has to be done before a pod is bound, and blocks until it
+// A PreBind does the work before a pod is bound, and blocks until it
 // is done.
 type PreBind interface {
 	Plugin
@@ -255,7 +255,7 @@ type PostBind interface {
 type Signer interface {
 	Plugin
 
-	// Sign returns what it looks at, as text; "" if there is nothing of it.
+	// Sign returns its part of the pod, as text; "" if there is nothing of it.
 	Sign(pod *Pod) string
 }
 

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Pod is a pod with what is counted about it once. It does not change.
+// A Pod is a pod with counts made once. It does not change.
 type Pod struct {
 	*corev1.Pod
 	Requests Resources
@@ -20,7 +20,7 @@ type Pod struct {
 	Images   []string  // of its containers and image volumes, named as in [Node].Images
 
 	// Excess says which list of the pod is too long to be looked at; see [MostTerms]. Such a pod is not scheduled. If it was
-	// bound without a scheduler it counts on its node, but what it says about other pods does not.
+	// bound without a scheduler it counts on its node, but its terms about other pods do not.
 	Excess string
 }
 
@@ -110,7 +110,7 @@ func sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// podResources sums up what a pod needs at its most demanding moment: all
+// podResources sums up the needs of a pod at its most demanding moment: all
 // containers and sidecars together, or one init container beside the sidecars
 // started before it. Requests of the pod as a whole go before those of its
 // containers; the overhead comes on top.
@@ -161,7 +161,7 @@ func podResources(p *corev1.Pod, complete func(*corev1.Container, *Resources)) R
 	return inUse(p, sum)
 }
 
-// inUse returns the larger of what a pod requests, what its node has granted it and what it has, while it is resized in place. A
+// inUse returns the largest of a pod's request, its node's grant and its present amount, while it is resized in place. A
 // resize that the node cannot make is not counted.
 func inUse(p *corev1.Pod, requests Resources) Resources {
 	s := &p.Status

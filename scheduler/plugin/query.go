@@ -13,7 +13,7 @@ import (
 )
 
 // A PodQuery selects pods by namespace and labels. It does not change. Queries that say the same
-// have the same Key, and share what is counted for them.
+// have the same Key, and share their counts.
 type PodQuery struct {
 	key         string
 	namespaces  []string        // sorted
@@ -192,7 +192,7 @@ const (
 	termKinds
 )
 
-// Affinity is what a pod says about other pods.
+// Affinity is a pod's terms about other pods.
 type Affinity [termKinds][]Term
 
 // newAffinity returns nil for a pod that says nothing.

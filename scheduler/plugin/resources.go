@@ -111,7 +111,7 @@ func (r *Resources) atLeast(o Resources) {
 	}
 }
 
-// beside returns r with what others have of the resources that r has itself. CPU, memory and storage count as such.
+// beside returns r with others' amounts of the resources that r has itself. CPU, memory and storage count as such.
 func (r *Resources) beside(others *Resources) Resources {
 	sum := Resources{MilliCPU: r.MilliCPU + others.MilliCPU, Memory: r.Memory + others.Memory, Ephemeral: r.Ephemeral + others.Ephemeral}
 	if len(r.Other) > 0 {

@@ -111,7 +111,7 @@ func (e Entry) Points() Points {
 	return e.Only & PointsOf(e.Plugin)
 }
 
-// A Set is what a scheduler decides with: plug-ins in the order in which they are
+// A Set is a scheduler's plug-ins in the order in which they are
 // asked. The zero Set lets every pod run everywhere, takes pods in the order in
 // which they came and binds them itself.
 type Set struct {

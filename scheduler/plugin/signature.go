@@ -11,7 +11,7 @@ import (
 // A Signature is the same for pods about which decisions in the same Snapshot are the same (plugin-P3). It covers: namespace,
 // labels, controller, priority and preemption policy, nodeName, nodeSelector, affinity, tolerations,
 // topology spread constraints, host network, operating system, scheduling gates, requests and overhead as [Pod]
-// counts them, host ports, images, and volumes and resource claims by what they name. It does not cover the pod's
+// counts them, host ports, images, and volumes and resource claims by their names. It does not cover the pod's
 // name, annotations and status, nor commands, environments and probes; see [Signer].
 type Signature string
 

@@ -77,7 +77,7 @@ type Carried struct {
 	pods int
 }
 
-// filing finds what may select a pod by a label of the pod. Each thing is filed once at most.
+// filing finds selectors of a pod by a label of the pod. Each thing is filed once at most.
 type filing[T comparable] struct {
 	byPair map[pair][]T
 	loose  []T // without a label to find it by
@@ -319,7 +319,7 @@ func (s *Snapshot) topology(key string) *topology {
 // objects are those of another resource.
 type objects struct {
 	byName map[types.NamespacedName]client.Object
-	sorted map[string][]client.Object // by namespace, "" being all; what was asked for since the last change
+	sorted map[string][]client.Object // by namespace, "" being all; the lists since the last change
 }
 
 // Find returns an object of a resource that the plug-in needs; see [Needer].

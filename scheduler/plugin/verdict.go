@@ -89,10 +89,10 @@ func (v Verdict) String() string {
 	return v.Code.String() + ": " + strings.Join(append([]string{v.Reason}, v.Also...), ", ")
 }
 
-// A Lack is what a node lacks for a pod, in numbers.
+// A Lack is a resource that a node lacks for a pod, in numbers.
 type Lack struct {
 	What  string // "cpu", "pods", "port 80/TCP", "skew of zone"
-	Asked int64  // what the pod wants; CPU in thousandths, memory in bytes
+	Asked int64  // by the pod; CPU in thousandths, memory in bytes
 	Free  int64  // what there is for it now
 	Total int64  // what there would be if no other pod were there
 }

@@ -55,7 +55,7 @@ func (w *WhatIf) note(s step) {
 	w.c.Snapshot.restored(undone)
 }
 
-// restored notes that a node is what it was before a step.
+// restored records that a node is as it was before a step.
 func (s *Snapshot) restored(to step) {
 	if n := s.byName[to.node]; n != nil && n.Node != nil {
 		n.generation = to.before
@@ -69,7 +69,7 @@ func (s *Snapshot) generationOf(node string) uint64 {
 	return 0
 }
 
-// Undo makes the Cluster what it was when the WhatIf began.
+// Undo restores the Cluster as it was when the WhatIf began.
 func (w *WhatIf) Undo() {
 	s := &w.c.Snapshot
 	for _, d := range slices.Backward(w.done) {

@@ -31,7 +31,7 @@ type Options struct {
 	ConfigFile string // KubeSchedulerConfiguration; empty means the default plug-ins in one profile
 	Name       string // of that profile; empty means "default-scheduler". Not with ConfigFile
 
-	// LeaderElect says whether one of several works at a time; nil means what the configuration says, and no if it
+	// LeaderElect says whether one of several works at a time; nil means as configured, and no if it
 	// says nothing.
 	LeaderElect *bool
 

@@ -105,7 +105,7 @@ func missing(ctx context.Context, c client.Interface, all []client.Right, log *s
 		case ctx.Err() != nil:
 			return nil, false
 		case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
-			return nil, false // the caches report what they may not read
+			return nil, false // the caches report kinds that they may not read
 		}
 		if !said {
 			said = true

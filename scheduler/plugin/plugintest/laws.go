@@ -51,7 +51,7 @@ func LawsIn(t *testing.T, p plugin.Plugin, worlds *rapid.Generator[World]) {
 	}
 }
 
-// answers are what a plug-in says of a pod: by node, and its scores by node.
+// answers are a plug-in's results for a pod: by node, and its scores by node.
 type answers struct {
 	Before   plugin.Verdict
 	Verdicts map[string]plugin.Verdict

@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/scheduler/plugin"
 )
 
-// A World is what a random cluster is made of.
+// A World is the parts of a random cluster.
 type World struct {
 	Nodes      []*corev1.Node
 	Pods       []*corev1.Pod // that run

@@ -61,7 +61,7 @@ func Node(words ...string) *corev1.Node {
 //	     [label=KEY=VALUE…] [select=KEY=VALUE…] [tolerate=KEY…] [priority=N] [never-preempts] [gate=NAME…]
 //	     [age=DURATION] [spec=YAML to the end of the line]
 //
-// Its UID is its namespace and name. The YAML is merged into the spec; what it says of containers
+// Its UID is its namespace and name. The YAML is merged into the spec; its part about containers
 // replaces them.
 func Pod(words ...string) *corev1.Pod {
 	namespace, name, ok := strings.Cut(words[0], "/")
