@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -194,4 +195,34 @@ func (s *server) send(ctx context.Context, path, accept string, body []byte) (in
 	}
 	n, err := io.Copy(io.Discard, resp.Body)
 	return n, errors.Join(err, resp.Body.Close())
+}
+
+// startVerb runs this program with one of the verbs and reads its greeting.
+func startVerb(ctx context.Context, greeting any, args ...string) (pid int, stop func(), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return 0, nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, nil, err
+	}
+	stop = func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	}
+	if err := json.NewDecoder(out).Decode(greeting); err != nil {
+		stop()
+		return 0, nil, fmt.Errorf("%s did not start: %w", args[0], err)
+	}
+	return cmd.Process.Pid, stop, nil
 }

@@ -25,8 +25,6 @@ func main() {
 		err = serveBareNames(ctx)
 	case os.Args[1] == bareForwardVerb && len(os.Args) == 4:
 		err = forwardBare(os.Args[2], os.Args[3])
-	case slices.Contains([]string{bareSourceVerb, bareZerosVerb, barePlugVerb, bareRelayVerb, bareSocketVerb, barePipeVerb, bareSinkVerb}, os.Args[1]):
-		err = serveStreams(os.Args[1], os.Args[2:])
 	default:
 		err = measure(ctx, os.Args[1], os.Args[2:])
 	}
@@ -51,11 +49,9 @@ func steps() []step {
 		{name: "size", measure: (*bench).size},
 		{name: "idle", measure: (*bench).idle},
 		{name: "pods", measure: (*bench).pods},
-		{name: "streams", measure: (*bench).streams},
 		{name: "wait", measure: (*bench).waiting},
 		{name: "waits", measure: (*bench).waits},
 		{name: "rolling", measure: (*bench).rolling, up: []string{"--simulated-nodes=4"}},
-		{name: "rollouts", measure: (*bench).rollouts, up: []string{fleetNodes}},
 		{name: "simulated", measure: (*bench).simulated, up: []string{"--simulated-nodes=1"}},
 		{name: "scheduling", measure: (*bench).scheduling, up: []string{"--simulated-nodes=1"}},
 		{name: "rules", measure: (*bench).rules, up: []string{"--simulated-nodes=1"}},
