@@ -147,7 +147,7 @@ type PoolID struct {
 	Local bool
 }
 
-// A Pool is what a [Forwarder] does at one socket.
+// A Pool is the task of a [Forwarder] at one socket.
 type Pool struct {
 	PoolID
 

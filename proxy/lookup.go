@@ -21,7 +21,7 @@ func (p *Proxy) Service(name types.NamespacedName) (svc *corev1.Service, endpoin
 	return svc, endpoints, here, known
 }
 
-// Seen is what the kernel has for a [Frontend].
+// Seen is the kernel's state of a [Frontend].
 type Seen struct {
 	Found    bool // there is a rule
 	Backends []netip.AddrPort
@@ -33,7 +33,7 @@ type Seen struct {
 	Left  time.Duration
 }
 
-// PoolSeen is what the forwarder has for a [PoolID].
+// PoolSeen is the forwarder's state of a [PoolID].
 type PoolSeen struct {
 	Backends []netip.AddrPort
 	Suspects []netip.AddrPort // backends that failed lately and are avoided

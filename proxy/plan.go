@@ -56,7 +56,7 @@ func (h Here) inServices(a netip.Addr) bool {
 	return slices.ContainsFunc(h.Services, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// A Plan is what to do on one node for one Service. The zero Plan is nothing.
+// A Plan is the work on one node for one Service. The zero Plan is nothing.
 type Plan struct {
 	Rules []PlannedRule // in the order of the Service's addresses and ports; each frontend once
 	Pools []Pool        // each PoolID once
@@ -118,7 +118,7 @@ func ofOthers(labels map[string]string) bool {
 	return other || headless
 }
 
-// NewPlan returns what to do on a node for a Service with these EndpointSlices. For a Service
+// NewPlan returns the plan of a node for a Service with these EndpointSlices. For a Service
 // without a cluster IP (headless, ExternalName, not allocated yet) or with the label of another
 // proxy there is nothing to do. The Service may be nil. NewPlan neither changes nor keeps its
 // arguments.

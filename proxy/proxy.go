@@ -144,7 +144,7 @@ type Proxy struct {
 	lastNetworks []netip.Prefix                // the last argument of Options.Networks
 }
 
-// state is what the proxy does for a Service.
+// state is the proxy's state of a Service.
 type state struct {
 	uid       types.UID
 	frontends []Frontend
@@ -446,7 +446,7 @@ func (p *Proxy) apply(ctx context.Context) bool {
 	return true
 }
 
-// finish does what must wait for the rules: close sockets, announce addresses, report revisions.
+// finish does the work that must wait for the rules: close sockets, announce addresses, report revisions.
 func (p *Proxy) finish(ctx context.Context) {
 	for id := range p.closing {
 		p.opts.Forwarder.Remove(id)
@@ -510,7 +510,7 @@ func (p *Proxy) takeDirty() (dirty map[types.NamespacedName]bool, here Here, aff
 	return dirty, p.here, affected, awaited
 }
 
-// converge brings sockets and the ruleTable to what a Service wants now.
+// converge brings sockets and the ruleTable to a Service's present plan.
 func (p *Proxy) converge(name types.NamespacedName, here Here) {
 	svc, _ := p.services.Get(name.Namespace, name.Name)
 	s := p.states[name]

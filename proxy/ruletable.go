@@ -20,7 +20,7 @@ type ruleTable struct {
 }
 
 type entry struct {
-	is     *claim   // what the kernel has, or nil
+	is     *claim   // the kernel's state, or nil
 	claims []*claim // oldest first; the first is wanted
 }
 

@@ -1,4 +1,4 @@
-// Package conntrack corrects what the kernel's connection tracking remembers after rules change:
+// Package conntrack corrects entries of the kernel's connection tracking after rules change:
 // rules see only the first packet of a connection, and conntrack sends the others after it.
 //
 // [ForgetUDP] deletes flows of UDP to removed backends. [Drains] waits until connections that

@@ -108,7 +108,7 @@ func (f *forgetter) forget() error {
 	return nil
 }
 
-// selections returns what to read, one for each family.
+// selections returns the selections to read, one for each family.
 func (f *forgetter) selections() (all []selection) {
 	for _, v6 := range []bool{false, true} {
 		var frontends []netip.AddrPort

@@ -14,7 +14,7 @@ const (
 	userspaceMode = "userspace"
 )
 
-// Pages serves what kube-proxy serves at its metrics address: /metrics of the process and of these collectors, /proxyMode,
+// Pages serves the pages of kube-proxy's metrics address: /metrics of the process and of these collectors, /proxyMode,
 // and what [Handler] serves. It panics if two collectors have the same metrics.
 func Pages(s Subject, userspace bool, all ...prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()

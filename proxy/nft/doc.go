@@ -13,7 +13,7 @@
 //	nft-N2  [Kernel.Replace] and [Kernel.Update] are one transaction each. Replace empties and
 //	        refills what exists and keeps base chains: there is no moment without rules.
 //	nft-N3  The contents of the table follow from the rules, independently of the order of
-//	        changes: a process that takes over finds what it would have made. The exceptions are
+//	        changes: a process that takes over finds the rules it wants. The exceptions are
 //	        the affinity of clients, the counters of this process, and unused classes (64 at
 //	        most).
 //	nft-N4  The cost of an Update depends on the frontends in it, except for the first frontend

@@ -18,7 +18,7 @@ import (
 // maxLooked bounds the number of backends of a frontend that are looked up: one request each.
 const maxLooked = 4096
 
-// Lookup returns what the kernel has for a frontend, even if another program made it, and the
+// Lookup returns the kernel's state of a frontend, even if another program made it, and the
 // backend that a client of it goes back to. It reads single elements, so its cost does not depend
 // on the number of Services. It may be called from any goroutine.
 func (k *Kernel) Lookup(ctx context.Context, d proxy.Frontend, client netip.Addr) (proxy.Seen, error) {

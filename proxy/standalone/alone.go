@@ -157,7 +157,7 @@ func ownAddresses() ([]netip.Addr, error) {
 	return own, nil
 }
 
-// Cleanup removes what a proxy that was killed left in the kernel. With invalid options it returns
+// Cleanup removes a killed proxy's state from the kernel. With invalid options it returns
 // an error and removes nothing; it ignores Connect.
 func Cleanup(o Options) error {
 	if _, err := o.check(); err != nil {

@@ -1,7 +1,7 @@
 // Package trace explains how a connection to a Service goes: by which rule, to which endpoints, why
 // not to the others, which source address the server sees, what answers, and why nothing does.
 //
-// [Parse] parses what a user names, [Find] finds the Service, [Paths] its addresses, and [Explain]
+// [Parse] parses a user's target, [Find] finds the Service, [Paths] its addresses, and [Explain]
 // makes a [Trace] from API objects and the state of the node ([NodeReport], of package
 // proxy/trace/probe). All are functions of values without I/O.
 //

@@ -14,8 +14,8 @@ import (
 
 // NotFoundError is returned if no Service has the target.
 type NotFoundError struct {
-	What string   // what was not found, as a sentence
-	Near []string // what may be meant instead
+	What string   // the object that was not found, as a sentence
+	Near []string // names that may be meant instead
 }
 
 func (e *NotFoundError) Error() string {

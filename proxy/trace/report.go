@@ -17,7 +17,7 @@ import (
 // AgentPath is the path of the tracer below the kubelet API of a node's agent.
 const AgentPath = "/sampan/service-trace"
 
-// A Question asks an agent what it has for a Service, and what answers.
+// A Question asks an agent for its state of a Service, and for answers of its servers.
 type Question struct {
 	Service types.NamespacedName
 	Target  Target
@@ -72,7 +72,7 @@ type NodeReport struct {
 	Frontends []FrontendSeen `json:"doors"`
 }
 
-// A FrontendSeen is what the node has for one of the [Paths], in their order.
+// A FrontendSeen is the node's state of one of the [Paths], in their order.
 type FrontendSeen struct {
 	Address  netip.Addr      `json:"address"` // of the rule; none if headless
 	Port     uint16          `json:"port"`
@@ -130,7 +130,7 @@ func ReadNodeReport(r io.Reader) (*NodeReport, error) {
 	return &s, nil
 }
 
-// Of returns what was seen of a path, or nil.
+// Of returns the state seen of a path, or nil.
 func (s *NodeReport) Of(p *Path) *FrontendSeen {
 	if s == nil {
 		return nil

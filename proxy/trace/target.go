@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// A Target names what to trace: a Service, or an address.
+// A Target is the subject of a trace: a Service, or an address.
 type Target struct {
 	Namespace string // "" unless it is part of the name, as in NAME.NAMESPACE.svc
 	Name      string // "" for an address

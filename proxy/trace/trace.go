@@ -27,8 +27,8 @@ type Trace struct {
 
 	Paths  []PathTrace `json:"paths"`
 	AlsoAt []string    `json:"alsoAt,omitempty"` // addresses that were not traced
-	Hints  []string    `json:"hints,omitempty"`  // what may be wrong with the Service and its pods
-	Notes  []string    `json:"notes,omitempty"`  // what is not known, and why
+	Hints  []string    `json:"hints,omitempty"`  // possible faults of the Service and its pods
+	Notes  []string    `json:"notes,omitempty"`  // unknown facts, and why
 
 	candidates int
 }

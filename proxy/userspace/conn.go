@@ -28,7 +28,7 @@ const (
 const freshLimit = time.Second
 
 // A conn is one TCP connection of a client. Its goroutine dials backends and then copies
-// what the server sends; a second goroutine copies what the client sends.
+// what the server sends; a second goroutine copies the client's bytes.
 type conn struct {
 	pool   *pool
 	client netip.AddrPort

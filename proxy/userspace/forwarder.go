@@ -89,7 +89,7 @@ type Forwarder struct {
 	refusers map[bool]*refuser // guarded by mu; by whether it is for IPv6; nil if it can't be made
 }
 
-// A pool is one listening socket, and what its connections have in common.
+// A pool is one listening socket, and the common state of its connections.
 type pool struct {
 	f        *Forwarder
 	id       proxy.PoolID
@@ -412,7 +412,7 @@ func (f *Forwarder) give(n int64) { f.descriptors.Add(-n) }
 // errDescriptors is why connections are refused, and sockets are not opened.
 var errDescriptors = errors.New("all descriptors that the service proxy may have are taken (RLIMIT_NOFILE)")
 
-// admit takes what a connection needs, and reports whether there was enough.
+// admit takes the budget of a connection, and reports whether there was enough.
 func (p *pool) admit() bool {
 	if !p.budget.take() {
 		p.warn("refusing connections to a service", p.budget.over())

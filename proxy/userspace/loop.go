@@ -141,7 +141,7 @@ func (l *loop) work(ctx context.Context) (over bool) {
 	}
 }
 
-// answer does what others asked for.
+// answer performs the requests of other goroutines.
 func (l *loop) answer() {
 	l.mu.Lock()
 	asked := l.inbox
@@ -247,7 +247,7 @@ func (l *loop) armAt(at time.Time) {
 	l.arm(at)
 }
 
-// deadlines does what is due.
+// deadlines performs the work that is due.
 func (l *loop) deadlines() {
 	l.mu.Lock()
 	due := !l.armed.IsZero() && !l.now.Before(l.armed)

@@ -153,8 +153,8 @@ func addRoutes(families []int) error {
 	return nil
 }
 
-// RemoveTransparent removes what the transparent pools of a process with this [Options.Table] need,
-// and what all such processes share if no other one is left. It is not an error if there is
+// RemoveTransparent removes the kernel state of transparent pools of a process with this [Options.Table],
+// and the shared state of all such processes if no other one is left. It is not an error if there is
 // nothing. It needs CAP_NET_ADMIN. A forwarder does this itself when it ends; this is for one that
 // was killed.
 func RemoveTransparent(table string) error {

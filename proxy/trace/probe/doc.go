@@ -8,5 +8,5 @@
 //	          others get 429.
 //	probe-R3  Dialling from a pod makes the socket in the pod's network namespace, on a thread that
 //	          does nothing else and ends after it.
-//	probe-R4  All lookups come before dialling, which may change what they return.
+//	probe-R4  All lookups come before dialling, which may change their results.
 package probe

@@ -21,13 +21,13 @@ import (
 	"github.com/sampan-io/sampan/proxy/trace"
 )
 
-// A KernelLooker looks up what a kernel has for a frontend (package proxy/nft). It may be called
+// A KernelLooker looks up a kernel's state of a frontend (package proxy/nft). It may be called
 // from any goroutine.
 type KernelLooker interface {
 	Lookup(ctx context.Context, d proxy.Frontend, client netip.Addr) (proxy.Seen, error)
 }
 
-// A ForwarderLooker looks up what a forwarder has for a pool (package proxy/userspace), if there is
+// A ForwarderLooker looks up a forwarder's state of a pool (package proxy/userspace), if there is
 // one. It may be called from any goroutine.
 type ForwarderLooker interface {
 	Look(id proxy.PoolID, client netip.Addr) (proxy.PoolSeen, bool)
@@ -187,7 +187,7 @@ func (t *Tracer) see(ctx context.Context, q trace.Question, from *Pod) (*trace.N
 	return s, nil
 }
 
-// lookAt looks up what the node has for a path.
+// lookAt looks up the node's state of a path.
 func (t *Tracer) lookAt(ctx context.Context, p *trace.Path, from *Pod) trace.FrontendSeen {
 	id := p.Rule.Pool
 	seen := trace.FrontendSeen{Address: p.Rule.Address, Port: p.Rule.Port, PortName: p.Port.Name, Protocol: id.Protocol, IPv6: id.IPv6}
