@@ -16,7 +16,7 @@ type Degree struct {
 	name      string
 	settle    time.Duration // of settled
 	condition string        // its type
-	value     string        // what the condition must be
+	value     string        // the wanted value of the condition
 	path      *fieldpath.Question
 	cel       *cel
 	all, any  *several
@@ -25,7 +25,7 @@ type Degree struct {
 type several struct{ of []Degree }
 
 // The degrees with a name. What each means exactly depends on the kind: see the
-// file of the kind in this package. What has no meaning for a kind is a
+// file of the kind in this package. A degree without a meaning for a kind is a
 // [*MisuseError].
 //
 // OldGone finds old pods by owner references, not by labels. So it counts those of a

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// judgeDeleted judges the degree Deleted, which is reached when the object with this UID does not exist. The cause names what blocks the deletion:
+// judgeDeleted judges the degree Deleted, which is reached when the object with this UID does not exist. The cause names the obstacle:
 // finalizers, for a namespace the remaining content that its controller reports, for a pod its node.
 func judgeDeleted(v *view) Verdict {
 	if !v.node.there {
@@ -37,7 +37,7 @@ func judgeDeleted(v *view) Verdict {
 	return verdict
 }
 
-// heldBy lists finalizers, with what each of Kubernetes' own waits for.
+// heldBy lists finalizers, with the condition of each of Kubernetes' own.
 func heldBy(finalizers []string) string {
 	what := make([]string, len(finalizers))
 	for i, f := range finalizers {

@@ -59,7 +59,7 @@ func (w *watcher) explain(s source) *feed {
 	return f
 }
 
-// A source is what one list and watch is about.
+// A source is the subject of one list and watch.
 type source struct {
 	schema.GroupVersionResource
 	namespace, labels, fields string

@@ -68,7 +68,7 @@ type node struct {
 	own     judged  // the verdict on it as a member; only in a compact forest
 	names   []name  // the objects that keep a pod from starting, if it is not starting yet
 	tally   tally   // of this object
-	given   tally   // what it has added to the sums of its owners
+	given   tally   // its share in the sums of its owners
 
 	owners       []*node
 	kids         int               // how many nodes have it as an owner
@@ -362,7 +362,7 @@ func (f *forest) link(n *node, owners []*node, revision string) {
 	}
 }
 
-// relink updates what a node adds to its owners.
+// relink updates a node's share in its owners' sums.
 func (f *forest) relink(n *node) { f.link(n, n.owners, n.revision) }
 
 func moreTrouble(a, b *node) int {

@@ -15,7 +15,7 @@ var claimRules = rulesFor(corev1.SchemeGroupVersion.WithKind("PersistentVolumeCl
 })
 
 // judgeClaim judges a PersistentVolumeClaim. It is ready when it is bound. Many storage classes provision a volume only
-// when a pod uses the claim; the newest event about binding says what the claim waits for.
+// when a pod uses the claim; the newest event about binding has the reason.
 func judgeClaim(d Degree, c *corev1.PersistentVolumeClaim, v *view) (Verdict, error) {
 	if !plain(d) {
 		return misuse(d, "PersistentVolumeClaim", Ready)

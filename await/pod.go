@@ -167,7 +167,7 @@ func rejection(p *corev1.Pod) Verdict {
 	return waiting("%s", text)
 }
 
-// ending returns what the deletion of a pod is waiting for.
+// ending returns the reason that the deletion of a pod waits.
 func ending(p *corev1.Pod) string {
 	switch {
 	case p.DeletionTimestamp == nil:

@@ -9,7 +9,7 @@ type replicas struct {
 	updated   int32             // existing pods of the latest revision
 	enough    int32             // wanted pods of the latest revision: want, unless old ones are kept on purpose
 	ready     int32             // pods that are ready, for minReadySeconds if that is set
-	word      string            // "ready" or "available": what the field ready counts
+	word      string            // "ready" or "available": the state counted by the field ready
 	seen      bool              // the controller has observed the latest generation
 	ending    bool              // the controller itself is being deleted
 	paused    bool              // the rollout is paused

@@ -74,7 +74,7 @@ const (
 // containers together (10, 20 and 40 s), so that a failure that a retry resolves does not end the wait.
 const DefaultGrace = 90 * time.Second
 
-// A Request says what to wait for.
+// A Request is the subject of a wait.
 type Request struct {
 	For     Degree
 	Targets []Target

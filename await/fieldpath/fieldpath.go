@@ -30,7 +30,7 @@ const (
 	Absent  Operator = "absent" // the path yields nothing
 )
 
-// A Question is a JSONPath and what its value must be. It is immutable and safe for
+// A Question is a JSONPath and its wanted value. It is immutable and safe for
 // concurrent use.
 type Question struct {
 	text  string // with braces
