@@ -18,7 +18,7 @@ import (
 // A goal is the wanted result of an update. While a run is under way, only back may change.
 type goal struct {
 	old, new string  // names of the controllers; in a rename, new is the temporary name
-	cleanup  Cleanup // what to do with the old controller
+	cleanup  Cleanup // of the old controller
 	back     bool    // undo the update
 	promote  bool    // continue the update that is under way
 	replace  bool    // only replace the pods

@@ -57,7 +57,7 @@ type Options struct {
 	// it times out.
 	AutoRollback bool
 
-	// Cleanup says what to do with the old controller. Empty means CleanupDelete if
+	// Cleanup is the fate of the old controller. Empty means CleanupDelete if
 	// there is a new name, otherwise CleanupRename.
 	Cleanup Cleanup
 
@@ -82,7 +82,7 @@ type Options struct {
 	Self Holder
 }
 
-// A Cleanup says what to do with the old controller when all pods are new.
+// A Cleanup is the fate of the old controller when all pods are new.
 type Cleanup string
 
 // The clean-up policies, which are those of kubectl.
@@ -240,7 +240,7 @@ func New(opts Options) (*Updater, error) {
 // again resumes it.
 type TimeoutError struct {
 	After time.Duration
-	Why   string // what the update was waiting for
+	Why   string // the reason that the update was waiting
 }
 
 func (e *TimeoutError) Error() string {
