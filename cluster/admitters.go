@@ -7,7 +7,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// admitters are what the plug-ins of admission need.
+// admitters are the dependencies of the plug-ins of admission.
 type admitters struct {
 	objects     admission.Reader
 	catalog     *catalog.Catalog
@@ -21,7 +21,7 @@ type admitters struct {
 }
 
 // inOrder returns all plug-ins in the order in which they see a request: upstream's, AllOrderedPlugins of
-// k8s.io/kubernetes/pkg/kubeapiserver/options, as a later plug-in sees what an earlier one has changed. What upstream's
+// k8s.io/kubernetes/pkg/kubeapiserver/options, as a later plug-in sees the changes of an earlier one. What upstream's
 // registries check outside of admission stands where it does: what they set before validation before addresses, what they
 // refuse before the policies, so that policies and webhooks see no request that is refused anyway.
 func (a admitters) inOrder() []admission.Plugin {

@@ -9,13 +9,13 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// openAudit reads what is recorded of requests, and where. Without a policy nothing is.
+// openAudit reads the policy of audit records and their sinks. Without a policy nothing is.
 func (c *cluster) openAudit() (err error) {
 	c.audit, err = audit.New(auditConfig(c.Settings.Server), c.Log)
 	return err
 }
 
-// auditTasks returns the part that records what is queued. It stops after the API server.
+// auditTasks returns the part that records queued events. It stops after the API server.
 func (c *cluster) auditTasks() run.Stage {
 	if c.audit == nil {
 		return nil

@@ -67,7 +67,7 @@ func (p *proxyCAs) Pool() *x509.CertPool {
 // CertificatePEM returns the certificates of all.
 func (p *proxyCAs) CertificatePEM() []byte { return append(p.own.CertificatePEM(), p.extra...) }
 
-// newCredentials reads what the settings name. The error names the flag or the field that is wrong.
+// newCredentials reads the files of the settings. The error names the flag or the field that is wrong.
 func (c *cluster) newCredentials(objects auth.Lookup) (*credentials, error) {
 	k := &credentials{used: make(chan *corev1.Secret, 64), proxies: &proxyCAs{own: c.frontProxy}}
 	issuer := "https://kubernetes.default.svc." + c.domain()
@@ -109,7 +109,7 @@ func (c *cluster) newCredentials(objects auth.Lookup) (*credentials, error) {
 	return k, err
 }
 
-// readRequestHeader fills in what is known of front proxies.
+// readRequestHeader fills in the settings of front proxies.
 func (k *credentials) readRequestHeader(r local.RequestHeader, clients *pki.Authority) error {
 	if r.ClientCAFile != "" {
 		data, err := os.ReadFile(r.ClientCAFile)
@@ -154,7 +154,7 @@ func (k *credentials) anonymous(s local.Authentication) auth.AnonymousAccess {
 	return auth.AnonymousAccess{Disabled: s.Anonymous != nil && !*s.Anonymous}
 }
 
-// published is what the ConfigMap extension-apiserver-authentication says.
+// published is the contents of the ConfigMap extension-apiserver-authentication.
 func (c *cluster) published(k *credentials) map[string]string {
 	list := func(values []string) string {
 		data, err := json.Marshal(append([]string{}, values...))
@@ -236,7 +236,7 @@ func (c *cluster) keepCertificates(ctx context.Context, url string, changed <-ch
 	}
 }
 
-// maintain does once what is due, and returns when the next thing is.
+// maintain does the work that is due, and returns when the next is.
 func (c *cluster) maintain(url string, now time.Time) (time.Time, error) {
 	ca, err := c.authority.Maintain(now)
 	proxy, proxyErr := c.frontProxy.Maintain(now)

@@ -20,7 +20,7 @@ import (
 	"github.com/sampan-io/sampan/proxy/userspace"
 )
 
-// Clean removes what the processes of a cluster left in the kernel: the rules of
+// Clean removes the kernel state of a cluster's processes: the rules of
 // the service proxy, the addresses of load balancers and, through the runtime's own program, containers, mounts,
 // links and cgroups. The processes must have ended. It is idempotent. runtime is that of [Options]: it is called if the runtime's own
 // program does not exist any more.

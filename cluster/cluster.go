@@ -47,7 +47,7 @@ type Options struct {
 	Log    *slog.Logger   // nil means slog.Default
 }
 
-// A cluster is what the parts are made from.
+// A cluster holds the inputs of the parts.
 type cluster struct {
 	Options
 	started    time.Time
@@ -222,7 +222,7 @@ func texts[T fmt.Stringer](all []T) []string {
 	return names
 }
 
-// killedTimeout is far more than the kernel takes to give back what a process had.
+// killedTimeout is far more than the kernel takes to free a process's resources.
 const killedTimeout = 30 * time.Second
 
 // claim locks the run directory, so that this is the only process with the cluster's
@@ -296,7 +296,7 @@ func (c *cluster) sameRuntime(old local.Runtime) error {
 		c.Profile.Name, name(old.Endpoint), name(c.Settings.RuntimeEndpoint), c.Profile.Name)
 }
 
-// prepare makes what the parts are made from.
+// prepare makes the common inputs of the parts.
 func (c *cluster) prepare() (err error) {
 	if c.tokenKeys, err = pki.OpenTokenKeys(c.pkiDir()); err != nil {
 		return err
@@ -310,7 +310,7 @@ func (c *cluster) prepare() (err error) {
 	return err
 }
 
-// prepareServer makes what the API server is made from, except for the keys of tokens.
+// prepareServer makes the inputs of the API server, except for the keys of tokens.
 func (c *cluster) prepareServer() (err error) {
 	if c.authority, err = pki.Open(c.pkiDir(), c.started); err != nil {
 		return err
@@ -335,7 +335,7 @@ func (c *cluster) slow(step string) {
 	c.Report.Step(step + " (log: " + c.Profile.Log() + ")")
 }
 
-// prepareNode makes what the parts of a real node are made from, whose pods have these networks.
+// prepareNode makes the inputs of the parts of a real node, whose pods have these networks.
 func (c *cluster) prepareNode(networks []netip.Prefix) error {
 	c.networks = networks
 	for _, n := range networks {

@@ -12,7 +12,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// components returns what makes the ComponentStatuses, with upstream's names. The controllers and the scheduler are a part
+// components returns the maker of ComponentStatuses, with upstream's names. The controllers and the scheduler are a part
 // of this process and end with it, so they are healthy; a scheduler that is disabled is left out.
 func (c *cluster) components(store httpserver.Store) operation.ComputeHandler {
 	return func(context.Context, []catalog.Object) ([]catalog.Object, error) {

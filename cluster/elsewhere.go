@@ -22,7 +22,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// elsewhere is what other servers have, for the controllers of all resources.
+// elsewhere is the contents of other servers, for the controllers of all resources.
 type elsewhere struct{ aggregator *aggregation.Aggregator }
 
 // Empty implements [namespaces.Others].

@@ -13,7 +13,7 @@ func (c *cluster) runtimeEndpoint() string {
 	return c.Profile.RuntimeSocket()
 }
 
-// foreignRuntime is what is written down about such a runtime.
+// foreignRuntime is the record of such a runtime.
 func (c *cluster) foreignRuntime() local.Runtime {
 	return local.Runtime{
 		Endpoint: c.Settings.RuntimeEndpoint, DataDir: c.Profile.DataDir,

@@ -16,7 +16,7 @@ import (
 
 // inventedAddresses returns what refuses to dial the addresses of simulated pods, or nil in a cluster without simulated
 // nodes. No packet comes to such a pod: the routes of this host lead elsewhere, possibly to another machine that has the
-// address, and users choose what the API server would send to it.
+// address, and users choose the requests of the API server to it.
 //
 // In such a cluster the networks of pods are those of simulated nodes, except the networks in the Node of another kubelet.
 func (c *cluster) inventedAddresses(objects forward.Objects) func(context.Context, netip.Addr) error {

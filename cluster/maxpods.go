@@ -9,7 +9,7 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// maxPods returns how many pods the node of this host runs at most, or 0 for what its configuration says. Without addresses
+// maxPods returns how many pods the node of this host runs at most, or 0 for that of its configuration. Without addresses
 // pods would wait without end, so the node takes as many as its part of the pod network has addresses for, and the scheduler
 // leaves the others pending. Other container runtimes and CNI plug-ins choose addresses in their own way.
 func (c *cluster) maxPods() int {

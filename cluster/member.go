@@ -254,7 +254,7 @@ func (m *member) awaitAddresses(ctx context.Context) (found []netip.Addr, err er
 	}
 }
 
-// followAddresses returns errMoved when this machine has other addresses. One that has none keeps what it had.
+// followAddresses returns errMoved when this machine has other addresses. One that has none keeps its old ones.
 func (m *member) followAddresses(ctx context.Context) error {
 	changed, err := changes(ctx)
 	if err != nil {

@@ -22,7 +22,7 @@ func (c *cluster) advertisedURL(p *controlPlane) string {
 	return "https://" + net.JoinHostPort(c.Settings.Advertised()[0].String(), strconv.Itoa(p.port))
 }
 
-// forMembers returns what machines that join need to know, if any can: where the cluster is, in the ConfigMap of kubeadm, which
+// forMembers returns the data for machines that join, if any can: where the cluster is, in the ConfigMap of kubeadm, which
 // bootstrap tokens sign, and how it is made.
 func (c *cluster) forMembers(p *controlPlane) []bootstrap.Published {
 	if len(c.Settings.Advertised()) == 0 {

@@ -62,7 +62,7 @@ func single(a netip.Addr) *netlink.Addr {
 // stopLimit is the longest grace period that a container gets when its cluster is stopped.
 const stopLimit = 30 * time.Second
 
-// cleanForeign removes what the node made in another program's runtime, and the node's link.
+// cleanForeign removes the node's containers from another program's runtime, and the node's link.
 func cleanForeign(ctx context.Context, p local.Profile, endpoint string) error {
 	err := criclient.CleanForeign(ctx, criclient.Cleanup{Endpoint: endpoint, Owner: p.Name, Cgroup: p.Cgroup()}, stopLimit)
 	link, linkErr := netlink.LinkByName(p.Bridge())

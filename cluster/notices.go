@@ -11,7 +11,7 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// notices are what the store and the node want the administrator to know, on their way to become Events.
+// notices are messages of the store and the node for the administrator, on their way to become Events.
 type notices chan store.Notice
 
 // newNotices has space for what happens until Events can be written. There are few notices, and

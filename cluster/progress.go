@@ -14,7 +14,7 @@ import (
 const patience = 3 * time.Second
 
 // progress returns a task that reports parts of the stages, in their order, that are not ready in time, each with the
-// trouble that is known: a stored admission policy or webhook can keep them from writing what they need. Another trouble
+// trouble that is known: a stored admission policy or webhook can keep them from writing their objects. Another trouble
 // is another report.
 func progress(stages []run.Stage, known *troubles, report func(step string)) run.Task {
 	return run.Task{Name: "progress of the start", Run: func(ctx context.Context) error {

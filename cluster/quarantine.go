@@ -27,7 +27,7 @@ func (c *cluster) openQuarantine() {
 	c.quarantine = q
 }
 
-// sweepQuarantine drops what is set aside of objects that the store does not have any more.
+// sweepQuarantine drops the copies set aside of objects that the store does not have any more.
 func (c *cluster) sweepQuarantine(kinds *catalog.Catalog, objects *store.Store) {
 	byType := map[string][]*catalog.Kind{}
 	for _, k := range kinds.Kinds() {

@@ -17,7 +17,7 @@ import (
 	"github.com/sampan-io/sampan/proxy/trace/probe"
 )
 
-// podNetworks are the networks of pods, by what the container runtime says of them.
+// podNetworks are the networks of pods, as reported by the container runtime.
 type podNetworks struct{ runtime cri.RuntimeServiceClient }
 
 func (c *cluster) podNetworks() (podNetworks, error) {

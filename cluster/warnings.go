@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// warnings are what a user should know about a cluster or node that runs: parts of it that other programs on the host, or its
+// warnings are facts for the user about a cluster or node that runs: parts of it that other programs on the host, or its
 // settings, keep from working in full. They are in its state file, so that `sampan up`, `join` and `status` print them. The zero
 // value is ready for use, and safe for concurrent use.
 type warnings struct {

@@ -21,7 +21,7 @@ import (
 	"github.com/sampan-io/sampan/client/follow"
 )
 
-// A purpose is what a certificate of a node is for.
+// A purpose is the use of a certificate of a node.
 type purpose struct {
 	signer    string
 	usages    []certificatesv1.KeyUsage

@@ -14,7 +14,7 @@ const (
 	SettingsName  = "sampan-cluster" // in kube-system
 )
 
-// Settings are what a node has to have of the settings of its cluster.
+// Settings are the settings of a cluster that its nodes need.
 type Settings struct {
 	Pods     local.Pair // of all nodes
 	Services local.Pair

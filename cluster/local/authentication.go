@@ -78,7 +78,7 @@ func (a Authentication) with(asked Authentication) Authentication {
 	return a
 }
 
-// check returns what is wrong with settled settings.
+// check returns the fault of settled settings.
 func (a Authentication) check() error {
 	switch {
 	case a.OIDC.given() && (a.OIDC.IssuerURL == "" || a.OIDC.ClientID == ""):

@@ -7,6 +7,6 @@
 //
 // [Start] runs the program in the background and is notified over a pipe when it is
 // ready or has failed; [Stop] stops it and waits for its processes. Both wait on file
-// descriptors and do not poll. The package is what the command line needs of a cluster,
+// descriptors and do not poll. The package is the command line's view of a cluster,
 // without linking one.
 package local

@@ -9,7 +9,7 @@ import (
 	"github.com/sampan-io/sampan/store/encryption"
 )
 
-// RotateEncryptionKey gives the cluster a new key for what it encrypts on disk, and returns the name of the key. A cluster
+// RotateEncryptionKey gives the cluster a new key for encryption on disk, and returns the name of the key. A cluster
 // that runs uses it at once, and encrypts its records again.
 func (p Profile) RotateEncryptionKey(now time.Time) (string, error) {
 	s, found, err := p.savedSettings()

@@ -23,7 +23,7 @@ type ImageSettings struct {
 // NoImageSetting is the value of an image setting that takes an earlier one back.
 const NoImageSetting = "none"
 
-// with returns saved settings after a look at what is asked for this time.
+// with returns saved settings with those asked for this time.
 func (s ImageSettings) with(asked ImageSettings) ImageSettings {
 	choose := func(asked, saved string) string {
 		if asked == NoImageSetting {

@@ -30,14 +30,14 @@ type Instance struct {
 	Started        time.Time     `json:"started"`
 	ReadyAfter     time.Duration `json:"readyAfter"` // nanoseconds
 
-	Warnings []string `json:"warnings,omitempty"` // of a start: what does not work in full, and what to do
+	Warnings []string `json:"warnings,omitempty"` // of a start: parts that do not work in full, with advice
 
-	// Damage says what is wrong with the state file, if its contents are damaged. Then the fields Name, Process, Runtime,
+	// Damage is the fault of the state file, if its contents are damaged. Then the fields Name, Process, Runtime,
 	// DataDir and Simulated are known from elsewhere, and no others.
 	Damage string `json:"-"`
 }
 
-// A Runtime is the container runtime of a cluster, and what it takes to clean up
+// A Runtime is the container runtime of a cluster, and the data to clean up
 // after it. It is written down by itself, each time that one starts, because it
 // may outlive the cluster that started it.
 type Runtime struct {
@@ -57,7 +57,7 @@ func (p Profile) instanceFile() string { return filepath.Join(p.RunDir, "instanc
 
 func (p Profile) runtimeFile() string { return filepath.Join(p.RunDir, "runtime.json") }
 
-// Instance returns what the cluster wrote down about itself, and whether it runs.
+// Instance returns the cluster's record of itself, and whether it runs.
 // A cluster that was never started, or was stopped, has none; one that died
 // while it started may have nothing but its Runtime. What damaged files have is
 // found out otherwise: see [Instance.Damage].

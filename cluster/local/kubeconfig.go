@@ -79,7 +79,7 @@ func WithServer(kubeconfig []byte, server string) ([]byte, error) {
 	return clientcmd.Write(*cfg)
 }
 
-// SavedCredentials returns what the administrator's kubeconfig has, or false if there is none
+// SavedCredentials returns the credentials in the administrator's kubeconfig, or false if there is none
 // that can be read.
 func (p Profile) SavedCredentials() (Credentials, bool) {
 	cfg, err := clientcmd.LoadFromFile(p.Kubeconfig())
@@ -251,7 +251,7 @@ func (p Profile) Forget(ctx context.Context, file string, former FormerContexts)
 	return err
 }
 
-// Mergeable reports what is wrong with the user's kubeconfig (see [Profile.Merge])
+// Mergeable reports a fault of the user's kubeconfig (see [Profile.Merge])
 // so that nothing can be written to it. One that is not there yet is fine.
 func Mergeable(file string) error {
 	paths := clientcmd.NewDefaultPathOptions()
@@ -302,7 +302,7 @@ func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) 
 	return written, err
 }
 
-// checkKubeconfig returns an error for a file that would lose what it has: clientcmd reads any YAML as a kubeconfig without
+// checkKubeconfig returns an error for a file that would lose data: clientcmd reads any YAML as a kubeconfig without
 // contexts, and overwrites it.
 func checkKubeconfig(file string) error {
 	data, err := os.ReadFile(file)
@@ -325,7 +325,7 @@ func checkKubeconfig(file string) error {
 
 // takeTurns blocks while another program like this one changes a kubeconfig in the
 // directory: without that, one of two that read it at the same time would undo
-// what the other writes. Where a lock cannot be had, on some network file systems, it is as
+// the other's changes. Where a lock cannot be had, on some network file systems, it is as
 // without one; whether there is anything to write, and can be, is not said here.
 func takeTurns(dir string) (release func()) {
 	_ = os.MkdirAll(dir, 0o755) // as kubectl makes it

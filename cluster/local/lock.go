@@ -28,7 +28,7 @@ func (p Profile) Remove(ctx context.Context) (bool, error) {
 	return had, p.Unrecord()
 }
 
-// Unrecord removes what [Profile.Record] has recorded of the data directory. If the default one has the data of another cluster of that
+// Unrecord removes the record of the data directory by [Profile.Record]. If the default one has the data of another cluster of that
 // name, then the name means that one from now on.
 func (p Profile) Unrecord() error {
 	recorded, err := p.Recorded()
@@ -70,7 +70,7 @@ func (p Profile) removeData(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// Alone blocks while another process removes what the cluster left (`up` does it
+// Alone blocks while another process cleans up after the cluster (`up` does it
 // after a start that failed, perhaps because of a `down`, which does it, too), and then keeps
 // others from it. It reports false if there is nothing to remove any more.
 func (p Profile) Alone() (release func(), left bool, err error) {

@@ -148,7 +148,7 @@ const (
 	serviceFlag = "--service-network"
 )
 
-// A networkFlag is networks, what they are of, and the flag that says them.
+// A networkFlag is networks, their users, and their flag.
 type networkFlag struct {
 	of, flag string
 	Pair
@@ -175,7 +175,7 @@ func unusable() []struct {
 	}
 }
 
-// checkNetworks says what is wrong with networks that are asked for.
+// checkNetworks returns the fault of wanted networks.
 func (s Settings) checkNetworks() error {
 	errs := []error{s.IPFamily.check(), s.Pods.check(podFlag), s.Services.check(serviceFlag)}
 	for _, f := range s.flags() {

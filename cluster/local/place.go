@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// placeFile is what the file of a [Profile.Record] has.
+// placeFile is the contents of the file of a [Profile.Record].
 type placeFile struct {
 	DataDir string `json:"dataDir"`
 }

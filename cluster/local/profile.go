@@ -18,7 +18,7 @@ const DefaultName = "sampan"
 type Profile struct {
 	Name    string
 	DataDir string // what survives: objects, keys, images, volumes, logs
-	RunDir  string // what does not survive a boot: sockets, pids, namespaces
+	RunDir  string // files that do not survive a boot: sockets, pids, namespaces
 
 	// Default is the data directory that the name has by default. If it is empty, [Profile.Record] records nothing.
 	Default string

@@ -56,7 +56,7 @@ func (p Profile) Unrecorded() error {
 		p.Name, owner.PID, p.DataDir, p.instanceFile())
 }
 
-// recoverRuntime returns what is known of a container runtime whose state file is damaged.
+// recoverRuntime returns the known state of a container runtime whose state file is damaged.
 func (p Profile) recoverRuntime(damage *damageError) (Runtime, error) {
 	p, err := p.lastStarted(damage)
 	if err != nil {

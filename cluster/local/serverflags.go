@@ -35,7 +35,7 @@ type ServerFlag struct {
 // A FlagKind is what values a flag has.
 type FlagKind string
 
-// The kinds of flags, by what a help text calls the value.
+// The kinds of flags, by the name of the value in a help text.
 const (
 	InputFile  FlagKind = "file"     // exists; its path is made absolute; [None] takes it back
 	OutputFile FlagKind = "path"     // the same, but it need not exist

@@ -150,7 +150,7 @@ func (l RequestLog) Effective() string {
 	return string(l)
 }
 
-// checkServing checks what the API server serves and logs.
+// checkServing checks the API server's settings of serving and logging.
 func (s Settings) checkServing() error {
 	var errs []error
 	switch s.RequestLog {
@@ -232,7 +232,7 @@ const MaxSimulatedNodes = 5000
 // Simulated reports whether the nodes are.
 func (s Settings) Simulated() bool { return s.SimulatedNodes > 0 || s.SimulatedNodeFile != "" }
 
-// Plan returns what the simulated nodes are. NodeName must be settled.
+// Plan returns the simulated nodes. NodeName must be settled.
 func (s Settings) Plan() (*simulation.Plan, error) {
 	if s.SimulatedNodeFile != "" {
 		return simulation.Read(s.SimulatedNodeFile, s.SimulatedNodes, MaxSimulatedNodes)
@@ -278,9 +278,9 @@ func (s Settings) room() error {
 
 func (p Profile) settingsFile() string { return filepath.Join(p.DataDir, "cluster.json") }
 
-// Settle returns what the cluster shall be started with: what was chosen before,
-// or else what is asked for, or else the defaults. To ask for something other
-// than what the data was made with is an error that names it. Claims, if not nil,
+// Settle returns the settings of the cluster's start: those chosen before,
+// or else those asked for, or else the defaults. To ask for something other
+// than those of the data is an error that names it. Claims, if not nil,
 // keep the networks that were chosen for a real node.
 func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	if err := asked.check(); err != nil {
@@ -398,7 +398,7 @@ func (p Profile) savedSettings() (Settings, bool, error) {
 	return s, true, nil
 }
 
-// with returns saved settings after a look at what is asked for this time.
+// with returns saved settings with those asked for this time.
 func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	refuse := func(what string, is, wanted any) error {
 		return fmt.Errorf("%s of the cluster in %s is %v and cannot be changed to %v; remove the cluster and its data with `sampan down --purge --name=%s`, or create another one with --name", what, p.DataDir, is, wanted, p.Name)
@@ -617,7 +617,7 @@ func hostName() (string, error) {
 		return "", fmt.Errorf("getting the name of this host: %w; pass one with --node-name", err)
 	}
 	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
-		return "node", nil // a host may be called what a node can't
+		return "node", nil // a host may have a name that a node can't
 	}
 	return name, nil
 }

@@ -17,10 +17,10 @@ import (
 // the one that started it.
 const reportFD = 3
 
-// A Report is one line of what a starting cluster says. Ready or Error is the
+// A Report is one line of a starting cluster's output. Ready or Error is the
 // last one.
 type Report struct {
-	Step  string    `json:"step,omitempty"` // what it is doing now
+	Step  string    `json:"step,omitempty"` // the present step
 	Ready *Instance `json:"ready,omitempty"`
 	Error string    `json:"error,omitempty"`
 }
@@ -100,7 +100,7 @@ func follow(r io.Reader, step func(string)) (Instance, error) {
 
 var errExited = errors.New("the cluster exited before it was ready")
 
-// causeOfEnd says what is known of the end of a process that did not report an error.
+// causeOfEnd returns the known cause of the end of a process that did not report an error.
 func causeOfEnd(state *os.ProcessState) string {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	switch {

@@ -50,7 +50,7 @@ type Authority struct {
 // names are the names of an authority's files.
 type names struct{ cert, key, next string }
 
-// A state is what the files of an authority said at one time. It is not changed.
+// A state is the contents of an authority's files at one time. It is not changed.
 type state struct {
 	cert    *x509.Certificate // that signs
 	key     *ecdsa.PrivateKey
@@ -87,7 +87,7 @@ func open(dir, commonName string, files names, now time.Time) (*Authority, error
 
 func (a *Authority) path(name string) string { return filepath.Join(a.dir, name) }
 
-// read returns what the files say. It makes a key and a certificate where there are none.
+// read returns the files' contents. It makes a key and a certificate where there are none.
 func (a *Authority) read(now time.Time) (*state, error) {
 	// A new key would not match an old certificate.
 	if noKey, noCert := absent(a.path(a.names.key)), absent(a.path(a.names.cert)); noKey && !noCert {

@@ -106,7 +106,7 @@ func (a *Authority) DropFormer(now time.Time) error {
 	})
 }
 
-// step changes the files under the lock, from what they say now, and reads them again.
+// step changes the files under the lock, from their present contents, and reads them again.
 func (a *Authority) step(now time.Time, change func(*state) error) error {
 	unlock, err := lock(a.dir)
 	if err != nil {
@@ -166,7 +166,7 @@ func changeTokenKeys(dir string, change func(*TokenKeys) error) error {
 	return err
 }
 
-// Maintain replaces what is about to expire, as its age demands, and returns when it has to be called again at the latest.
+// Maintain replaces keys and certificates, as their age demands, and returns when it has to be called again at the latest.
 func (a *Authority) Maintain(now time.Time) (next time.Time, err error) {
 	s := a.now.Load()
 	life := s.cert.NotAfter.Sub(s.cert.NotBefore)

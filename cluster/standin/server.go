@@ -22,7 +22,7 @@ import (
 	"github.com/sampan-io/sampan/cluster/pki"
 )
 
-// A Server is what a command line of kube-apiserver says.
+// A Server is a parsed command line of kube-apiserver.
 type Server struct {
 	Etcd        string          // URL
 	Address     netip.AddrPort  // to listen on
@@ -179,7 +179,7 @@ func tokenKeys(signing string, others []string) (*pki.TokenKeys, error) {
 	return keys, nil
 }
 
-// blocks returns what a PEM file has.
+// blocks returns the blocks of a PEM file.
 func blocks(data []byte) func(func(*pem.Block) bool) {
 	return func(yield func(*pem.Block) bool) {
 		for rest := bytes.Clone(data); ; {
