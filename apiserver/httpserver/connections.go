@@ -136,7 +136,7 @@ func (c *connection) Close() error {
 		c.closed = true
 		c.out.stop()
 		c.long.stop()
-		c.settle()
+		c.endFirstWait()
 		if o := c.owner.Load(); o != nil {
 			o.flow.Return(fairness.Connections, 1)
 		}
@@ -196,8 +196,8 @@ func (c *connection) send(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// settle ends the time that a connection has for its first request. The caller holds mu.
-func (c *connection) settle() {
+// endFirstWait ends the time that a connection has for its first request. The caller holds mu.
+func (c *connection) endFirstWait() {
 	c.timer.Stop()
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
@@ -226,7 +226,7 @@ func (c *connection) flow(u *auth.User) (*fairness.Flow, error) {
 	if before != nil {
 		before.flow.Return(fairness.Connections, 1)
 	}
-	c.settle()
+	c.endFirstWait()
 	c.owner.Store(&owner{u, flow})
 	return flow, nil
 }

@@ -38,15 +38,15 @@ func (s *Server) enterEvaluation(ctx context.Context, class priority.Class) (blo
 		return e, nil
 	}
 	e.turns = s.evaluations
-	if err := e.take(ctx); err != nil {
+	if err := e.takeTurn(ctx); err != nil {
 		e.Leave()
 		return nil, err
 	}
 	return e, nil
 }
 
-// take waits for a turn.
-func (e *evaluation) take(ctx context.Context) error {
+// takeTurn waits for a turn.
+func (e *evaluation) takeTurn(ctx context.Context) error {
 	select {
 	case e.turns <- struct{}{}:
 		e.held, e.began = true, time.Now()
@@ -67,7 +67,7 @@ func (e *evaluation) Yield(ctx context.Context) error {
 	<-e.turns
 	e.held = false
 	runtime.Gosched() // requests that are ready come first
-	return e.take(ctx)
+	return e.takeTurn(ctx)
 }
 
 // Leave implements [blocking.Seat].

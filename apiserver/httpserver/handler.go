@@ -367,19 +367,19 @@ func (s *Server) begin(x *exchange) bool {
 // counted would make others be refused before theirs is read, which ends their connections, and a handshake costs far more
 // than a refusal.
 func (x *exchange) refuse(err error) {
-	x.drop()
+	x.dropBody()
 	run.Pause(x.r.Context(), refusalPause)
 	x.fail(err)
 }
 
 // beginWrite reads the body and takes a seat for the request, or refuses it.
 func (s *Server) beginWrite(x *exchange) bool {
-	if err := x.receive(); err != nil {
+	if err := x.receiveBody(); err != nil {
 		if refused := (*fairness.RefusedError)(nil); errors.As(err, &refused) {
 			x.refuse(err)
 			return false
 		}
-		x.drop()
+		x.dropBody()
 		x.fail(err)
 		return false
 	}
@@ -390,7 +390,7 @@ func (s *Server) beginWrite(x *exchange) bool {
 func (x *exchange) finish() {
 	x.endPace()
 	x.seat.end(x.flow)
-	x.drop()
+	x.dropBody()
 }
 
 // serveResource finds the kind and subresource that a path names and hands over to the

@@ -57,7 +57,7 @@ func (p *pace) begin() {
 	switch {
 	case p.over:
 	case p.timer == nil:
-		p.timer = time.AfterFunc(p.next(p.patience), p.look)
+		p.timer = time.AfterFunc(p.next(p.patience), p.cutIfSlow)
 	default:
 		p.timer.Reset(p.next(p.patience))
 	}
@@ -99,8 +99,8 @@ func (p *pace) next(left time.Duration) time.Duration {
 	return left
 }
 
-// look cuts the operation off if it takes too long.
-func (p *pace) look() {
+// cutIfSlow cuts the operation off if it takes too long.
+func (p *pace) cutIfSlow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {

@@ -30,18 +30,18 @@ type incoming struct {
 	complete bool          // nothing more of it is read
 }
 
-// receive reads the request's body, before the request takes a seat: a client that sends slowly holds nothing but a part
-// of its user's share of memory for bodies. [exchange.drop] gives that back.
-func (x *exchange) receive() error {
+// receiveBody reads the request's body, before the request takes a seat: a client that sends slowly holds nothing but a part
+// of its user's share of memory for bodies. [exchange.dropBody] gives that back.
+func (x *exchange) receiveBody() error {
 	size := x.r.ContentLength
 	switch {
 	case size == 0:
 		return nil
 	case size > maxBody:
-		x.discard()
+		x.discardBody()
 		return tooLargeBody()
 	}
-	if err := x.hold(max(int(size), bodyShare)); err != nil {
+	if err := x.holdBytes(max(int(size), bodyShare)); err != nil {
 		return err
 	}
 	x.in.buf = bodies.Get().(*bytes.Buffer)
@@ -50,11 +50,11 @@ func (x *exchange) receive() error {
 	}
 	in := x.intake(maxBody + 1)
 	in.pace.begin()
-	err := x.fill(&in.limited)
+	err := x.fillBody(&in.limited)
 	in.pace.stop()
 	if err == nil {
 		if x.in.buf.Len() > maxBody {
-			x.discard()
+			x.discardBody()
 			return tooLargeBody()
 		}
 		x.in.complete = true
@@ -86,10 +86,10 @@ func (x *exchange) intake(limit int64) *intake {
 	return in
 }
 
-// discard reads the rest of a body that is too large, if that is no more than discarded bytes, over HTTP/1.1: many clients
+// discardBody reads the rest of a body that is too large, if that is no more than discarded bytes, over HTTP/1.1: many clients
 // send all of a body before they read the answer, and would see a broken connection instead. A client that waits for the
 // server before it sends the body (Expect: 100-continue) gets the answer at once.
-func (x *exchange) discard() {
+func (x *exchange) discardBody() {
 	if x.r.ProtoMajor != 1 || x.r.ContentLength > discarded || x.r.Header.Get("Expect") != "" {
 		return
 	}
@@ -100,8 +100,8 @@ func (x *exchange) discard() {
 	x.in.complete = err == nil && n < discarded
 }
 
-// fill reads into the buffer. A body of unknown size counts for more as it grows.
-func (x *exchange) fill(from io.Reader) error {
+// fillBody reads into the buffer. A body of unknown size counts for more as it grows.
+func (x *exchange) fillBody(from io.Reader) error {
 	if x.r.ContentLength > 0 {
 		_, err := x.in.buf.ReadFrom(from)
 		return err
@@ -111,14 +111,14 @@ func (x *exchange) fill(from io.Reader) error {
 		if err != nil || n == 0 || x.in.buf.Len() <= x.in.held {
 			return err
 		}
-		if err := x.hold(x.in.held); err != nil { // twice as much
+		if err := x.holdBytes(x.in.held); err != nil { // twice as much
 			return err
 		}
 	}
 }
 
-// hold counts bytes for the body.
-func (x *exchange) hold(n int) error {
+// holdBytes counts bytes for the body.
+func (x *exchange) holdBytes(n int) error {
 	if err := x.flow.Take(fairness.Bytes, n); err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func (x *exchange) hold(n int) error {
 	return nil
 }
 
-// drop forgets the body.
-func (x *exchange) drop() {
+// dropBody forgets the body.
+func (x *exchange) dropBody() {
 	if x.in.buf != nil && x.in.buf.Cap() <= keptBody {
 		x.in.buf.Reset()
 		bodies.Put(x.in.buf)

@@ -46,7 +46,7 @@ func (x *exchange) Write(b []byte) (int, error) {
 	if x.out.pace == nil {
 		// A complete answer has given back its seat, and if it is small answerTimeout is enough.
 		if x.out.sent += len(b); x.out.sent <= smallAnswer && !x.seat.taken.Load() {
-			x.earn(len(b))
+			x.allowReads(len(b))
 			return x.w.Write(b)
 		}
 		x.paceAnswer()
@@ -56,7 +56,7 @@ func (x *exchange) Write(b []byte) (int, error) {
 		x.out.pace.beginStep()
 		n, err := x.w.Write(b[written:min(written+pieceOfAnswer, len(b))])
 		x.out.pace.endStep(n)
-		x.earn(n)
+		x.allowReads(n)
 		runtime.Gosched() // the client may read as fast as we write: other requests come first
 		if written += n; err != nil || written == len(b) {
 			return written, err
@@ -64,9 +64,9 @@ func (x *exchange) Write(b []byte) (int, error) {
 	}
 }
 
-// earn lets the client send more on the connection, for n bytes of an answer. Frames of HTTP/2 itself, such as the replies to
+// allowReads lets the client send more on the connection, for n bytes of an answer. Frames of HTTP/2 itself, such as the replies to
 // PING, counts for nothing: clients ask for it as fast as they like.
-func (x *exchange) earn(n int) {
+func (x *exchange) allowReads(n int) {
 	if x.out.unearned += n; x.conn != nil && x.out.unearned >= earnedBytes {
 		x.out.unearned = 0
 		x.conn.earned.Add(1)
