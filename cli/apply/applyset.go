@@ -284,7 +284,7 @@ func (s *ApplySet) Prune(ctx context.Context, applied []resource.Written) iter.S
 			}
 		}
 		if failed {
-			return // what is left must be found the next time
+			return // the rest must be found the next time
 		}
 		if err := s.write(ctx, s.after); err != nil {
 			yield(Applied{}, fmt.Errorf("apply and prune succeeded, but: %w", err))

@@ -18,10 +18,10 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// LastApplied is the annotation that keeps what was applied last.
+// LastApplied is the annotation that keeps the last applied object.
 const LastApplied = corev1.LastAppliedConfigAnnotation
 
-// A Patch turns what is there into what is wanted.
+// A Patch turns the live object into the wanted one.
 type Patch struct {
 	Type types.PatchType
 	Body []byte
@@ -70,7 +70,7 @@ func (p Patch) applied(kind schema.GroupVersionKind, live []byte) ([]byte, error
 	return strategicpatch.StrategicMergePatch(live, p.Body, typed)
 }
 
-// modified returns an object as JSON with the annotation that says what it was made
+// modified returns an object as JSON with the annotation of the object it was made
 // from, byte for byte as kubectl writes it.
 func modified(obj *unstructured.Unstructured) ([]byte, error) {
 	annotated, err := Annotated(obj)
@@ -80,7 +80,7 @@ func modified(obj *unstructured.Unstructured) ([]byte, error) {
 	return encode(annotated)
 }
 
-// Annotated returns a copy of an object with the annotation that says what it was made
+// Annotated returns a copy of an object with the annotation of the object it was made
 // from.
 func Annotated(obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	obj = obj.DeepCopy()

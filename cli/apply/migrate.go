@@ -114,7 +114,7 @@ func (a *Applier) upgrade(ctx context.Context, info resource.Info, live *unstruc
 	return nil, err
 }
 
-// withAnnotation returns what was applied last as if the annotation had been a part of
+// withAnnotation returns the last applied object as if the annotation had been a part of
 // it, so that a merge with something that lacks it removes it.
 func withAnnotation(original string) ([]byte, error) {
 	obj := map[string]any{}

@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/wait"
 )
 
-// A Set is what is applied together.
+// A Set is the objects of one apply.
 type Set struct {
 	Applier *Applier
 

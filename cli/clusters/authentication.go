@@ -33,7 +33,7 @@ func authenticationFlags(f *pflag.FlagSet, a *local.Authentication) {
 	f.StringSliceVar(&r.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", nil, "prefixes of the headers with extra values of the user (default X-Remote-Extra-)")
 }
 
-// authenticationArgs is the opposite: the arguments that make the flags what a is.
+// authenticationArgs is the opposite: the arguments that set the flags to a.
 func authenticationArgs(a local.Authentication) []string {
 	var args []string
 	add := func(name, value string) {

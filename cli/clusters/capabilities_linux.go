@@ -34,7 +34,7 @@ func needs() []need {
 	}
 }
 
-// checkSurroundings says what a real node lacks, before anything is changed. That
+// checkSurroundings reports a real node's missing capabilities, before anything is changed. That
 // the kernel lacks something is found out by the container runtime. instead is what the user can do instead, such as
 // [simulate], or "".
 func checkSurroundings(s local.Settings, instead string) error {

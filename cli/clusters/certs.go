@@ -20,7 +20,7 @@ import (
 	"github.com/sampan-io/sampan/internal/filewatch"
 )
 
-// Names of what can be rotated.
+// Names of the keys and authorities that can be rotated.
 const (
 	tokenKey     = "token-key"
 	clusterCA    = "ca"

@@ -28,7 +28,7 @@ type Options struct {
 	// Join runs a node of a cluster of another machine until ctx is cancelled, and reports when it is Ready.
 	Join func(ctx context.Context, j Joined) error
 
-	// Clean removes what a cluster of this machine left in the kernel when its
+	// Clean removes the kernel state of a cluster of this machine when its
 	// processes died: links, rules, mounts, cgroups. It is idempotent.
 	Clean func(ctx context.Context, p local.Profile, i local.Instance) error
 
@@ -82,7 +82,7 @@ func profileOf(cmd *cobra.Command) (local.Profile, error) {
 	return p.Located()
 }
 
-// found returns the cluster that the global flags name, what it wrote down about
+// found returns the cluster that the global flags name, its record of
 // itself, and whether it runs. The data are where it has them; to say with
 // --data-dir that they are elsewhere is an error.
 func found(cmd *cobra.Command) (p local.Profile, i local.Instance, running bool, err error) {
@@ -135,7 +135,7 @@ func hint(cmd *cobra.Command, verb string) string {
 	return "`" + strings.Join(words, " ") + "`"
 }
 
-// settingsFlags adds the flags of what a cluster is started with.
+// settingsFlags adds the flags of a cluster's settings.
 func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f := cmd.Flags()
 	f.IntVar(&s.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (default 6443, or a free port if it is in use)")

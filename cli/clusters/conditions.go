@@ -189,7 +189,7 @@ func warnOfRefusedWrites(cmd *cobra.Command, p local.Profile) {
 	}
 }
 
-// warnOfStart prints what does not work in full since the cluster or node was started.
+// warnOfStart prints the limitations since the cluster or node was started.
 func warnOfStart(cmd *cobra.Command, i local.Instance) {
 	for _, w := range i.Warnings {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", printable(w))

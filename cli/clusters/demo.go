@@ -253,7 +253,7 @@ func (l *load) request(ctx context.Context, url string) {
 	}
 }
 
-// stop ends the clients and returns what they saw.
+// stop ends the clients and returns their results.
 func (l *load) stop() (sent, failed int64, versions string, first error) {
 	l.group.Stop()
 	l.cancel()

@@ -106,7 +106,7 @@ func purged(cmd *cobra.Command, p local.Profile, was, stopped bool) error {
 	return p.Forget(cmd.Context(), flag(cmd, "kubeconfig"), former)
 }
 
-// whatDown returns what the command does to a cluster, in a verb.
+// whatDown returns the command's effect on a cluster, in a verb.
 func whatDown(purge bool) string {
 	if purge {
 		return "stop and remove"
@@ -120,7 +120,7 @@ func holds(p local.Profile) bool {
 	return has && err == nil
 }
 
-// subject returns what the messages about a cluster call it: the node, if it is one of another machine's cluster.
+// subject returns the name of a cluster in messages: the node, if it is one of another machine's cluster.
 func subject(p local.Profile) string {
 	if m, member, err := p.Member(); err == nil && member {
 		return fmt.Sprintf("node %s of the cluster at %s", m.Settings.NodeName, m.Server)
@@ -144,7 +144,7 @@ func endStarters(ctx context.Context, p local.Profile) (bool, error) {
 	return len(starters) > 0, nil
 }
 
-// end ends the processes of a cluster and removes what they made in the kernel.
+// end ends the processes of a cluster and removes their kernel state.
 func end(ctx context.Context, o Options, p local.Profile, i local.Instance) error {
 	// The cluster first: it would take the end of its containers for a fault.
 	if err := local.End(ctx, i.Process, patience); err != nil {

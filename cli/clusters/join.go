@@ -148,7 +148,7 @@ func checkPort(server, nodeIP string, port int) error {
 		// A UDP socket sends nothing when it is connected: the kernel only chooses a route.
 		conn, err := net.Dial("udp", strings.TrimPrefix(server, "https://")) //nolint:noctx // it does not block for the network
 		if err != nil {
-			return nil // join reports what is wrong with the address
+			return nil // join reports the fault of the address
 		}
 		addresses = []string{conn.LocalAddr().(*net.UDPAddr).IP.String()}
 		_ = conn.Close()
@@ -446,7 +446,7 @@ func afterLeaving(ctx context.Context, p local.Profile, m local.Member) string {
 	return deleteHint(name, node, err, m.ID)
 }
 
-// deleteHint returns what to do about a Node that the machine with this ID has left. The error is that of reading it.
+// deleteHint returns the advice about a Node that the machine with this ID has left. The error is that of reading it.
 func deleteHint(name string, node *corev1.Node, err error, id string) string {
 	switch {
 	case apierrors.IsNotFound(err):

@@ -107,7 +107,7 @@ func others(p local.Profile) string {
 	return fmt.Sprintf("\non this machine: %s; choose one with --name, or see all with `sampan status --all`", strings.Join(names, ", "))
 }
 
-// state returns in a word what a cluster does.
+// state returns the state of a cluster in a word.
 func state(c local.Found) string {
 	switch {
 	case !c.Running:
@@ -255,7 +255,7 @@ func encode(cmd *cobra.Command, v any) error {
 	return err
 }
 
-// printObject prints what the cluster wrote down about itself, its memory, and the bad conditions of its nodes; of a
+// printObject prints the cluster's record of itself, its memory, and the bad conditions of its nodes; of a
 // stopped cluster its name and data directory.
 func printObject(cmd *cobra.Command, c local.Found) {
 	if !c.Running {

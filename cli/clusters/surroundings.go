@@ -10,7 +10,7 @@ import (
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 )
 
-// simulate is what a cluster can do without a real node.
+// simulate is the advice for a cluster without a real node.
 const simulate = "--simulated-nodes=1 for a cluster that simulates its containers"
 
 // checkDataDir says that the data directory holds something else, before

@@ -22,7 +22,7 @@ const limit = 3 * time.Second
 // names is how many names of objects are offered at most.
 const names = 500
 
-// An argument is what a command takes.
+// An argument is the kind of a command's arguments.
 type argument int
 
 const (

@@ -51,7 +51,7 @@ func (c completer) addFlags(cmd *cobra.Command) {
 	add("target", c.containers)
 }
 
-// degrees completes what can be waited for, with the conditions of the objects that are named.
+// degrees completes the degrees of a wait, with the conditions of the objects that are named.
 func (c completer) degrees(cmd *cobra.Command, args []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	all := append(await.Names(), "all(", "any(", "cel=", "condition=", "jsonpath=", "settled=")
 	if !strings.HasPrefix(begin, "condition=") || len(args) == 0 {

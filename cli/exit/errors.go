@@ -59,7 +59,7 @@ type UsageError struct {
 // Error implements error.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong with the command line.
+// Unwrap returns the fault of the command line.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // With returns an error with an exit code of its own; without err there is nothing
@@ -78,7 +78,7 @@ func (e *PrintedError) Error() string { return e.Err.Error() }
 // Unwrap returns the error.
 func (e *PrintedError) Unwrap() error { return e.Err }
 
-// OfFlag says what is wrong with a flag in words of the user, not of Go.
+// OfFlag returns the fault of a flag in words of the user, not of Go.
 func OfFlag(err error) error {
 	var (
 		invalid *pflag.InvalidValueError

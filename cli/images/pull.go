@@ -113,7 +113,7 @@ func (f pullFlags) credentials(image string) (user, password string, err error) 
 	}
 	ref, err := name.ParseReference(image, name.WeakValidation)
 	if err != nil {
-		return "", "", nil // the runtime says what is wrong with it
+		return "", "", nil // the runtime reports its fault
 	}
 	registry := ref.Context().RegistryStr()
 	if registry == name.DefaultRegistry {

@@ -99,7 +99,7 @@ func (i *images) inspect(ctx context.Context, conn *grpc.ClientConn, names []str
 	return errors.Join(append(errs, err)...)
 }
 
-// details joins what the runtime says of an image.
+// details joins the runtime's information about an image.
 func details(res *runtimeapi.ImageStatusResponse) map[string]any {
 	m := res.GetImage()
 	out := map[string]any{"id": m.GetId(), "names": m.GetRepoTags(), "digests": m.GetRepoDigests(), "sizeBytes": m.GetSize(), "pinned": m.GetPinned()}

@@ -21,7 +21,7 @@ import (
 )
 
 // A Form makes one kind of object from a name and flags, or has forms below it. It
-// remembers what its flags said, so it is good for one command line.
+// remembers the values of its flags, so it is good for one command line.
 type Form struct {
 	Use, Short string // as cobra has them
 	Aliases    []string
@@ -49,7 +49,7 @@ type Form struct {
 	Object func(name string, command []string) (runtime.Object, error)
 }
 
-// A Server answers what a form has to know to make an object.
+// A Server answers a form's questions about an object.
 type Server struct {
 	// Resource returns the resource that a name and a group mean, which may be a short name.
 	Resource func(schema.GroupResource) (schema.GroupResource, error)
@@ -66,7 +66,7 @@ type ServerError struct{ Err error }
 // Error implements error.
 func (e *ServerError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what the server answered.
+// Unwrap returns the server's answer.
 func (e *ServerError) Unwrap() error { return e.Err }
 
 // Forms returns all of them, new.

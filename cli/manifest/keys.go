@@ -33,7 +33,7 @@ func (in *keyedInput) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&in.envFiles, "from-env-file", nil, "path of a file with KEY=VALUE lines; a line with only KEY takes the value from the environment")
 }
 
-// read calls add for every key. Owner is what they are for, for messages.
+// read calls add for every key. Owner is their object, for messages.
 func (in *keyedInput) read(owner string, add func(key string, value []byte, text bool)) error {
 	if len(in.envFiles) > 0 && len(in.files)+len(in.literals) > 0 {
 		return errors.New("from-env-file cannot be combined with from-file or from-literal")

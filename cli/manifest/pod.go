@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// PodFlags say what a pod with one container is like. The zero value has no flags yet.
+// PodFlags describe a pod with one container. The zero value has no flags yet.
 type PodFlags struct {
 	image, pullPolicy string
 	env               []string
@@ -124,7 +124,7 @@ func (r *PodFlags) pod(name string, rest []string) (*corev1.Pod, error) {
 	}, nil
 }
 
-// CheckImage returns what is wrong with the name of an image, or nil.
+// CheckImage returns the fault of the name of an image, or nil.
 func CheckImage(image string) error {
 	switch {
 	case image == "":

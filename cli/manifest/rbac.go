@@ -96,7 +96,7 @@ func (r *ruleFlags) read() ([]ruled, error) {
 	return all, nil
 }
 
-// check returns what is wrong with resources, which the server may not have, and with the verbs on them.
+// check returns the fault of resources, which the server may not have, and with the verbs on them.
 func (r *ruleFlags) check(verbs []string, all []ruled) error {
 	for _, v := range verbs {
 		if !slices.Contains(standardVerbs(), v) {

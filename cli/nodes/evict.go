@@ -37,7 +37,7 @@ func (d *drain) evict(ctx context.Context, c client.Interface, p *corev1.Pod) er
 	return err
 }
 
-// whyNotEvicted says what the server says, and the causes that kubectl leaves out.
+// whyNotEvicted returns the server's message, and the causes that kubectl leaves out.
 func whyNotEvicted(err error) string {
 	text := strings.TrimSpace(err.Error())
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Details != nil {
@@ -169,7 +169,7 @@ func (c *clearing) pause(ctx context.Context) {
 	}
 }
 
-// move does what can be done for a pod, and reports whether it is still there.
+// move evicts a pod if possible, and reports whether it is still there.
 func (c *clearing) move(ctx context.Context, p *passenger) (here bool, err error) {
 	now, ok := c.pods.Get(p.pod.Namespace, p.pod.Name)
 	if !ok || now.UID != p.pod.UID {

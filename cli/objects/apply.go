@@ -164,7 +164,7 @@ func (a *applyVerb) open(ctx context.Context, s *session.Session, opts apply.Opt
 	return members, members.Begin(ctx, set.Infos())
 }
 
-// applying collects what an apply did.
+// applying collects the results of an apply.
 type applying struct {
 	*applyVerb
 	format  show.Format

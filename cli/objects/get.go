@@ -156,7 +156,7 @@ func chunks(limit int64, page func(limit int64, from string) (next string, err e
 	}
 }
 
-// path prints what the server answers at the path of --raw.
+// path prints the server's answer at the path of --raw.
 func (c *get) path(ctx context.Context, args []string) error {
 	if len(args) > 0 || c.in.Given() || c.watch || c.watchOnly || c.Output != "" {
 		return errors.New("--raw cannot be used with arguments, files, -w or -o")
@@ -230,7 +230,7 @@ func (c *get) list(ctx context.Context, s *session.Session, i resource.Info) (al
 	return all, err
 }
 
-// A serverTable is what the server made of objects for people to read.
+// A serverTable is the server's table of objects for people to read.
 type serverTable struct {
 	mapping resource.Mapping
 	metav1.Table

@@ -36,7 +36,7 @@ type put struct {
 	subresource string // of the objects that is replaced; empty means the objects
 
 	over  bool             // objects that are there are replaced
-	done  string           // what has been done to an object, in a word
+	done  string           // the change of an object, in a word
 	wrote waiting.Listener // may be nil
 
 	silent bool // print nothing about an object that was written
@@ -62,7 +62,7 @@ func (p *put) files(cmd *cobra.Command, manager string) {
 	p.flags(cmd, manager)
 }
 
-// fromFiles puts the objects of the files one by one; what is wrong with one of them
+// fromFiles puts the objects of the files one by one; a fault of one of them
 // does not keep the others from being put.
 func (p *put) fromFiles(cmd *cobra.Command, _ []string) error {
 	if !p.in.Given() {

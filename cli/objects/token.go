@@ -20,7 +20,7 @@ import (
 	"github.com/sampan-io/sampan/internal/terminal"
 )
 
-// A token is what is asked for with create token.
+// A token is the request of create token.
 type token struct {
 	audiences       []string
 	duration        time.Duration

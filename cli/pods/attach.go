@@ -221,7 +221,7 @@ func (k *streaming) attachOrLog(ctx context.Context, s *session.Session, c *clie
 		_, err := k.log(ctx, c, pod, container, false, 0)
 		return err
 	}
-	printed, err := k.log(ctx, c, pod, container, false, 0) // what was written before
+	printed, err := k.log(ctx, c, pod, container, false, 0) // written before
 	if err != nil && !k.quiet {
 		_, _ = fmt.Fprintf(k.Err, "warning: couldn't fetch pre-attach logs: %v\n", err)
 	}

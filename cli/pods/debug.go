@@ -258,7 +258,7 @@ func (d *debugging) newContainer(name string) *corev1.Container {
 	return c
 }
 
-// change sets what the command line says of a container.
+// change sets the command line's fields of a container.
 func (d *debugging) change(c *corev1.Container) {
 	if len(d.args) > 0 && d.argsOnly {
 		c.Args = d.args

@@ -14,7 +14,7 @@ type detachReader struct {
 	detach func() // called at the end, if the keys were pressed
 
 	held []byte // a beginning of keys that has been read
-	next []byte // what has been read and is passed on next
+	next []byte // read, and passed on next
 	end  error  // after that
 }
 
@@ -42,7 +42,7 @@ func (r *detachReader) Read(p []byte) (int, error) {
 	return 0, r.end
 }
 
-// take sorts what has been read.
+// take sorts the bytes read.
 func (r *detachReader) take(read []byte) {
 	for _, b := range read {
 		r.held = append(r.held, b)

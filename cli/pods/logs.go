@@ -85,7 +85,7 @@ func Logs(g *session.Globals) *cobra.Command {
 	return cmd
 }
 
-// query returns what the server is asked, without the container.
+// query returns the parameters of the request, without the container.
 func (l *logs) query() (url.Values, error) {
 	q := url.Values{}
 	for name, on := range map[string]bool{"follow": l.follow, "previous": l.previous, "timestamps": l.timestamps} {

@@ -14,10 +14,10 @@ func typed(name string) string {
 	return "pod/" + name
 }
 
-// A kept says what a copy of a pod keeps of the original.
+// A kept is the parts of a pod that its copy keeps.
 type kept struct{ labels, annotations, liveness, readiness, startup, initContainers bool }
 
-// drop removes from a copy what it does not keep.
+// drop removes from a copy the parts it does not keep.
 func (k kept) drop(pod *corev1.Pod) {
 	if !k.labels {
 		pod.Labels = nil

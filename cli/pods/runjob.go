@@ -136,7 +136,7 @@ func (r *runJob) run(cmd *cobra.Command, args []string) error {
 	return exit.With(code, err)
 }
 
-// make creates the Job and returns what the server made of it.
+// make creates the Job and returns the server's version of it.
 func (r *runJob) make(ctx context.Context, s *session.Session, job *batchv1.Job) (*batchv1.Job, error) {
 	info := resource.Info{Mapping: resource.MappingOf(client.Jobs), Namespace: s.Namespace}
 	if job != nil {

@@ -140,7 +140,7 @@ func (a amount) cells() []string {
 	return []string{fmt.Sprintf("%dm", a.milli), fmt.Sprintf("%dMi", a.bytes>>20)}
 }
 
-// A usageRow is what one line shows.
+// A usageRow is the contents of one line.
 type usageRow struct {
 	where []string // namespace, pod and container, as far as they are shown
 	used  amount

@@ -13,7 +13,7 @@ import (
 const (
 	// TypeWritten: the command wrote an object. Object, Operation.
 	TypeWritten = "written"
-	// TypeStep: the command printed a line about what it does. Line.
+	// TypeStep: the command printed a line about its work. Line.
 	TypeStep = "step"
 	// TypeProgress: the verdict on an object has changed. Object, State, and
 	// Certainty, Cause, Absent and Parts where they apply.

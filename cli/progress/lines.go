@@ -42,7 +42,7 @@ func DoneLine(s await.Status, words Words) string {
 	return s.Object.String() + " " + reached(s.Verdict, words)
 }
 
-// reached returns what is true of an object that is done. It says so if it is not waited for.
+// reached returns the degree of an object that is done. It says so if it is not waited for.
 func reached(v await.Verdict, words Words) string {
 	if v.Cause != "" {
 		return "is not waited for: " + terminal.Line(v.Cause)

@@ -21,7 +21,7 @@ type Words struct {
 // WordsOf returns the phrases for a degree.
 func WordsOf(d await.Degree) Words { return Words{d.Infinitive(), d.Reached()} }
 
-// A Style describes what a terminal can show. The zero Style suits every terminal.
+// A Style is the abilities of a terminal. The zero Style suits every terminal.
 type Style struct {
 	Color   bool // colours may be used
 	Unicode bool // characters beyond ASCII may be used

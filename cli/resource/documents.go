@@ -37,7 +37,7 @@ type document struct {
 	list header // of its List
 }
 
-// A header is what a List says of itself before its items.
+// A header is the type of a List before its items.
 type header struct{ apiVersion, kind string }
 
 func (d document) place(file string) string {

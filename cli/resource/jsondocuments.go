@@ -13,7 +13,7 @@ import (
 	configuration "github.com/sampan-io/sampan/internal/document"
 )
 
-// A recorder keeps what was read until it is let go, and knows where that stands.
+// A recorder keeps the bytes read until they are let go, and knows where that stands.
 type recorder struct {
 	r      io.Reader
 	buf    []byte

@@ -32,7 +32,7 @@ type Mapping struct {
 	Verbs      []string
 }
 
-// MappingOf returns what is known of a built-in resource without asking.
+// MappingOf returns the mapping of a built-in resource without asking.
 func MappingOf[T client.Object](r client.Resource[T]) Mapping {
 	return Mapping{GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced}
 }
@@ -78,7 +78,7 @@ type Server interface {
 	Do(ctx context.Context, r client.RawRequest) (*http.Response, error)
 }
 
-// A Mapper answers what is served, from the server's discovery documents. It is
+// A Mapper has the served resources, from the server's discovery documents. It is
 // not safe for concurrent use.
 type Mapper struct {
 	server   Server
@@ -266,7 +266,7 @@ func (m *Mapper) ByCategory(ctx context.Context, category string) ([]Mapping, er
 	return found, nil
 }
 
-// version returns what one group version serves; nothing if there is no such.
+// version returns the resources of one group version; nothing if there is no such.
 func (m *Mapper) version(ctx context.Context, gv schema.GroupVersion) ([]Mapping, error) {
 	if served, known := m.versions[gv]; known || m.server == nil {
 		return served, nil

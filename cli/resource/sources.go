@@ -32,7 +32,7 @@ type source struct {
 	open func(ctx context.Context) (io.ReadCloser, error)
 }
 
-// sources yields what the names given with -f stand for, in the order given.
+// sources yields the sources of the names given with -f, in the order given.
 func (r Request) sources() iter.Seq2[source, error] {
 	return func(yield func(source, error) bool) {
 		stdin := false
@@ -110,7 +110,7 @@ func (r Request) directory(dir string, yield func(source, error) bool) bool {
 	found, wanted := false, true
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
-			found = true // what is wrong with it is said instead
+			found = true // its fault is reported instead
 			if wanted = yield(source{}, fileError(path, err)); !wanted {
 				return filepath.SkipAll
 			}
@@ -286,7 +286,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// kustomization yields what a kustomization directory makes. All of it is made
+// kustomization yields the objects of a kustomization directory. All of it is made
 // before the first object is yielded.
 func (r Request) kustomization(ctx context.Context, m *Mapper, yield func(Info, error) bool) {
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), r.Kustomize)

@@ -75,7 +75,7 @@ func (e *SourceError) Error() string { return e.Place + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *SourceError) Unwrap() error { return e.Err }
 
-// Stream yields what the request names. An error stands for one document, file
+// Stream yields the request's objects. An error stands for one document, file
 // or argument; the stream goes on after it unless the server could not be asked. Documents
 // that are null, empty or nothing but comments are skipped, so a file may yield nothing. The
 // Info beside an error has the Object if there is one: a [*NoKindError] may be about
@@ -277,7 +277,7 @@ func inherit(fields map[string]any, list header) error {
 	return nil
 }
 
-// info says what an object from a file is.
+// info returns the Info of an object from a file.
 func (r Request) info(ctx context.Context, m *Mapper, obj *unstructured.Unstructured) (Info, error) {
 	info := Info{Object: obj, Name: obj.GetName()}
 	return r.Resolve(ctx, m, info)
@@ -310,7 +310,7 @@ func (r Request) Resolve(ctx context.Context, m *Mapper, info Info) (Info, error
 	return info, nil
 }
 
-// arguments yields what the arguments name.
+// arguments yields the objects that the arguments name.
 func (r Request) arguments(ctx context.Context, m *Mapper, yield func(Info, error) bool) {
 	if strings.Contains(r.Args[0], "/") {
 		for _, arg := range r.Args {

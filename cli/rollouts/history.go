@@ -142,7 +142,7 @@ func rolloutUndoCommand(g *session.Globals) *cobra.Command {
 	return cmd
 }
 
-// undo goes back to a revision, and says what was done in kubectl's words.
+// undo goes back to a revision, and returns the change in kubectl's words.
 func (o controlled) undo(ctx context.Context, s *session.Session, to int64, dry session.DryRun) (string, error) {
 	if o.deployment != nil && o.deployment.Spec.Paused && dry != "client" {
 		return "", fmt.Errorf("you cannot rollback a paused deployment; resume it first with '%s %s' and try again", s.Hint("rollout resume", o.info.Namespace), o.info)

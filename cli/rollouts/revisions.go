@@ -69,7 +69,7 @@ type revision struct {
 	record   client.Object // the replica set or controller revision that keeps it
 }
 
-// revisions returns what an object went through, oldest first.
+// revisions returns the revisions of an object, oldest first.
 func (o controlled) revisions(ctx context.Context, s *session.Session) ([]revision, error) {
 	selector, err := metav1.LabelSelectorAsSelector(o.selector)
 	if err != nil {
@@ -204,7 +204,7 @@ func (o controlled) goBack(ctx context.Context, s *session.Session, v revision, 
 	return err
 }
 
-// shown returns what is printed of a revision with -o: the replica set, or the object as
+// shown returns the printed form of a revision with -o: the replica set, or the object as
 // it was.
 func (o controlled) shown(v revision, u *unstructured.Unstructured) (resource.Mapping, *unstructured.Unstructured, error) {
 	if set, is := v.record.(*appsv1.ReplicaSet); is {

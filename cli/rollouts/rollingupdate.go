@@ -274,7 +274,7 @@ func (u *rollingUpdate) canariesReady(s *session.Session, w io.Writer, name stri
 		name, out.Canaries, plural.Count(out.Desired, "pod"), out.Name, again(s, name, "--promote"), again(s, name, "--rollback"))
 }
 
-// ending says what an update that did not complete left, and picks the exit code.
+// ending reports the state after an update that did not complete, and picks the exit code.
 func (u *rollingUpdate) ending(ctx context.Context, s *session.Session, name string, err error) error {
 	advice := "the same command resumes it, " + again(s, name, "--rollback") + " undoes it"
 	switch {

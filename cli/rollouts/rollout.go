@@ -23,7 +23,7 @@ import (
 	"github.com/sampan-io/sampan/internal/names"
 )
 
-// rolloutVerb is what the verbs under rollout have in common.
+// rolloutVerb is the common part of the verbs under rollout.
 type rolloutVerb struct {
 	*session.Globals
 	name   string // of the verb, for messages
@@ -31,7 +31,7 @@ type rolloutVerb struct {
 	prints bool // -o is for it
 }
 
-// A rolloutAct does something to one object and returns what has been done with it.
+// A rolloutAct changes one object and returns the change in a word.
 type rolloutAct func(ctx context.Context, s *session.Session, i resource.Info, u *unstructured.Unstructured) (done string, err error)
 
 // Rollout returns the verb rollout, with the verbs below it.

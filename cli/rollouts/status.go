@@ -88,7 +88,7 @@ func rolloutStatusCommand(g *session.Globals) *cobra.Command {
 	return cmd
 }
 
-// retreatTime is how long the controller may take to roll back what has failed.
+// retreatTime is how long the controller may take to roll back a failed update.
 const retreatTime = 30 * time.Second
 
 func (r *rolloutStatus) follow(ctx context.Context, s *session.Session, i resource.Info, u *unstructured.Unstructured) (string, error) {

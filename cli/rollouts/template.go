@@ -274,7 +274,7 @@ func (s *sheet) environment(c corev1.Container) {
 	}
 }
 
-// resourceValue returns what a container asks for or is limited to, in units of the
+// resourceValue returns the request or limit of a container, in units of the
 // divisor and rounded up.
 func resourceValue(c corev1.Container, ref *corev1.ResourceFieldSelector) string {
 	kind, name, _ := strings.Cut(ref.Resource, ".")

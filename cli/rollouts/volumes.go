@@ -143,7 +143,7 @@ func (s *sheet) claim(t *corev1.PersistentVolumeClaimTemplate) {
 	}
 }
 
-// sourceName returns the name of the field that says what a volume is.
+// sourceName returns the name of the field with a volume's source.
 func sourceName(v corev1.VolumeSource) string {
 	fields := reflect.ValueOf(v)
 	for n := range fields.NumField() {

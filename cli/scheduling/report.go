@@ -200,7 +200,7 @@ func (e *explanation) print(w io.Writer, wide bool) error {
 func (e *explanation) table(w io.Writer, wide bool) error {
 	t := show.NewTable(w)
 	head := []string{"NODE", "VERDICT", "SCORE"}
-	var scores []score // what the columns are
+	var scores []score // the columns
 	if wide {
 		for _, n := range e.Nodes {
 			if len(n.Scores) > len(scores) {

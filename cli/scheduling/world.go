@@ -24,7 +24,7 @@ import (
 // pageSize is how many objects are asked for at a time: client-go's.
 const pageSize = 500
 
-// A world is what a scheduler sees of a server.
+// A world is a scheduler's view of a server.
 type world struct {
 	cluster plugin.Cluster
 	nodes   []*corev1.Node
@@ -78,7 +78,7 @@ func look(ctx context.Context, server client.Interface, conf *config.Config) (*w
 	return w, nil
 }
 
-// count notes what a pod takes, or is promised.
+// count adds the resources that a pod takes, or is promised.
 func (w *world) count(pod *corev1.Pod) {
 	if decided(pod) {
 		w.schedulers[pod.Spec.SchedulerName] = true

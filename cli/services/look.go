@@ -23,7 +23,7 @@ import (
 	"github.com/sampan-io/sampan/proxy/trace"
 )
 
-// A looker finds out what a trace is made from.
+// A looker gathers the inputs of a trace.
 type looker struct {
 	server    *client.REST
 	namespace string

@@ -24,7 +24,7 @@ func (k *DetachKeys) AddFlag(f *pflag.FlagSet) {
 	f.Var(k, "detach-keys", `keys that detach from a terminal (-it) and leave the container running, separated by commas: a character, ctrl-X or DEL`)
 }
 
-// Bytes returns what a terminal sends for the keys, at least one byte.
+// Bytes returns a terminal's bytes for the keys, at least one.
 func (k *DetachKeys) Bytes() []byte {
 	if k.bytes == nil {
 		return []byte{'P' & control, 'Q' & control}

@@ -12,8 +12,8 @@ import (
 	"github.com/sampan-io/sampan/cli/show"
 )
 
-// Say prints an object that a verb has written, in the chosen format; done says in a word
-// what was done to it.
+// Say prints an object that a verb has written, in the chosen format; done is in a word
+// the change of it.
 func (g *Globals) Say(f show.Format, d DryRun, m resource.Mapping, obj *unstructured.Unstructured, done string) error {
 	if !f.IsTable() {
 		return f.Print(g.Out, m, obj)
@@ -66,7 +66,7 @@ func (d DryRun) Option() []string {
 	return nil
 }
 
-// Note returns what is added to the line that says what was done.
+// Note returns the end of the line about the change.
 func (d DryRun) Note() string {
 	switch d {
 	case "client":

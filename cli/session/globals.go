@@ -20,7 +20,7 @@ import (
 	"github.com/sampan-io/sampan/cluster/local"
 )
 
-// Streams are what a command reads and writes.
+// Streams are the input and output of a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -53,7 +53,7 @@ type Globals struct {
 	warn  sync.Once      // a missing kubeconfig is reported once
 
 	RequestTimeout time.Duration // 0 means none
-	contact        time.Duration // how long the server may take to say what it serves; 0 means the usual
+	contact        time.Duration // how long the server may take for discovery; 0 means the usual
 }
 
 // AddFlags adds the flags to the root of a command tree.
@@ -116,7 +116,7 @@ func (g *Globals) Config() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// checkContext says what the kubeconfig lacks to choose a server. One that has
+// checkContext reports the kubeconfig's missing part to choose a server. One that has
 // nothing in it is no error: a pod has a server without one.
 func (g *Globals) checkContext() error {
 	raw, err := g.loader().RawConfig()

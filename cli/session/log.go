@@ -16,7 +16,7 @@ func (l *Log) AddFlag(f *pflag.FlagSet) {
 	f.Lookup("log-level").DefValue = "info"
 }
 
-// To returns a logger that writes to w what has at least the level of the flag.
+// To returns a logger that writes to w records of at least the level of the flag.
 func (l *Log) To(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l.level}))
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 )
 
-// A Session is a connection for one verb: the server, and what is known of it. It is for
+// A Session is a connection for one verb: the server, and its resources. It is for
 // one goroutine, but for its client, which is for many.
 type Session struct {
 	Streams
@@ -65,7 +65,7 @@ func (g *Globals) Within(timeout time.Duration) {
 	}
 }
 
-// Offline returns a session without a server or a kubeconfig, for what a mapper knows by
+// Offline returns a session without a server or a kubeconfig, for resources that a mapper knows by
 // itself. Only its [Session.Infos] and [Session.Request] may be used.
 func (g *Globals) Offline(m *resource.Mapper) *Session {
 	return &Session{Streams: g.Streams, Mapper: m, Namespace: cmp.Or(g.Namespace, metav1.NamespaceDefault), Enforced: g.Namespace != ""}
@@ -76,7 +76,7 @@ func (s *Session) Typed() (*client.REST, error) {
 	return client.NewREST(s.Config(), client.RESTOptions{Warn: s.Warn})
 }
 
-// Infos collects what was meant. Errors of single documents are joined; the
+// Infos collects the objects that were named. Errors of single documents are joined; the
 // objects of the others are returned beside them.
 func (s *Session) Infos(ctx context.Context, in Input, args []string) ([]resource.Info, error) {
 	var (
