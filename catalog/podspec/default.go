@@ -218,7 +218,7 @@ func requestLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// requestPodLimits makes requests of the pod as a whole: those that its containers
+// requestPodLimits makes requests of the pod as a whole: the sum that its containers
 // have together or, where none of them has any, its limit.
 func requestPodLimits(spec *corev1.PodSpec) {
 	r := spec.Resources
