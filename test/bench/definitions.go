@@ -23,10 +23,6 @@ const (
 // discovery and OpenAPI documents. The floors are ConfigMaps of the same size, a start without definitions, and the
 // same bytes from the bare server.
 func (b *bench) definitions(ctx context.Context) error {
-	ours, err := b.ours()
-	if err != nil {
-		return err
-	}
 	bare, err := startBare(ctx)
 	if err != nil {
 		return err
@@ -36,7 +32,8 @@ func (b *bench) definitions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if ours, err = b.ours(); err != nil {
+	ours, err := b.ours()
+	if err != nil {
 		return err
 	}
 	if err := b.defineMany(ctx, ours); err != nil {
