@@ -110,7 +110,7 @@ func (d *Dynamic) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow takes a source's result: it starts to follow new resources, and stops following those that are gone.
+// follow takes a source's result: it starts to follow new resources, and stops following resources that are gone.
 func (d *Dynamic) follow(ctx context.Context, g *run.Group, source int, served []Resource) {
 	d.turn.Lock() // subscribers receive what went before what came, from one caller at a time
 	defer d.turn.Unlock()

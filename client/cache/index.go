@@ -114,7 +114,7 @@ func (e *entry) fits(obj client.Object, indexes []*index) bool {
 	return k == len(e.places)
 }
 
-// distinct returns the values without duplicates.
+// distinct returns the values without repetitions of earlier ones.
 func distinct(values []string) []string {
 	const few = 16 // which are compared with each other faster than in a map
 	if len(values) <= few {

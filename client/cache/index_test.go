@@ -12,7 +12,7 @@ import (
 	"github.com/sampan-io/sampan/internal/growthtest"
 )
 
-// TestManyValuesCostInProportion has two objects with the same values, each of them a duplicate.
+// TestManyValuesCostInProportion has two objects that share all of their values, with a duplicate of each.
 func TestManyValuesCostInProportion(t *testing.T) {
 	growthtest.Linear(t, 4000, func(n int) func() {
 		values := make([]string, 0, 2*n)
