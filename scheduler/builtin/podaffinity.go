@@ -63,7 +63,7 @@ func (InterPodAffinity) PreFilter(_ context.Context, pod *plugin.Pod, s *plugin.
 	return c, plugin.Verdict{}
 }
 
-// near is a term of a pod with its selected pods, or with those that all terms select.
+// near is a term of a pod with its selected pods, or with pods that all terms select.
 type near struct {
 	key    string
 	counts *plugin.Counts
