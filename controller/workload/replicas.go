@@ -38,7 +38,7 @@ type replicaPlan struct {
 	after  time.Duration // until pods may be made that are not made now; 0 means that there are none
 }
 
-// planReplicas compares the wanted pods with those that are there. Neighbours are
+// planReplicas compares the wanted pods with the present ones. Neighbours are
 // pods of the same application, which count when too many share a node.
 func planReplicas(r replicated, pods, neighbours []*corev1.Pod, now time.Time) replicaPlan {
 	if r.GetDeletionTimestamp() != nil || r.template == nil {
