@@ -204,7 +204,7 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 	}
 	q.rec.memory = memoryOf(q.rec, q.data)
 	for {
-		o, taken, err := s.take(w, q)
+		o, taken, err := s.acceptWrite(w, q)
 		if over, ok := errors.AsType[*QuotaError](err); ok {
 			s.refused(over)
 		}
@@ -230,12 +230,12 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 	}
 }
 
-// take accepts a write or returns why not. If there is an outcome, it has to be
+// acceptWrite accepts a write or returns why not. If there is an outcome, it has to be
 // waited for: that of the write, if it was taken, and otherwise that of an
 // earlier one to the same key, which will make the expectation fail, or leave
 // nothing to delete, if it succeeds. An earlier answer would report a write that
 // cannot be read yet, and the caller would read and fail until it can be.
-func (s *Store) take(w Write, q queued) (o *outcome, taken bool, err error) {
+func (s *Store) acceptWrite(w Write, q queued) (o *outcome, taken bool, err error) {
 	a := &s.accept
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -529,7 +529,7 @@ func (s *Store) drain(ctx context.Context) error {
 			if !kept && wasFull {
 				broken = s.tryRoom(ctx)
 			}
-			s.settle(b)
+			s.settleBatch(b)
 			if broken != nil {
 				return broken
 			}
@@ -690,8 +690,8 @@ func (s *Store) reserve(ctx context.Context, r Revision) error {
 	return nil
 }
 
-// settle ends a batch that succeeded.
-func (s *Store) settle(b *batch) {
+// settleBatch ends a batch that succeeded.
+func (s *Store) settleBatch(b *batch) {
 	a := &s.accept
 	a.mu.Lock()
 	a.forget(b)

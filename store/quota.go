@@ -164,7 +164,7 @@ func (q *quota) count(growth int64, account string) {
 		clear(q.accounts)
 		return
 	}
-	defer q.settle()
+	defer q.settleAdministrators()
 	if growth > 0 {
 		free := q.unshared()
 		if account == administrators {
@@ -182,8 +182,8 @@ func (q *quota) count(growth int64, account string) {
 	}
 }
 
-// settle keeps the account of administrators from exceeding the bytes beyond the quota, after others have freed some.
-func (q *quota) settle() {
+// settleAdministrators lowers the account of administrators to the bytes beyond the quota, after others have freed some.
+func (q *quota) settleAdministrators() {
 	switch beyond := max(0, q.used-q.limit); {
 	case q.accounts[administrators] <= beyond:
 	case beyond == 0:

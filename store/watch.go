@@ -132,7 +132,7 @@ func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Ev
 				return
 			}
 			var idle bool
-			events, idle, err = s.look(w, events[:0])
+			events, idle, err = s.nextEvents(w, events[:0])
 			if err != nil {
 				yield(Event{}, err)
 				return
@@ -241,8 +241,8 @@ func (s *Store) unsubscribe(w *watcher) {
 	delete(s.progress.watchers, w)
 }
 
-// look adds the next events for w to into. If there are none it makes w idle.
-func (s *Store) look(w *watcher, into []event) (_ []event, idle bool, err error) {
+// nextEvents adds the next events for w to into. If there are none it makes w idle.
+func (s *Store) nextEvents(w *watcher, into []event) (_ []event, idle bool, err error) {
 	for {
 		s.mu.RLock()
 		h := &w.r.history

@@ -201,7 +201,7 @@ func (d *directory) Load(ctx context.Context, each func(store.Entry) error) (sto
 			return 0, &CorruptError{e.name, 0, fmt.Sprintf("it begins with record %d, but the segment before it ends before %d", e.first, last.seq)}
 		}
 		var err error
-		if last, err = readSegment(e, i == len(d.segments)-1, l.take); err != nil {
+		if last, err = readSegment(e, i == len(d.segments)-1, l.takePayload); err != nil {
 			return 0, err
 		}
 		if i < len(d.segments)-1 {
@@ -259,7 +259,7 @@ func (d *directory) checkMark(last end) error {
 // resume opens the newest segment for writing behind its last frame; it makes
 // the first one of an empty directory. A fold that did not end in an earlier run begins again.
 func (d *directory) resume(ctx context.Context, last end) error {
-	defer d.space.look()
+	defer d.space.checkFree()
 	if len(d.segments) == 0 {
 		h := header{version: FormatVersion, kind: kindLog, number: 1, first: 1}
 		if d.snapshot != nil {

@@ -24,8 +24,8 @@ type liveSet struct {
 
 func newLiveSet(data bool) *liveSet { return &liveSet{data: data, newest: map[string]*store.Entry{}} }
 
-// take notes a payload of the log.
-func (l *liveSet) take(payload []byte) error {
+// takePayload records a payload of the log.
+func (l *liveSet) takePayload(payload []byte) error {
 	switch payload[0] {
 	case payloadBatch:
 		return decodeEntries(payload, func(r raw) error {
@@ -270,7 +270,7 @@ func (d *directory) fold(ctx context.Context, first uint64, live int64) (folded,
 			if ctx.Err() != nil {
 				return errInterrupted
 			}
-			return l.take(p)
+			return l.takePayload(p)
 		}); err != nil {
 			return folded{}, err
 		}

@@ -150,7 +150,7 @@ func (d *directory) ensureSpace(size, live int64, frees bool) error {
 		return nil
 	}
 	d.settleFold()
-	return d.space.hold(snapshotSize(live) + kept)
+	return d.space.holdReserve(snapshotSize(live) + kept)
 }
 
 // write puts a frame behind the last one and makes it durable. ErrFull means
@@ -188,7 +188,7 @@ func (d *directory) extend(need int64) error {
 	}
 	if err == nil {
 		d.allocated = to
-		d.space.look()
+		d.space.checkFree()
 		return nil
 	}
 	if terr := d.log.Truncate(d.allocated); terr != nil {

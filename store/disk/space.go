@@ -78,8 +78,8 @@ func snapshotSize(live int64) int64 {
 	return live + live/frames + 16<<10
 }
 
-// hold makes sure that the reserve has a size. ErrFull means that there is no space for that.
-func (s *space) hold(want int64) error {
+// holdReserve makes sure that the reserve has a size. ErrFull means that there is no space for that.
+func (s *space) holdReserve(want int64) error {
 	if s.none || want <= s.held {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (s *space) keep(live int64) {
 	if err := s.makeSpare(); err != nil {
 		s.log.Debug("there is no spare segment", "err", err)
 	}
-	if err := s.hold(want); err != nil {
+	if err := s.holdReserve(want); err != nil {
 		s.log.Debug("cannot reserve all of the space for deletions", "err", err)
 	}
 }
@@ -199,7 +199,7 @@ const lookInterval = 10 * time.Second
 // lookSometimes is look, unless it was called a moment ago.
 func (s *space) lookSometimes() {
 	if time.Since(s.looked) >= lookInterval {
-		s.look()
+		s.checkFree()
 	}
 }
 
@@ -210,8 +210,8 @@ const (
 	lowBytes    = 1 << 30
 )
 
-// look notifies when little space is left, and when that is over.
-func (s *space) look() {
+// checkFree notifies when little space is left, and when that is over.
+func (s *space) checkFree() {
 	s.looked = time.Now()
 	total, free, err := freeSpace(s.dir)
 	if err != nil {

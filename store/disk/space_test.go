@@ -261,12 +261,12 @@ func TestLittleSpaceIsReportedOnceAndItsEnd(t *testing.T) {
 			if err := os.WriteFile(name, make([]byte, 8<<20+900<<10), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			c.d.space.look()
-			c.d.space.look()
+			c.d.space.checkFree()
+			c.d.space.checkFree()
 			if err := os.Remove(name); err != nil {
 				t.Fatal(err)
 			}
-			c.d.space.look()
+			c.d.space.checkFree()
 		}
 		want := []string{"StoreSpaceLow true", "StoreSpaceRecovered false", "StoreSpaceLow true", "StoreSpaceRecovered false"}
 		if !slices.Equal(got, want) {
