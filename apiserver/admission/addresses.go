@@ -148,7 +148,7 @@ func invalid(ctx context.Context, a *Attributes, errs field.ErrorList) error {
 	return catalog.Invalid(schema.GroupKind{Kind: "Service"}, a.Object.GetName(), errs)
 }
 
-// A request is what one service asks for, and what has been found for it.
+// A request is the addresses and ports of one service, wanted and found.
 type request struct {
 	svc, old  *corev1.Service
 	addresses []netip.Addr // newly taken
@@ -252,7 +252,7 @@ func needsHealthPort(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// taken answers what a service cannot have, because others have it in the store or on
+// taken answers that a service cannot have a value, because others have it in the store or on
 // the way there, or it has just been given it. It is good while mu is held.
 type taken struct {
 	ctx  context.Context //nolint:containedctx // of the request, as long as mu is held

@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// An Operation is what a request does to an object.
+// An Operation is the effect of a request on an object.
 type Operation string
 
 // The operations that plug-ins see.
@@ -43,7 +43,7 @@ type Attributes struct {
 	Name      string // of the object; may be empty on creation if only generateName is set
 	User      *auth.User
 
-	// Object is what shall be stored; of a subresource with a body of its own
+	// Object is the object to store; of a subresource with a body of its own
 	// ("binding", "token") that body. It belongs to the request: plug-ins may
 	// change it. Nil for Delete and Connect.
 	Object catalog.Object
@@ -55,7 +55,7 @@ type Attributes struct {
 	// PatchOptions or DeleteOptions. Nil means none. They are shared.
 	Options runtime.Object
 
-	// Old is what is stored now, shared and not to be changed. Nil for Create.
+	// Old is the stored object, shared and not to be changed. Nil for Create.
 	Old catalog.Object
 
 	DryRun bool
@@ -69,7 +69,7 @@ type Attributes struct {
 	Changed bool
 	Round   int
 
-	// Kept is what plug-ins keep, by their name, from one round to the next.
+	// Kept is the state of plug-ins, by their name, from one round to the next.
 	Kept map[string]any
 
 	// Audit receives annotations for the audit event of the request; its methods do nothing if it is nil.

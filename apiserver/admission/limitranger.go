@@ -158,7 +158,7 @@ func fillIn(list *corev1.ResourceList, values corev1.ResourceList) string {
 	return strings.Join(added, ", ")
 }
 
-// podOutside returns what is outside of a range in a pod and its containers.
+// podOutside returns the amounts outside of a range in a pod and its containers.
 func podOutside(l *corev1.LimitRangeItem, pod *corev1.Pod) (errs []error) {
 	switch l.Type {
 	case corev1.LimitTypeContainer:

@@ -21,7 +21,7 @@ import (
 	"github.com/sampan-io/sampan/internal/volumefit"
 )
 
-// NodeRestriction checks what a node writes about itself and its pods, where the
+// NodeRestriction checks a node's writes of itself and its pods, where the
 // content decides and not only the name. It is the other half of the node rules in
 // package rbac.
 type NodeRestriction struct {
@@ -354,7 +354,7 @@ func (p *NodeRestriction) podNetworks(ctx context.Context, node string, fresh *c
 	for _, text := range fresh.Spec.PodCIDRs {
 		own, err := netip.ParsePrefix(text)
 		if err != nil {
-			continue // validation says what is wrong
+			continue // validation reports the fault
 		}
 		for _, o := range all {
 			other, ok := o.(*corev1.Node)

@@ -85,7 +85,7 @@ func (p *PodSecurity) Validate(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// annotate adds what upstream does to the audit events of a request.
+// annotate adds upstream's annotations to the audit events of a request.
 func (p *PodSecurity) annotate(
 	record *audit.Record, levels api.Policy, errs field.ErrorList, isPod bool, meta *metav1.ObjectMeta, spec *corev1.PodSpec,
 ) {

@@ -48,7 +48,7 @@ type accountKey struct {
 	resource  schema.GroupResource
 }
 
-// An account is what the objects of one resource in one namespace use, and what they will use when the writes under way
+// An account is the use of the objects of one resource in one namespace, and their use when the writes under way
 // have been made.
 type account struct {
 	mu      sync.Mutex
@@ -56,7 +56,7 @@ type account struct {
 	charges map[*charge]struct{} // guarded by mu
 }
 
-// A charge is what a write under way adds to quotas.
+// A charge is the addition of a write under way to quotas.
 type charge struct {
 	uid     types.UID                         // of the object
 	version string                            // of the object before the write; empty if it is created
@@ -136,7 +136,7 @@ func checksUsage(a *Attributes) bool {
 	return hasUsage(a) && a.Subresource == ""
 }
 
-// A need is what a write adds to a quota.
+// A need is the addition of a write to a quota.
 type need struct {
 	quota  *corev1.ResourceQuota
 	amount corev1.ResourceList
@@ -298,7 +298,7 @@ func (p *ResourceQuota) open(ctx context.Context, key accountKey, kind *catalog.
 	return acc, nil
 }
 
-// used returns what is used and charged of a quota. The caller holds mu.
+// used returns the use and charges of a quota. The caller holds mu.
 func (acc *account) used(q *corev1.ResourceQuota, now time.Time) corev1.ResourceList {
 	used := acc.ledger.Used(q, now)
 	for c := range acc.charges {

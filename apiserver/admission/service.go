@@ -215,7 +215,7 @@ func (p *ServiceAddresses) familiesOfAddresses(spec *corev1.ServiceSpec) field.E
 	for i, s := range spec.ClusterIPs {
 		ip, err := netip.ParseAddr(s)
 		if err != nil || i < len(spec.IPFamilies) {
-			continue // validation checks what is written
+			continue // validation checks written values
 		}
 		family := familyOf(ip)
 		if _, ok := p.pools[family]; !ok {

@@ -76,7 +76,7 @@ func (p *ServiceAccount) Admit(ctx context.Context, a *Attributes) error {
 }
 
 // admitMirror leaves a mirror pod as it is, because the node that made it compares; but it
-// must not give a node what belongs to others.
+// must not give a node data of others.
 func admitMirror(a *Attributes, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return refuse(a, "a mirror pod may not reference service accounts")

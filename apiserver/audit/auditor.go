@@ -24,7 +24,7 @@ const (
 	ModeStrict   Mode = "blocking-strict" // the same, and the request fails if the sink fails at the stage RequestReceived
 )
 
-// Config is what the flags --audit-* say. Its fields have the flags' names.
+// Config is the values of the flags --audit-*. Its fields have the flags' names.
 type Config struct {
 	PolicyFile string // empty: nothing is recorded
 	Log        Log
@@ -88,7 +88,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// validate returns what is wrong, in upstream's words.
+// validate returns the faults, in upstream's words.
 func (c *Config) validate() error {
 	var errs []error
 	if l := &c.Log; l.Path != "" {
@@ -270,13 +270,13 @@ func (a *Auditor) failed(plugin string, err error, events int) {
 	a.reported[plugin], a.lost[plugin] = time.Now(), 0
 }
 
-// flushTimeout is how long sinks have at the end to record what is queued.
+// flushTimeout is how long sinks have at the end to record queued events.
 const flushTimeout = 10 * time.Second
 
 // Ready is closed once Run works.
 func (a *Auditor) Ready() <-chan struct{} { return a.ready }
 
-// Run sends queued events until ctx ends, and then what is left, for at most ten seconds. The API server must have ended by
+// Run sends queued events until ctx ends, and then the rest, for at most ten seconds. The API server must have ended by
 // then. Run may be called once.
 func (a *Auditor) Run(ctx context.Context) error {
 	g := run.NewGroup(context.WithoutCancel(ctx), 0)

@@ -120,14 +120,14 @@ type Attributes struct {
 	Path string // of any other request, which has no Resource
 }
 
-// A scope is what is recorded of a request.
+// A scope is the recorded part of a request.
 type scope struct {
 	level      Level
 	omitStages []Stage
 	omitFields bool // managed fields
 }
 
-// decide returns what is recorded of a request.
+// decide returns the recorded part of a request.
 func (p *Policy) decide(a *Attributes) scope {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.matches(a) {

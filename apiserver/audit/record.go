@@ -23,7 +23,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 )
 
-// A Record is what is known of a request that is recorded. A nil Record is that of a request that is not: its methods do
+// A Record is the data of a request that is recorded. A nil Record is that of a request that is not: its methods do
 // nothing. It is safe for concurrent use.
 type Record struct {
 	auditor *Auditor

@@ -130,7 +130,7 @@ func (s *sink) end() {
 // queue.
 const maxSending = 16
 
-// run sends what is in the queue until it is closed and empty.
+// run sends queued events until the queue is closed and empty.
 func (s *sink) run(ctx context.Context) {
 	if s.queue == nil {
 		return

@@ -51,7 +51,7 @@ const (
 	Panic            Stage = "Panic"
 )
 
-// An Event is what is recorded of a request at a stage. The fields are upstream's.
+// An Event is the record of a request at a stage. The fields are upstream's.
 type Event struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -73,7 +73,7 @@ type Event struct {
 	Annotations              map[string]string          `json:"annotations,omitempty"`
 }
 
-// An ObjectReference names what a request is about.
+// An ObjectReference names the object of a request.
 type ObjectReference struct {
 	Resource        string    `json:"resource,omitempty"`
 	Namespace       string    `json:"namespace,omitempty"`
@@ -105,7 +105,7 @@ type Rule struct {
 	Namespaces        []string         `json:"namespaces,omitempty"` // "" stands for objects without one
 	NonResourceURLs   []string         `json:"nonResourceURLs,omitempty"`
 	OmitStages        []Stage          `json:"omitStages,omitempty"`
-	OmitManagedFields *bool            `json:"omitManagedFields,omitempty"` // nil means what the policy says
+	OmitManagedFields *bool            `json:"omitManagedFields,omitempty"` // nil means as in the policy
 }
 
 // GroupResources are resources of a group.

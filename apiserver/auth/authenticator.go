@@ -85,7 +85,7 @@ func New(opts Options) *Authenticator {
 func (a *Authenticator) Anonymous() *User { return a.anonymous }
 
 // Authenticate returns the user of r. It returns (nil, nil) if r carries no credential at all and anonymous requests are
-// served; a credential that is not good is an Unauthorized status error that says what is wrong with it. If there are
+// served; a credential that is not good is an Unauthorized status error with the reason. If there are
 // several credentials the first that is good counts, in the order: headers of a front proxy, certificate, bearer token.
 // The headers of the front proxy and the one of the token are removed.
 //
@@ -201,7 +201,7 @@ func (a *Authenticator) here(u *User, err error, wanted []string) (*User, []stri
 	return u, good, nil
 }
 
-// claimedIssuer returns what a JSON Web Token says that its issuer is, without verifying anything.
+// claimedIssuer returns the issuer that a JSON Web Token claims, without verifying anything.
 func claimedIssuer(token string) (string, bool) {
 	_, rest, _ := strings.Cut(token, ".")
 	payload, _, ok := strings.Cut(rest, ".")

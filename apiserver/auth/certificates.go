@@ -95,7 +95,7 @@ func verify(presented []*x509.Certificate, pool *x509.CertPool, now time.Time) (
 	return v, nil
 }
 
-// refusal says in words for the user what is wrong with a certificate.
+// refusal returns the fault of a certificate in words for the user.
 func refusal(leaf *x509.Certificate, now time.Time, err error) string {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError

@@ -31,7 +31,7 @@ type Impersonation struct {
 	// "impersonate-on:user-info:". It is empty for the plain verb.
 	On string
 
-	// Verb is what the sender must be allowed to do with the claims.
+	// Verb is the verb that the sender must be allowed on the claims.
 	Verb   string
 	Claims []Claim
 }
@@ -93,7 +93,7 @@ func ImpersonationsOf(h http.Header, requestor *User) ([]Impersonation, error) {
 	return append(all, unconstrained(requestor, &wanted)), nil
 }
 
-// wantedUser returns what the headers say, and whether there is one for extra.
+// wantedUser returns the user in the headers, and whether there is one for extra.
 func wantedUser(h http.Header) (u User, extra bool) {
 	u = User{
 		Name:   h.Get(authenticationv1.ImpersonateUserHeader),

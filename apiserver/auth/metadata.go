@@ -12,7 +12,7 @@ const (
 	KeysPath      = "/openid/v1/jwks"
 )
 
-// Metadata serves what others need to verify the tokens of service accounts: the discovery document of OpenID Connect and
+// Metadata serves the documents to verify the tokens of service accounts: the discovery document of OpenID Connect and
 // the public keys.
 type Metadata struct {
 	tokens  *Tokens

@@ -145,7 +145,7 @@ func keyID(key *ecdsa.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// claims are what a token says, in the form that Kubernetes gives it.
+// claims are the claims of a token, in Kubernetes' form.
 type claims struct {
 	jwt.RegisteredClaims
 	Kubernetes binding `json:"kubernetes.io"`
@@ -210,7 +210,7 @@ func low(token string) bool {
 	return new(big.Int).SetBytes(signature[32:]).Cmp(half) <= 0
 }
 
-// longestToken is far above what a token with many audiences takes, and keeps a
+// longestToken is far above the size of a token with many audiences, and keeps a
 // stranger from making us decode megabytes.
 const longestToken = 16 << 10
 
@@ -261,7 +261,7 @@ func (t *Tokens) verify(ctx context.Context, token string) (*identity, error) {
 	return known, nil
 }
 
-// identity is what a token with a good signature says.
+// identity is the contents of a token with a good signature.
 type identity struct {
 	user      *User
 	audiences []string

@@ -28,7 +28,7 @@ type result struct {
 	err   error
 }
 
-// maxResults bounds what is remembered of one state, if many ask different things of it
+// maxResults bounds the results kept for one state, if many ask different things of it
 // and go away.
 const maxResults = 1000
 

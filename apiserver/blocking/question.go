@@ -50,7 +50,7 @@ type Outcome struct {
 	Any  bool   // of a collection: one object is enough
 }
 
-// A Question is what a blocking read asks.
+// A Question is the condition of a blocking read.
 type Question struct {
 	Outcomes []Outcome // the first that comes true is the answer; empty if absence alone is asked for
 	Missing  Missing

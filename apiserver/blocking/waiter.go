@@ -36,7 +36,7 @@ type waiter struct {
 	state // of the goroutine of the request while looking is true, otherwise guarded by mu
 }
 
-// A state is what a request has judged so far.
+// A state is the judgements of a request so far.
 type state struct {
 	seen     bool            // the state was read
 	at       store.Revision  // of the newest state that was judged
@@ -311,7 +311,7 @@ func (w *waiter) decide() (a Answer, err error, ended bool) { //nolint:revive,st
 	return Answer{}, nil, false
 }
 
-// result returns what is held as an answer. The caller owns the state.
+// result returns the held objects as an answer. The caller owns the state.
 func (w *waiter) result(outcome string) Answer {
 	a := Answer{Outcome: outcome, Revision: w.at}
 	if w.request.Key != "" {
@@ -328,7 +328,7 @@ func (w *waiter) result(outcome string) Answer {
 // named is how many objects a TimeoutError names for each outcome.
 const named = 5
 
-// unmet says what each outcome lacks. The caller holds mu.
+// unmet returns each outcome's missing part. The caller holds mu.
 func (w *waiter) unmet() []Unmet {
 	outcomes := w.request.Outcomes
 	if w.request.Missing == Ended {

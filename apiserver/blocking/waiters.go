@@ -29,7 +29,7 @@ type Store interface {
 type Options struct {
 	Store Store
 
-	// Object returns what an expression sees of a value. It is pure.
+	// Object returns an expression's view of a value. It is pure.
 	Object func(store.Value) (map[string]any, error)
 
 	// PerUser is the largest number of blocking reads of one user at a time; 0 means 10,000.
@@ -98,7 +98,7 @@ type Answer struct {
 // A TimeoutError says that the time was over first.
 type TimeoutError struct{ Unmet []Unmet }
 
-// Lacks says what each outcome lacks, without saying that time is over.
+// Lacks returns each outcome's missing part, without saying that time is over.
 func (e *TimeoutError) Lacks() string {
 	lacks := make([]string, len(e.Unmet))
 	for i, u := range e.Unmet {
@@ -120,7 +120,7 @@ func (e *TimeoutError) Error() string {
 // A MissingError says that the object does not exist, where that is a failure.
 type MissingError struct {
 	Deleted bool        // it did when the question was asked
-	Last    store.Value // what was deleted, as it was seen last; nil if it was none
+	Last    store.Value // the deleted object, as it was seen last; nil if it was none
 }
 
 func (e *MissingError) Error() string {

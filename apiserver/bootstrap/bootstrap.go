@@ -31,7 +31,7 @@ type API interface {
 // A Reconciler creates the objects and keeps them as they should be. Make one with [New].
 type Reconciler struct {
 	opts  Options
-	first [][]thing // made one set after the other: a namespace before what is in it
+	first [][]thing // made one set after the other: a namespace before its objects
 	then  []thing   // tried once before it is ready, and kept: nothing stands on it
 	tried bool      // the changes of Options.Roles
 	ready chan struct{}
@@ -114,7 +114,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// attempt makes what can wait, or takes it away if it is not wanted any more.
+// attempt makes objects that can wait, or deletes those not wanted any more.
 func (r *Reconciler) attempt(ctx context.Context) {
 	group := run.NewGroup(ctx, 0)
 	defer group.Stop()
@@ -279,7 +279,7 @@ func (r *Reconciler) ensure(ctx context.Context, t thing) error {
 
 func (r *Reconciler) create(ctx context.Context, t thing) error {
 	object := t.object.DeepCopyObject()
-	// What it should be may have changed since this program started.
+	// The wanted object may have changed since this program started.
 	if fixed, how := t.fix(object); how == update {
 		object = fixed
 	}

@@ -4,7 +4,7 @@
 // there is a name server.
 //
 // It restores them at once when they are deleted or changed. It works through the API as any client
-// does, and it is level-triggered: it compares the objects with what they should be, whatever the
+// does, and it is level-triggered: it compares the objects with the wanted ones, whatever the
 // events were.
 //
 // The endpoints are those of one API server. Several API servers on one store would have to agree

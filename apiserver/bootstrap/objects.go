@@ -47,7 +47,7 @@ type Options struct {
 	// Without one the cluster has no name server.
 	DNS []DNS
 
-	// Authentication returns what others need to authenticate users as the API server does, for the ConfigMap
+	// Authentication returns the data to authenticate users as the API server does, for the ConfigMap
 	// extension-apiserver-authentication in kube-system: its keys and values. Nil means that there is none.
 	Authentication func() map[string]string
 
@@ -126,7 +126,7 @@ func (o Options) network(a netip.Addr) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// A remedy is what has to be done about an object.
+// A remedy is the write that an object needs.
 type remedy int
 
 const (
@@ -353,7 +353,7 @@ type fixedPort struct {
 	port     int32
 }
 
-// A face is what a fixture has of one IP family.
+// A face is the part of a fixture in one IP family.
 type face struct {
 	address   netip.Addr   // of the service
 	endpoints []netip.Addr // where it leads
@@ -398,7 +398,7 @@ func (o Options) kubeDNS() fixture {
 	measured := len(o.DNS) > 0 && !slices.ContainsFunc(o.DNS, func(d DNS) bool { return d.Metrics == 0 })
 	if measured {
 		f.ports = append(f.ports, fixedPort{"metrics", corev1.ProtocolTCP, metricsPort})
-		// By these, which the manifests of CoreDNS have, Prometheus finds what it is to ask.
+		// By these, which the manifests of CoreDNS have, Prometheus finds its targets.
 		f.meta.Annotations = map[string]string{"prometheus.io/scrape": "true", "prometheus.io/port": strconv.Itoa(metricsPort)}
 	}
 	for _, n := range o.ServiceNetworks {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// Bounds on what one patch may ask for, as Kubernetes has them.
+// Bounds on one patch, as Kubernetes has them.
 const (
 	maxOperations = 10_000  // of a JSON patch
 	maxCopied     = 3 << 20 // bytes that its copy operations may make

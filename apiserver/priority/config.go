@@ -42,7 +42,7 @@ type schema struct {
 	stats         *stats
 }
 
-// A plan is what a level is configured to.
+// A plan is the configuration of a level.
 type plan struct {
 	uid       string
 	exempt    bool

@@ -107,7 +107,7 @@ func (c *snapshot) level(name string) *level {
 	return nil
 }
 
-// stats returns what was counted for a schema in a level, or new counters.
+// stats returns the counters of a schema in a level, or new ones.
 func (c *snapshot) stats(schema, level string) *stats {
 	if c != nil {
 		for _, s := range c.schemas {
@@ -119,7 +119,7 @@ func (c *snapshot) stats(schema, level string) *stats {
 	return &stats{}
 }
 
-// User returns the rules for a user. Before is what an earlier call has returned, or nil; it is returned if it still holds.
+// User returns the rules for a user. Before is the result of an earlier call, or nil; it is returned if it still holds.
 func (d *Dispatcher) User(before *User, u *auth.User) *User {
 	config := d.config.Load()
 	if before != nil && before.config == config && same(before.user, u) {

@@ -268,13 +268,13 @@ func (l *level) wait(ctx context.Context, w *waiter, patience time.Duration) (re
 	return timedOut, nil
 }
 
-// need returns what the level needs, and begins to measure it again.
+// need returns the seats that the level needs, and begins to measure them again.
 func (l *level) need() need {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	peak := l.peak
 	l.peak = l.seats + l.wanted
-	// A level keeps what it uses of its nominal seats.
+	// A level keeps the nominal seats that it uses.
 	least := max(l.least, min(l.fair, peak))
 	return need{least: least, most: max(l.most, least), wanted: max(peak, least)}
 }

@@ -25,7 +25,7 @@ type Grantor struct {
 	// Name is the name in the URL of the request: empty for a creation by POST.
 	Name string
 
-	// Allowed reports what the authorizer of the server says about a request. It must not block.
+	// Allowed reports the decision of the server's authorizer about a request. It must not block.
 	Allowed func(Attributes) bool
 }
 
@@ -109,14 +109,14 @@ func (g Grantor) mayBind(ref rbacv1.RoleRef, namespace string) bool {
 	})
 }
 
-// object is what the four kinds have in common.
+// object is the common part of the four kinds.
 type object[T any] interface {
 	*T
 	metav1.Object
 	runtime.Object
 }
 
-// onlyCollected reports whether an update changes nothing but what the garbage collector changes. It
+// onlyCollected reports whether an update changes only fields of the garbage collector. It
 // changes obj.
 func onlyCollected[T any, P object[T]](obj, old P) bool {
 	obj.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())

@@ -124,7 +124,7 @@ func decideNode(node string, a *Attributes) Decision {
 
 func decideLease(node string, a *Attributes) Decision {
 	if a.Namespace == metav1.NamespaceSystem && slices.Contains(read, a.Verb) {
-		return yes() // what the service proxies have applied
+		return yes() // the state that service proxies have applied
 	}
 	if a.Namespace == metav1.NamespaceSystem && (a.Verb == "create" || (a.Verb == "update" || a.Verb == "patch") && a.Name == "service-proxy-"+node) {
 		return yes() // of its own service proxy; which one is created: NodeRestriction
@@ -267,7 +267,7 @@ func (n nodes) needsSecret(ctx context.Context, namespace, claim, secretNamespac
 	return false
 }
 
-// decideAttachment lets a node get what is attached to it.
+// decideAttachment lets a node get its volume attachments.
 func (n nodes) decideAttachment(ctx context.Context, node string, a *Attributes) Decision {
 	if a.Verb != "get" || a.Subresource != "" || a.Name == "" || n.objects == nil {
 		return no("can only get individual resources of this type")
@@ -362,7 +362,7 @@ func (n nodes) decideServiceAccount(ctx context.Context, node string, a *Attribu
 	return n.named(ctx, node, a, func(pod *corev1.Pod, found func(string)) { found(pod.Spec.ServiceAccountName) })
 }
 
-// named allows what one of the node's pods names.
+// named allows objects that one of the node's pods names.
 func (n nodes) named(ctx context.Context, node string, a *Attributes, visit func(pod *corev1.Pod, found func(name string))) Decision {
 	if n.objects == nil {
 		return unrelated(node)

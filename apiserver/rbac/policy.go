@@ -57,7 +57,7 @@ type place struct {
 	namespace string
 }
 
-// A grant is what one binding grants at one place.
+// A grant is the role of one binding at one place.
 type grant struct {
 	binding string
 	role    *role

@@ -79,7 +79,7 @@ func configMaps(pod *corev1.Pod, found func(name string)) {
 	}
 }
 
-// environment calls whole and one for what the environments of all containers come from.
+// environment calls whole and one for the sources of the environments of all containers.
 func environment(pod *corev1.Pod, whole func(corev1.EnvFromSource), one func(*corev1.EnvVarSource)) {
 	visit := func(envFrom []corev1.EnvFromSource, env []corev1.EnvVar) {
 		for _, from := range envFrom {

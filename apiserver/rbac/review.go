@@ -50,7 +50,7 @@ func subject(s *authorizationv1.SubjectAccessReviewSpec) *auth.User {
 	return u
 }
 
-// review decides what a review asks about: a resource or a path.
+// review decides the question of a review: a resource or a path.
 func (z *Authorizer) review(ctx context.Context, user *auth.User, o *authorizationv1.ResourceAttributes, p *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	a := Attributes{User: user}
 	var ignored []string
@@ -73,7 +73,7 @@ func (z *Authorizer) review(ctx context.Context, user *auth.User, o *authorizati
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Reason: d.Reason, EvaluationError: strings.Join(ignored, "; ")}
 }
 
-// ignoring returns what to say of a selector that was not understood as a whole, or in no part.
+// ignoring returns the message about a selector that was not understood as a whole, or in no part.
 func ignoring(name string, some, whole bool) []string {
 	switch {
 	case whole:

@@ -90,7 +90,7 @@ func Missing(held, rules []rbacv1.PolicyRule) (missing []rbacv1.PolicyRule) {
 	return missing
 }
 
-// Bounds on what is said about rules that are not held.
+// Bounds on messages about rules that are not held.
 const (
 	mostMissing = 1_000  // rules of one verb on one resource that are named
 	mostTried   = 10_000 // such rules that are compared to find them

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// A use is what a node or a container uses.
+// A use is the CPU and memory of a node or a container.
 type use struct {
 	at     time.Time
 	window time.Duration // over which CPU is averaged
@@ -43,7 +43,7 @@ func (u use) resources() corev1.ResourceList {
 	}
 }
 
-// What the numbers of a broken node are cut to.
+// Bounds to which the numbers of a broken node are cut.
 const (
 	maxCores = 1e9
 	maxBytes = 1 << 60

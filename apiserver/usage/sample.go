@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// A point is what a node or a container had used at one time.
+// A point is the use of a node or a container up to one time.
 type point struct {
 	at      time.Time
 	cpu     float64 // seconds of one core since its start
@@ -24,7 +24,7 @@ type point struct {
 // A podKey is the name of a pod.
 type podKey struct{ namespace, name string }
 
-// A sample is what a node and its containers had used at one time.
+// A sample is the use of a node and its containers up to one time.
 type sample struct {
 	at   time.Time // when it was taken
 	node *point    // nil if the node does not say

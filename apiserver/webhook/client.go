@@ -65,7 +65,7 @@ type Resolver interface {
 	Resolve(ctx context.Context, namespace, name string, port int32) (string, error)
 }
 
-// Options are what the clients of an API server have in common. The zero value works for URLs.
+// Options are common to the clients of an API server. The zero value works for URLs.
 type Options struct {
 	Services Resolver // nil means that no service can be reached
 
@@ -85,7 +85,7 @@ type Client struct {
 	calls     chan struct{} // has an item for each call under way
 }
 
-// New returns the client of a webhook, or an error that says what is wrong with its configuration. It does not connect.
+// New returns the client of a webhook, or an error that names the fault of its configuration. It does not connect.
 func New(c Config, opts Options) (*Client, error) {
 	if opts.Dial == nil {
 		d := net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A Component is what the pages are about.
+// A Component is the subject of the pages.
 type Component struct {
 	Name             string // such as "apiserver"
 	Started          time.Time

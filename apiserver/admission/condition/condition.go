@@ -43,7 +43,7 @@ func NewRequest(a *admission.Attributes, z Authorizer) *Request {
 	return &Request{attributes: a, authorizer: authorizerFor{z}, versions: map[*catalog.Kind]*version{}}
 }
 
-// Attributes returns what the request was made of.
+// Attributes returns the attributes of the request.
 func (r *Request) Attributes() *admission.Attributes { return r.attributes }
 
 // Changed says that the object of the attributes was changed or replaced.

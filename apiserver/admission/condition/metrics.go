@@ -48,7 +48,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.times.Collect(to)
 }
 
-// A Subject is what has match conditions, as the labels of metrics name it.
+// A Subject is an owner of match conditions, as the labels of metrics name it.
 type Subject struct {
 	Name      string // of the webhook or the policy
 	Kind      Kind

@@ -47,7 +47,7 @@ type Matcher struct {
 	always, equivalent bool
 	namespaces         labels.Selector
 	objects            labels.Selector
-	fault              error // what is wrong with the selectors
+	fault              error // of the selectors
 }
 
 // Compile returns the matcher of a constraint, which may come from an object that was stored without validation: a

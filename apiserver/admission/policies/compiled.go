@@ -11,7 +11,7 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// A table has what the objects of one resource compile to, by name.
+// A table has the compiled objects of one resource, by name.
 type table interface {
 	resource() schema.GroupVersionResource
 	// set compiles an object, unless the table has that generation of it, and reports whether it did.
@@ -28,7 +28,7 @@ type compiled[O catalog.Object, T any] struct {
 	newest  map[string]generation[T]
 }
 
-// A generation is what one generation of an object compiles to.
+// A generation is one generation of an object, compiled.
 type generation[T any] struct {
 	uid    types.UID
 	number int64
@@ -69,7 +69,7 @@ func (c *compiled[O, T]) replace(all []catalog.Object) {
 	}
 }
 
-// inOrder returns what the objects compile to, in the order of their names.
+// inOrder returns the compiled objects, in the order of their names.
 func (c *compiled[O, T]) inOrder() []T {
 	all := make([]T, 0, len(c.newest))
 	for _, name := range slices.Sorted(maps.Keys(c.newest)) {

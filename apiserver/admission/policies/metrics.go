@@ -52,7 +52,7 @@ func (m *Metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.validations, m.validationTime, m.mutations, m.changeTime}
 }
 
-// errorType returns how metrics name what went wrong.
+// errorType returns the name of an error in metrics.
 func errorType(message string) string {
 	switch {
 	case message == "":

@@ -78,7 +78,7 @@ func (i *invocation) key() key {
 	return k
 }
 
-// rounds is what is kept between the rounds of a request: see [admission.Attributes.Kept].
+// rounds is the state between the rounds of a request: see [admission.Attributes.Kept].
 type rounds struct {
 	after    runtime.Object // the object after the policies of the first round
 	invoked  map[key]bool   // may be invoked again if the object changes after them
@@ -151,7 +151,7 @@ func (m *changing) invocations(ctx context.Context, p *bound[mutations]) (all []
 	return all
 }
 
-// run invokes policies one after the other. Each sees what the ones before it did.
+// run invokes policies one after the other. Each sees the changes of the ones before it.
 func (m *changing) run(ctx context.Context, invocations []invocation) error {
 	m.request = condition.NewRequest(m.a, m.Authorizer)
 	namespace, err := m.request.Namespace(ctx, m.Objects)

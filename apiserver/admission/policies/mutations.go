@@ -28,12 +28,12 @@ import (
 	"github.com/sampan-io/sampan/internal/admissioncel"
 )
 
-// Types says what objects are made of: [openapi.Types].
+// Types has the schemas of objects: [openapi.Types].
 type Types interface {
 	Of(kind *catalog.Kind, obj runtime.Object) typed.ParseableType
 }
 
-// mutations is what a mutating policy has beside what all policies have.
+// mutations is the part of a mutating policy that other policies lack.
 type mutations struct {
 	changes  []change
 	reinvoke bool // if something else changed the object afterwards

@@ -35,7 +35,7 @@ type Set struct {
 	mutatingBindings   compiled[*admissionregistrationv1.MutatingAdmissionPolicyBinding, *binding]
 }
 
-// A snapshot has what requests need: the policies that have bindings, in the order of their names.
+// A snapshot has the data for requests: the policies that have bindings, in the order of their names.
 type snapshot struct {
 	validating []bound[validations]
 	mutating   []bound[mutations]

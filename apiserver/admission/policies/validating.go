@@ -162,7 +162,7 @@ func (v *validation) binding(ctx context.Context, p *bound[validations], b *bind
 	return nil
 }
 
-// decide does what the binding wants done about the checks that did not pass.
+// decide performs the binding's actions for the checks that did not pass.
 func (v *validation) decide(p *bound[validations], b *binding, findings []finding) {
 	for i := range findings {
 		f := &findings[i]

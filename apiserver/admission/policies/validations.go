@@ -16,7 +16,7 @@ import (
 	"github.com/sampan-io/sampan/internal/admissioncel"
 )
 
-// validations is what a validating policy has beside what all policies have.
+// validations is the part of a validating policy that other policies lack.
 type validations struct {
 	checks      []check
 	messages    bool // a check has a message expression
@@ -67,7 +67,7 @@ func compileValidating(p *admissionregistrationv1.ValidatingAdmissionPolicy) *po
 	return out
 }
 
-// An outcome is what a check came to.
+// An outcome is the result of a check.
 type outcome int
 
 const (

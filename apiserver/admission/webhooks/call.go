@@ -35,7 +35,7 @@ type rejection struct{ status *apierrors.StatusError }
 
 func (e *rejection) Error() string { return e.status.Error() }
 
-// Limits of what a webhook may say beside its decision.
+// Limits of a webhook's answer beside its decision.
 const (
 	maxWarnings    = 4 << 10  // bytes of all warnings of an answer; as in upstream
 	maxAnnotations = 64       // audit annotations of an answer
@@ -97,7 +97,7 @@ func (p *plugin) prepare(r *reviews, h *hook, served *catalog.Kind) (*call, erro
 	return c, nil
 }
 
-// denied returns the answer to a write that a webhook refused, which keeps what the webhook said of it.
+// denied returns the answer to a write that a webhook refused, which keeps the webhook's message.
 func denied(name string, result *metav1.Status) *apierrors.StatusError {
 	status := metav1.Status{}
 	if result != nil {

@@ -37,7 +37,7 @@ func (Mutating) Name() string { return "MutatingAdmissionWebhook" }
 // Reinvokes implements [admission.Reinvoker].
 func (Mutating) Reinvokes() {}
 
-// invoked is what the plug-in keeps from the first round to the second.
+// invoked is the plug-in's state from the first round to the second.
 type invoked struct {
 	hooks    []*hook         // the second round has the same, even if the configurations have changed
 	eligible map[string]bool // webhooks with the policy IfNeeded that were called after the last change
@@ -229,7 +229,7 @@ func replace(a *admission.Attributes, served *catalog.Kind, patched runtime.Obje
 // keep gives a patched object the metadata that webhooks do not see or must not break.
 func keep(a *admission.Attributes, obj catalog.Object) {
 	if a.Operation == admission.Create && a.Subresource == "" {
-		// What only the server sets: the webhook did not see it.
+		// The server's own fields: the webhook did not see them.
 		obj.SetUID(a.Object.GetUID())
 		obj.SetCreationTimestamp(a.Object.GetCreationTimestamp())
 		obj.SetGeneration(a.Object.GetGeneration())

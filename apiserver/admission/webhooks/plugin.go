@@ -30,7 +30,7 @@ type Options struct {
 	Log        *slog.Logger       // nil means slog.Default
 }
 
-// plugin is what both plug-ins have in common.
+// plugin is the common part of both plug-ins.
 type plugin struct {
 	opts     Options
 	mutates  bool

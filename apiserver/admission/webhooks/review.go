@@ -198,7 +198,7 @@ func (r *reviews) review(h *hook, served *catalog.Kind) (*call, error) {
 	return c, err
 }
 
-// read returns the response in an answer, or what is wrong with it.
+// read returns the response in an answer, or its fault.
 func (c *call) read(answer []byte, mutating bool) (*admissionv1.AdmissionResponse, error) {
 	var review admissionv1.AdmissionReview
 	err := kjson.UnmarshalCaseSensitivePreserveInts(answer, &review)

@@ -32,7 +32,7 @@ type consultation struct {
 	hook     *hook
 	call     *call
 	response *admissionv1.AdmissionResponse
-	err      error // what ask returned
+	err      error // of ask
 	took     time.Duration
 }
 

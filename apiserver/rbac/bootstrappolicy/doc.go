@@ -6,5 +6,5 @@
 // have in common: the label and the annotation of bootstrap objects, and the API groups of subjects
 // and referenced roles.
 //
-// [Reconcile] returns what a server changes when it starts.
+// [Reconcile] returns the changes of a server at its start.
 package bootstrappolicy

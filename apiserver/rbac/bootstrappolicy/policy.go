@@ -38,7 +38,7 @@ func All() rbac.Objects {
 	return o
 }
 
-// parse reads objects and adds what the files omit.
+// parse reads objects and adds fields that the files omit.
 func parse(data []byte, unmarshal func([]byte, any) error) (o rbac.Objects) {
 	if err := unmarshal(data, &o); err != nil {
 		panic(fmt.Sprintf("bootstrappolicy: an embedded file is damaged: %v", err))

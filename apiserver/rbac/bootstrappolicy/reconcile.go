@@ -36,8 +36,8 @@ const (
 )
 
 // Reconcile returns the changes after which existing has all that wanted has: cluster roles first, then
-// their bindings, roles and their bindings. The rules are upstream's: what is missing is added (labels,
-// annotations, rules, selectors of aggregated roles, subjects), and what is there besides stays. An object
+// their bindings, roles and their bindings. The rules are upstream's: missing parts are added (labels,
+// annotations, rules, selectors of aggregated roles, subjects), and other parts stay. An object
 // with the annotation rbac.authorization.kubernetes.io/autoupdate=false is left alone. The arguments are
 // not changed.
 func Reconcile(existing, wanted rbac.Objects) []Change {
@@ -56,7 +56,7 @@ type object[T any] interface {
 	DeepCopy() *T
 }
 
-// reconcile compares the objects of one kind. merge adds to obj what it lacks and reports how it
+// reconcile compares the objects of one kind. merge adds to obj its missing parts and reports how it
 // differed; it may replace fields of obj, but not change what they refer to. At most starts nothing
 // differs, so that nothing is copied.
 func reconcile[T any, P object[T]](existing, wanted []T, merge func(obj, wanted P) difference) (changes []Change) {
@@ -97,7 +97,7 @@ type difference int
 
 const (
 	none      difference = iota
-	lacking              // what it lacked was added
+	lacking              // missing parts were added
 	otherRole            // it is a binding of another role, which cannot be changed
 )
 
