@@ -16,7 +16,7 @@
 // kinds there are, and everything that differs between them, is in package catalog;
 // the operations know none by name.
 //
-//	S1  A write is answered after it was committed, with what was committed.
+//	S1  A write is answered after it was committed, with the committed object.
 //	S2  A write that changes nothing writes nothing.
 //	S3  Objects that are returned are shared and never changed; objects that are passed
 //	    in are copied (Local) or decoded (HTTP) and belong to the request.

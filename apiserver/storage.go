@@ -23,11 +23,11 @@ type Loader interface {
 // NewLoader returns a loader, for one store that is opened once.
 func NewLoader(c *catalog.Catalog) Loader { return codec.NewLoader(c) }
 
-// Terms returns what a store of this server's objects needs as its Terms option:
+// Terms returns the Terms option of a store of this server's objects:
 // labels and the indexed fields of each kind.
 func Terms(*catalog.Catalog) func(key string, v store.Value) []string { return codec.Terms }
 
-// TTL returns what a store of this server's objects needs as its TTL option, if Events are
+// TTL returns the TTL option of a store of this server's objects, if Events are
 // kept for so long after their last write.
 func TTL(c *catalog.Catalog, events time.Duration) func(key string) time.Duration {
 	expires := map[string]bool{}
@@ -44,7 +44,7 @@ func TTL(c *catalog.Catalog, events time.Duration) func(key string) time.Duratio
 	}
 }
 
-// Restate is what a store of this server's objects needs as its Restate option.
+// Restate is the Restate option of a store of this server's objects.
 func Restate(v store.Value) store.Value {
 	if i, ok := v.(*codec.Item); ok {
 		return i.Restate()

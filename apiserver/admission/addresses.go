@@ -118,7 +118,7 @@ func (p *ServiceAddresses) Admit(ctx context.Context, a *Attributes) error {
 		dropUnneeded(svc, old)
 	}
 	alignClusterIPs(svc, old)
-	// What is written must make sense before anything is concluded from it.
+	// Written values must make sense before anything is concluded from them.
 	if errs := corekinds.AddressFaults(svc, old); len(errs) > 0 {
 		return invalid(ctx, a, errs)
 	}

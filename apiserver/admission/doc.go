@@ -4,8 +4,8 @@
 // Package catalog has the rules that need only the object itself.
 //
 // A [Plugin] sees the write as [Attributes]. A [Mutator] may change the object and may refuse; it runs
-// after the object was defaulted and before it is validated, so that what it adds is checked like
-// what the user wrote. A [Validator] may only refuse; it runs after the validation, on the object
+// after the object was defaulted and before it is validated, so that its additions are checked like
+// the user's fields. A [Validator] may only refuse; it runs after the validation, on the object
 // as it will be stored. Each kind of plug-in runs in the order in which the plug-ins were given.
 //
 // A plug-in that hands out something scarce (an address, a port) reserves it

@@ -85,7 +85,7 @@ type ObjectReference struct {
 	Subresource     string    `json:"subresource,omitempty"`
 }
 
-// A Policy says what is recorded: the first rule that matches a request counts, and a request without one is not recorded.
+// A Policy selects records: the first rule that matches a request counts, and a request without one is not recorded.
 type Policy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

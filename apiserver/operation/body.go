@@ -26,7 +26,7 @@ func (t *Target) NewBody() (runtime.Object, schema.GroupVersionKind) {
 	return t.Kind.New(), t.Kind.GroupVersionKind
 }
 
-// Coerce drops what the schema of a kind without a Go type does not have from a body that is an object of the kind. It returns
+// Coerce drops fields that the schema of a kind without a Go type lacks from a body that is an object of the kind. It returns
 // warnings of unknown fields, or an error if v is Strict.
 func (t *Target) Coerce(obj runtime.Object, v codec.Validation) (warnings []string, err error) {
 	if t == nil || t.Kind.Coerce == nil {

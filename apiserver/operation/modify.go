@@ -42,7 +42,7 @@ type modification struct {
 	warnings []string // of the present try
 }
 
-// Update replaces an object, or what a subresource shows of it, with a body that
+// Update replaces an object, or a subresource's view of it, with a body that
 // belongs to the request.
 func (o *Operations) Update(ctx context.Context, t Target, body runtime.Object, opts metav1.UpdateOptions) (Result, error) {
 	if err := o.Allow(ctx, &t, VerbUpdate, nil, t.Name); err != nil {
@@ -150,7 +150,7 @@ func (t *Target) apply(change func(catalog.Object, runtime.Object) error, old *c
 	return obj, body, nil
 }
 
-// Patch changes an object, or what a subresource shows of it. Validation looks at
+// Patch changes an object, or a subresource's view of it. Validation looks at
 // the object that comes out; what it warns of is returned.
 func (o *Operations) Patch(ctx context.Context, t Target, kind types.PatchType, p []byte, opts metav1.PatchOptions) (r Result, warnings []string, err error) {
 	if err := o.Allow(ctx, &t, VerbPatch, nil, t.Name); err != nil {
@@ -178,7 +178,7 @@ func (o *Operations) Patch(ctx context.Context, t Target, kind types.PatchType, 
 			warnings = append(warnings, unknown...)
 		}
 		if err != nil && codec.ValidationOf(opts.FieldValidation) != codec.Strict {
-			// What the patch is cannot be seen from the fault alone.
+			// The kind of patch cannot be seen from the fault alone.
 			err = apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(p), err.Error())})
 		}
 		return err

@@ -139,7 +139,7 @@ func (t *Target) Key() string { return t.Kind.Key(t.Namespace, t.Name) }
 
 func (t *Target) notFound() error { return apierrors.NewNotFound(t.Kind.GR(), t.Name) }
 
-// A Result is what an operation answers with: a stored object, or an object made
+// A Result is an operation's answer: a stored object, or an object made
 // for the answer.
 type Result struct {
 	Item    *codec.Item
@@ -408,7 +408,7 @@ func (o *Operations) AdmitConnect(ctx context.Context, t *Target, item *codec.It
 	return o.admitWhole(ctx, &a)
 }
 
-// String names what a target is about, for messages.
+// String names the subject of a target, for messages.
 func (t *Target) String() string {
 	if t.Name == "" {
 		return t.Kind.GR().String()

@@ -15,7 +15,7 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A Store keeps the objects. Package store says what each method promises; its values are those of package codec.
+// A Store keeps the objects. Package store has each method's contract; its values are those of package codec.
 type Store interface {
 	Revision() store.Revision
 	Get(key string) (store.Record, error)

@@ -48,7 +48,7 @@ type reference struct {
 	controller, blocks     choice
 }
 
-// A choice is a pointer to a bool: nil, or what it points to.
+// A choice is a pointer to a bool: nil, or its value.
 type choice struct{ made, is bool }
 
 func choiceOf(b *bool) choice { return choice{b != nil, b != nil && *b} }

@@ -22,7 +22,7 @@ func (*racedError) Error() string { return "the object changed in the meantime" 
 func (o *Operations) untilWon(ctx context.Context, t *Target, try func() (Result, error)) (Result, error) {
 	key := t.Key()
 	for waited := false; ; {
-		// What is being written is what this write would lose against.
+		// This write would lose against the one under way.
 		if err := o.store.Settled(ctx, key); err != nil {
 			return Result{}, modified(t.Kind.GR(), t.Name)
 		}

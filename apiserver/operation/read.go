@@ -202,7 +202,7 @@ func (o *Operations) startOf(ctx context.Context, opts metav1.ListOptions) (stor
 	return store.Page{}, o.NotOlder(ctx, opts.ResourceVersion)
 }
 
-// A continuation is what a continue token holds. Clients must not look into it; it
+// A continuation is the contents of a continue token. Clients must not look into it; it
 // grants nothing, because the request that brings it is authorized as any other.
 type continuation struct {
 	Format   string `json:"v"`

@@ -108,7 +108,7 @@ func Metadata(obj catalog.Object) *metav1.PartialObjectMetadata {
 	}}
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		if fields, ok := u.Object["metadata"].(map[string]any); ok {
-			// What is stored has been checked to be metadata.
+			// A stored object has been checked to be metadata.
 			_ = runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &m.ObjectMeta)
 		}
 		return m

@@ -71,7 +71,7 @@ func compileMutating(p *admissionregistrationv1.MutatingAdmissionPolicy) *policy
 	return out
 }
 
-// Bounds of a JSON patch, which are those of a request. Package patch bounds what its copies make.
+// Bounds of a JSON patch, which are those of a request. Package patch bounds the results of its copies.
 const (
 	maxOperations = 10_000
 	maxPatched    = 3 << 20 // bytes of the object afterwards
