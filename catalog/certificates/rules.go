@@ -129,7 +129,7 @@ func validateConditions(r, old *request) (errs field.ErrorList) {
 		}
 		return all
 	}
-	// What is stored already stays allowed.
+	// Stored values stay allowed.
 	was, is := types(old), types(r)
 	twice := len(slices.Compact(slices.Sorted(slices.Values(was)))) < len(was)
 	seen := sets.New[certificatesv1.RequestConditionType]()

@@ -95,7 +95,7 @@ func summarize(p *corev1.Pod) summary {
 	}
 	initializing, sidecars := s.addInit(p, beside)
 	if !initializing || isTrue(p, corev1.PodInitialized) {
-		// What the init containers went through is past.
+		// The states of init containers are past.
 		s.restarts, s.restarted = sidecars.restarts, sidecars.restarted
 		s.addMain(p)
 	}

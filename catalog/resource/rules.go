@@ -21,7 +21,7 @@ func validateClass(c, old *resourcev1.DeviceClass) field.ErrorList {
 	if old != nil {
 		was = old.Spec
 	}
-	// What does not change is not checked again.
+	// Unchanged fields are not checked again.
 	stored := old != nil && equality.Semantic.DeepEqual(c.Spec.Selectors, was.Selectors)
 	errs := validateSelectors(c.Spec.Selectors, stored, at.Child("selectors"))
 	stored = old != nil && equality.Semantic.DeepEqual(c.Spec.Config, was.Config)

@@ -150,7 +150,7 @@ func validateDevice(d, was *resourcev1.Device, places bool, at *field.Path) fiel
 		errs = append(errs, validateQualifiedName(string(name), at.Child("attributes"))...)
 		errs = append(errs, validateAttribute(d.Attributes[name], at.Child("attributes").Key(shown(name)))...)
 	}
-	// What does not change is not checked again.
+	// Unchanged fields are not checked again.
 	if was == nil || !equality.Semantic.DeepEqual(was.Capacity, d.Capacity) {
 		shared := d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
 		for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {

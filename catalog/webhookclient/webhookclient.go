@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateURL returns what is wrong with the URL of a webhook.
+// ValidateURL returns the faults of the URL of a webhook.
 func ValidateURL(text string, at *field.Path) (errs field.ErrorList) {
 	const form = "; desired format: https://host[/path]"
 	u, err := url.Parse(text)
@@ -36,7 +36,7 @@ func ValidateURL(text string, at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// ValidatePath returns what is wrong with the path of a webhook below its service.
+// ValidatePath returns the faults of the path of a webhook below its service.
 func ValidatePath(path string, at *field.Path) (errs field.ErrorList) {
 	switch path {
 	case "", "/":

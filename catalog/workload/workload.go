@@ -1,4 +1,4 @@
-// Package workload holds what the kinds with a template of pods have in common: columns, status,
+// Package workload holds the common parts of the kinds with a template of pods: columns, status,
 // scale and rules.
 package workload
 
