@@ -23,7 +23,7 @@ type admitters struct {
 // inOrder returns all plug-ins in the order in which they see a request: upstream's, AllOrderedPlugins of
 // k8s.io/kubernetes/pkg/kubeapiserver/options, as a later plug-in sees the changes of an earlier one. What upstream's
 // registries check outside of admission stands where it does: what they set before validation before addresses, what they
-// refuse before the policies, so that policies and webhooks see no request that is refused anyway.
+// refuse before the policies, so that no other is asked about a request that is refused anyway.
 func (a admitters) inOrder() []admission.Plugin {
 	return []admission.Plugin{
 		admission.NewNamespaceLifecycle(a.objects),
