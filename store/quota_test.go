@@ -205,8 +205,8 @@ func TestScarceMemoryIsShared(t *testing.T) {
 	}
 }
 
-// TestAdministratorsOweNothingForWhatOthersFreed has administrators write beyond the quota, and others free as much each time.
-func TestAdministratorsOweNothingForWhatOthersFreed(t *testing.T) {
+// TestAdministratorsOweNothingForMemoryOthersFreed has administrators write beyond the quota, and others free as much each time.
+func TestAdministratorsOweNothingForMemoryOthersFreed(t *testing.T) {
 	const quota = 64 * mib
 	s, _ := bounded(t, nil, store.Options{Quota: quota})
 	write := func(key string, size int, w store.Write) error {

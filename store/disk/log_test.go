@@ -420,10 +420,10 @@ func FuzzLog(f *testing.F) {
 	})
 }
 
-// TestWhatIsAcknowledgedWasSynced checks the promise that no killed process can: that the bytes
+// TestAcknowledgedWritesWereSynced checks the promise that no killed process can: that the bytes
 // were on the medium before Commit or Reserve returned, and that a sync that fails is
 // never taken for one that did not.
-func TestWhatIsAcknowledgedWasSynced(t *testing.T) {
+func TestAcknowledgedWritesWereSynced(t *testing.T) {
 	b, err := Open(t.TempDir(), quiet)
 	if err != nil {
 		t.Fatal(err)
