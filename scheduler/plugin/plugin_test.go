@@ -113,7 +113,7 @@ func TestHostPortsCollide(t *testing.T) {
 	}
 }
 
-func TestANodeForgetsWhatEnded(t *testing.T) {
+func TestNodeForgetsEndedPods(t *testing.T) {
 	var c plugin.Cluster
 	c.SetNode(plugintest.Node("a"))
 	n := c.Snapshot.Node("a")
