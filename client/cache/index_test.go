@@ -34,9 +34,9 @@ func TestManyValuesCostInProportion(t *testing.T) {
 	})
 }
 
-// TestAnIndexFindsWhatIsInIt adds, changes and removes objects at random, in buckets small
+// TestIndexFindsItsObjects adds, changes and removes objects at random, in buckets small
 // and large, and compares them with a map.
-func TestAnIndexFindsWhatIsInIt(t *testing.T) {
+func TestIndexFindsItsObjects(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := &index{
 			values:  func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName, "all", "all"} },
