@@ -47,7 +47,7 @@ func TestPoolOverlaps(t *testing.T) {
 }
 
 // What a pool prints it can read, and it means the same: every address of it, in order.
-func TestPoolReadsWhatItPrints(t *testing.T) {
+func TestPoolReadsItsOutput(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := ""
 		for i := range rapid.IntRange(1, 4).Draw(t, "parts") {

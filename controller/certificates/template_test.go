@@ -37,7 +37,7 @@ func TestHowLongCertificatesAreValid(t *testing.T) {
 	}
 }
 
-func TestCertificatesHaveWhatIsAskedFor(t *testing.T) {
+func TestCertificatesHaveRequestedFields(t *testing.T) {
 	now := time.Now()
 	request := asked("cn=system:node:n1 o=system:nodes dns=n1 ip=10.0.0.1 mail=a@b uri=x")
 	spec := &certificatesv1.CertificateSigningRequestSpec{Usages: usages("server auth, key encipherment, client auth, signing, s/mime, email protection")}
