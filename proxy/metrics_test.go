@@ -59,7 +59,7 @@ func measured(t *testing.T, c []prometheus.Collector) map[string]float64 {
 	return values
 }
 
-func TestMetricsSayWhatWasDone(t *testing.T) { synctest.Test(t, testMetrics) }
+func TestMetricsCountWork(t *testing.T) { synctest.Test(t, testMetrics) }
 
 func testMetrics(t *testing.T) {
 	api := clienttest.New(t)

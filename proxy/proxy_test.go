@@ -474,8 +474,8 @@ func TestServiceCIDRsAreOptional(t *testing.T) {
 	h.await("10.0.0.1:80/TCP → 10.1.0.2:8080, masquerade foreign")
 }
 
-// TestOnlyWhatChangedIsChanged counts changes of frontends.
-func TestOnlyWhatChangedIsChanged(t *testing.T) {
+// TestOnlyChangesAreWritten counts changes of frontends.
+func TestOnlyChangesAreWritten(t *testing.T) {
 	h := start(t, clienttest.New(t), newKernel(t), proxy.Options{})
 	var all []string
 	for i := range 20 {

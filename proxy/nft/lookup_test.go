@@ -12,7 +12,7 @@ import (
 	"github.com/sampan-io/sampan/proxy"
 )
 
-func TestLookupSaysWhatTheKernelHas(t *testing.T) {
+func TestLookupReturnsKernelState(t *testing.T) {
 	w := newWorld(t)
 	node, pod := w.nodes[0], w.nodes[0].pods[0]
 	const port, target = 80, 8080

@@ -514,7 +514,7 @@ func TestSettleWaitsForConnectionsOfARemovedPool(t *testing.T) {
 	f.Settle(t.Context())
 }
 
-func TestSetRefusesWhatItCantDo(t *testing.T) {
+func TestSetRefusesImpossiblePools(t *testing.T) {
 	f := start(t, userspace.Options{})
 	good := web(corev1.ProtocolTCP, says(t, "a"))
 	at := set(t, f, good)

@@ -62,7 +62,7 @@ func addressed(t *testing.T, link string, cidr string) {
 	must(t, netlink.LinkSetUp(l))
 }
 
-func TestWhatComesOfDialling(t *testing.T) {
+func TestDiallingResults(t *testing.T) {
 	nstest.Run(t, func(t *testing.T) {
 		addressed(t, "lo", "10.1.0.2/32")
 		// What goes there vanishes.
