@@ -197,8 +197,8 @@ func (w *worker) PreBind(_ context.Context, p plugin.Placement) plugin.Verdict {
 }
 func (w *worker) PostBind(_ context.Context, p plugin.Placement) { w.tell("postBind", p) }
 
-// TestKeptAnswersComeBack at all later points, to the plug-in whose it is.
-func TestKeptAnswersComeBack(t *testing.T) {
+// TestResultsComeBack at all later points, to the plug-in whose it is.
+func TestResultsComeBack(t *testing.T) {
 	w := &worker{}
 	schedulingWith(t, scheduler.Options{Plugins: builtin.Default().With(plugin.Entry{Plugin: w})}, func(t *testing.T, s *clienttest.Server) {
 		s.Set(t, pod("one"))
