@@ -293,7 +293,7 @@ func fillTheDisk(dir string) error {
 	if err := os.Remove(ballast); err != nil {
 		return err
 	}
-	for range 200 {
+	for range 60 { // a small part of the space: the reserve for deletions grows first, by what a slow fold left out
 		i++
 		if err := write(i); err != nil {
 			return fmt.Errorf("after there was room again: %w", err)

@@ -34,7 +34,7 @@ import (
 //
 // All this is best effort where the file system cannot allocate space (fallocate(2)).
 
-// space keeps space back, and looks how much is left. Except for look and lookSometimes it
+// space keeps space back, and looks how much is left. Except for checkFree and lookSometimes it
 // belongs to the fold while one is under way.
 type space struct {
 	dir   string
@@ -196,7 +196,7 @@ func (s *space) reserveUsed() {
 // lookInterval bounds how often a store that is written to looks how much space is left.
 const lookInterval = 10 * time.Second
 
-// lookSometimes is look, unless it was called a moment ago.
+// lookSometimes is checkFree, unless it was called a moment ago.
 func (s *space) lookSometimes() {
 	if time.Since(s.looked) >= lookInterval {
 		s.checkFree()
