@@ -30,7 +30,7 @@ func TestAffinityLastsAsLongAsTheBackend(t *testing.T) {
 		from, at := w.nodes[0].pods[1], netip.AddrPortFrom(r.Address, port)
 		only := func(not string) string {
 			t.Helper()
-			servers, _ := from.answers(p, at)
+			servers, _ := from.answers(p, at, 1)
 			if len(servers) != 1 || servers[0] == not {
 				t.Fatalf("%s %s: %q answered, want one that is not %q", p, at, servers, not)
 			}
