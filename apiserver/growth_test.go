@@ -227,9 +227,10 @@ const few = `^(ConfigMap|Role) |^Pod (metadata\.[a-zA-Z]+|spec\.[a-zA-Z]+)$`
 // TestCostsGrowWithObjects grows lists and maps of kinds. It takes a few, unless SAMPAN_GROWTH_ONLY has another pattern of
 // "KIND PATH", or SAMPAN_GROWTH is "all": then it takes each one of each kind, with elements that differ, with equal ones and with those of one name.
 func TestCostsGrowWithObjects(t *testing.T) {
-	if testing.Short() || growthtest.Raced {
-		t.Skip("takes minutes") // one goroutine works: CI runs it without the race detector
+	if testing.Short() {
+		t.Skip("takes minutes")
 	}
+	growthtest.SkipRaced(t)
 	// The collector is off while the cost is measured, but for memory beyond this.
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30))
 	all := os.Getenv("SAMPAN_GROWTH") == "all"

@@ -85,7 +85,7 @@ func TestGrowCopiesTheFirstElement(t *testing.T) {
 	}
 }
 
-func TestRatioTellsSquaresFromLines(t *testing.T) {
+func TestCostsOfSquaresAreTooSteep(t *testing.T) {
 	var sink int
 	work := func(steps int) func() {
 		return func() {

@@ -60,7 +60,16 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
-// Linear fails the test if work on objects of size 2n costs more than 2.5 times what it costs at n, in time of the processor or
+// SkipRaced skips a test that measures if the race detector is on: that makes work five times slower, and costs are the same
+// without.
+func SkipRaced(t *testing.T) {
+	t.Helper()
+	if raced {
+		t.Skip("costs are measured without the race detector")
+	}
+}
+
+// Linear skips the test if the race detector is on, see [SkipRaced]. It fails the test if work on objects of size 2n costs more than 2.5 times what it costs at n, in time of the processor or
 // in bytes allocated. Prepare makes the work for a size and is not measured itself. The processor's time is that of the thread that
 // calls, so that neither other tests nor other programs count.
 func Linear(t *testing.T, n int, prepare func(n int) (work func())) {
@@ -76,6 +85,7 @@ func LinearAll(t *testing.T, n int, prepare func(n int) (work func())) {
 
 func linear(t *testing.T, n int, measure func(func()) Cost, prepare func(n int) (work func())) {
 	t.Helper()
+	SkipRaced(t)
 	if why := Steep(n, measure, prepare); why != "" {
 		t.Error(why)
 	}

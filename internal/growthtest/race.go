@@ -2,5 +2,5 @@
 
 package growthtest
 
-// Raced says that the race detector is on, which makes work five times slower.
-const Raced = true
+// raced says whether the race detector is on.
+const raced = true
