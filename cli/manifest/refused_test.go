@@ -21,10 +21,11 @@ func TestRefusals(t *testing.T) {
 		"create secret docker-registry a --from-file=testdata/in/dir/x": "--from-file: must be one JSON file",
 		"create secret docker-registry a --from-file=b,c":               "error reading b: stat b: no such file or directory",
 
-		"create deployment a":                                     "required flag(s) \"image\" not set",
-		"create deployment a --image=b --image=c -- d":            "cannot specify multiple --image options and command",
-		"create deployment a --image=b --replicas=-1":             "--replicas=-1: want 0 or more",
-		"create job a":                                            "either --image or --from must be specified",
+		"create deployment a":                          "required flag(s) \"image\" not set",
+		"create deployment a --image=b --image=c -- d": "cannot specify multiple --image options and command",
+		"create deployment a --image=b --replicas=-1":  "--replicas=-1: want 0 or more",
+
+		"create job a": "either --image or --from must be specified",
 		"create job a --image=b --from=cronjob/c":                 "either --image or --from must be specified",
 		"create job a --from=cronjob/b -- c":                      "cannot specify --from and command",
 		"create cronjob a --image=b":                              "required flag(s) \"schedule\" not set",
