@@ -3,6 +3,7 @@ package footprint
 import (
 	"reflect"
 	"sync"
+	"unsafe"
 )
 
 // Of returns how many bytes of memory v takes, with everything that it points to. Values must not have cycles.
@@ -10,20 +11,30 @@ func Of(v any) int {
 	if v == nil {
 		return 0
 	}
-	r := reflect.ValueOf(v)
-	size := int(r.Type().Size())
-	if walk := walkerOf(r.Type()); walk != nil {
-		size += walk(r)
+	t := reflect.TypeOf(v)
+	size := int(t.Size())
+	walk := walkerOf(t)
+	if walk == nil {
+		return size
 	}
-	return size
+	if t.Kind() == reflect.Pointer { // as objects are
+		pointer := reflect.ValueOf(v).UnsafePointer()
+		return size + walk(unsafe.Pointer(&pointer))
+	}
+	held := reflect.New(t)
+	held.Elem().Set(reflect.ValueOf(v))
+	return size + walk(held.UnsafePointer())
 }
 
-// A walker returns the bytes that a value points to. A nil walker is of a type without pointers.
-type walker func(reflect.Value) int
+// A walker returns the bytes that the value at an address points to. A nil walker is of a type without pointers.
+type walker func(unsafe.Pointer) int
 
 // mapEntry is what a map takes for an entry beside its key and value: the control byte, and the slots that stay free, of
-// which there are at most as many as there are entries.
-const mapEntry = 16
+// which there are at most as many as there are entries, and mapHead what it takes without any.
+const (
+	mapEntry = 16
+	mapHead  = 48
+)
 
 // walkers caches the walker of each type: types are finite, and the walker of one is the same for all callers.
 var walkers sync.Map // a cache; reflect.Type -> walker
@@ -42,9 +53,9 @@ func walkerOf(t reflect.Type) walker {
 func build(t reflect.Type, within []reflect.Type) walker {
 	for _, outer := range within {
 		if outer == t {
-			return func(v reflect.Value) int {
-				if w := walkerOf(v.Type()); w != nil {
-					return w(v)
+			return func(at unsafe.Pointer) int {
+				if w := walkerOf(t); w != nil {
+					return w(at)
 				}
 				return 0
 			}
@@ -53,111 +64,164 @@ func build(t reflect.Type, within []reflect.Type) walker {
 	within = append(within, t)
 	switch t.Kind() {
 	case reflect.String:
-		return func(v reflect.Value) int { return v.Len() }
+		return func(at unsafe.Pointer) int { return len(*(*string)(at)) }
 	case reflect.Slice:
 		return ofSlice(t, within)
-	case reflect.Array:
-		elem := build(t.Elem(), within)
-		if elem == nil {
-			return nil
-		}
-		return func(v reflect.Value) int { return ofElements(v, elem) }
 	case reflect.Pointer:
 		size, elem := int(t.Elem().Size()), build(t.Elem(), within)
-		return func(v reflect.Value) int {
-			switch {
-			case v.IsNil():
+		return func(at unsafe.Pointer) int {
+			switch to := *(*unsafe.Pointer)(at); {
+			case to == nil:
 				return 0
 			case elem == nil:
 				return size
+			default:
+				return size + elem(to)
 			}
-			return size + elem(v.Elem())
 		}
 	case reflect.Map:
 		return ofMap(t, within)
-	case reflect.Struct:
-		return ofStruct(t, within)
+	case reflect.Struct, reflect.Array:
+		return ofParts(t, within)
 	case reflect.Interface:
-		return func(v reflect.Value) int {
-			if v.IsNil() {
-				return 0
+		if t.NumMethod() == 0 {
+			return func(at unsafe.Pointer) int { return ofAny(*(*any)(at)) }
+		}
+		return func(at unsafe.Pointer) int {
+			if v := reflect.NewAt(t, at).Elem(); !v.IsNil() {
+				return Of(v.Elem().Interface())
 			}
-			held := v.Elem()
-			size := int(held.Type().Size())
-			if w := walkerOf(held.Type()); w != nil {
-				size += w(held)
-			}
-			return size
+			return 0
 		}
 	}
 	return nil
 }
 
+// ofAny is [Of], without a search for the types that free-form JSON has.
+func ofAny(v any) int {
+	switch v := v.(type) {
+	case string:
+		return int(unsafe.Sizeof(v)) + len(v)
+	case int64, float64:
+		return 8
+	case bool:
+		return 1
+	}
+	return Of(v)
+}
+
+// slice is how a slice stands in memory.
+type slice struct {
+	data     unsafe.Pointer
+	len, cap int
+}
+
 func ofSlice(t reflect.Type, within []reflect.Type) walker {
-	size, elem := int(t.Elem().Size()), build(t.Elem(), within)
-	return func(v reflect.Value) int {
-		total := v.Cap() * size
+	size, elem := t.Elem().Size(), build(t.Elem(), within)
+	return func(at unsafe.Pointer) int {
+		s := (*slice)(at)
+		total := s.cap * int(size)
 		if elem != nil {
-			total += ofElements(v, elem)
+			total += ofElements(s.data, s.len, size, elem)
 		}
 		return total
 	}
 }
 
-func ofElements(v reflect.Value, elem walker) int {
+func ofElements(at unsafe.Pointer, n int, size uintptr, elem walker) int {
 	total := 0
-	for i := range v.Len() {
-		total += elem(v.Index(i))
+	for i := range n {
+		total += elem(unsafe.Add(at, uintptr(i)*size))
 	}
 	return total
 }
 
 func ofMap(t reflect.Type, within []reflect.Type) walker {
-	key, elem := build(t.Key(), within), build(t.Elem(), within)
 	entry := 2*int(t.Key().Size()+t.Elem().Size()) + mapEntry
-	return func(v reflect.Value) int {
-		if v.IsNil() {
+	if t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String {
+		return func(at unsafe.Pointer) int { return ofStrings(*(*map[string]string)(at), entry) }
+	}
+	key, elem := build(t.Key(), within), build(t.Elem(), within)
+	return func(at unsafe.Pointer) int {
+		m := reflect.NewAt(t, at).Elem()
+		if m.IsNil() {
 			return 0
 		}
-		const head = 48
-		total := head + v.Len()*entry
-		if key == nil && elem == nil {
+		total := mapHead + m.Len()*entry
+		if m.Len() == 0 || key == nil && elem == nil {
 			return total
 		}
-		for each := v.MapRange(); each.Next(); {
+		k, v := reflect.New(t.Key()), reflect.New(t.Elem())
+		for each := m.MapRange(); each.Next(); {
 			if key != nil {
-				total += key(each.Key())
+				k.Elem().SetIterKey(each)
+				total += key(k.UnsafePointer())
 			}
 			if elem != nil {
-				total += elem(each.Value())
+				v.Elem().SetIterValue(each)
+				total += elem(v.UnsafePointer())
 			}
 		}
 		return total
 	}
 }
 
-func ofStruct(t reflect.Type, within []reflect.Type) walker {
-	type part struct {
-		index int
-		walk  walker
+func ofStrings(m map[string]string, entry int) int {
+	if m == nil {
+		return 0
 	}
-	var parts []part
-	for i := range t.NumField() {
-		// A time.Time points to its zone, which all times share.
-		if f := t.Field(i); f.Type.PkgPath() != "time" {
-			if w := build(f.Type, within); w != nil {
-				parts = append(parts, part{i, w})
-			}
-		}
+	total := mapHead + len(m)*entry
+	for k, v := range m {
+		total += len(k) + len(v)
 	}
-	if len(parts) == 0 || t.PkgPath() == "time" {
+	return total
+}
+
+// A part is what points to something in a struct or array: a field, or one of a field's own.
+type part struct {
+	offset uintptr
+	walk   walker
+}
+
+func ofParts(t reflect.Type, within []reflect.Type) walker {
+	parts := partsOf(t, 0, within)
+	if len(parts) == 0 {
 		return nil
 	}
-	return func(v reflect.Value) int {
+	return func(at unsafe.Pointer) int {
 		total := 0
-		for _, p := range parts {
-			total += p.walk(v.Field(p.index))
+		for i := range parts {
+			// The first word of a string, slice, map, pointer or interface is nil if there is nothing behind it.
+			if field := unsafe.Add(at, parts[i].offset); *(*unsafe.Pointer)(field) != nil {
+				total += parts[i].walk(field)
+			}
 		}
 		return total
 	}
+}
+
+// partsOf returns the parts of a value that begins at an offset: itself, unless it is a struct or an array.
+func partsOf(t reflect.Type, offset uintptr, within []reflect.Type) []part {
+	// A time.Time points to its zone, which all times share.
+	switch {
+	case t.PkgPath() == "time":
+		return nil
+	case t.Kind() == reflect.Struct:
+		var parts []part
+		for i := range t.NumField() {
+			f := t.Field(i)
+			parts = append(parts, partsOf(f.Type, offset+f.Offset, within)...)
+		}
+		return parts
+	case t.Kind() == reflect.Array:
+		var parts []part
+		for i := range t.Len() {
+			parts = append(parts, partsOf(t.Elem(), offset+uintptr(i)*t.Elem().Size(), within)...)
+		}
+		return parts
+	}
+	if w := build(t, within); w != nil {
+		return []part{{offset, w}}
+	}
+	return nil
 }
