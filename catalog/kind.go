@@ -303,15 +303,18 @@ func (k *Kind) GR() schema.GroupResource {
 // Prefix returns the prefix of the storage keys of the kind, or of those of one
 // namespace if that is not empty: "pods/", "pods/default/", "jobs.batch/". It is the same for all
 // versions of a kind.
-func (k *Kind) Prefix(namespace string) string {
-	p := k.Resource
-	if group := k.Hub().Group; group != "" {
-		p += "." + group
+func (k *Kind) Prefix(namespace string) string { return k.key(namespace, "") }
+
+// key joins its parts at once: it is made several times for each request.
+func (k *Kind) key(namespace, name string) string {
+	group, dot, slash := k.Hub().Group, "", ""
+	if group != "" {
+		dot = "."
 	}
-	if p += "/"; namespace != "" {
-		p += namespace + "/"
+	if namespace != "" {
+		slash = "/"
 	}
-	return p
+	return k.Resource + dot + group + "/" + namespace + slash + name
 }
 
 // Key returns the storage key of an object; namespace is ignored for cluster
@@ -320,5 +323,5 @@ func (k *Kind) Key(namespace, name string) string {
 	if !k.Namespaced {
 		namespace = ""
 	}
-	return k.Prefix(namespace) + name
+	return k.key(namespace, name)
 }

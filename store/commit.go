@@ -260,7 +260,7 @@ func (s *Store) acceptWrite(w Write, q queued) (o *outcome, taken bool, err erro
 		}
 		return nil, false, c
 	case w.Delete && !exists:
-		return nil, false, fmt.Errorf("%s: %w", w.Key, ErrNotFound)
+		return nil, false, notFound(w.Key)
 	}
 	q.growth, q.account = growth(w, q.rec, now, exists), w.account()
 	if err := a.quota.admit(q.growth, w); err != nil {

@@ -344,6 +344,13 @@ func (s *Store) Revision() Revision {
 	return s.last
 }
 
+// A notFound is ErrNotFound of a key. Its text is made when it is read: a search for a free name expects not to find it.
+type notFound string
+
+func (key notFound) Error() string { return string(key) + ": " + ErrNotFound.Error() }
+
+func (key notFound) Unwrap() error { return ErrNotFound }
+
 // Get returns the record at key at the newest revision, or ErrNotFound.
 func (s *Store) Get(key string) (Record, error) {
 	s.mu.RLock()
@@ -353,7 +360,7 @@ func (s *Store) Get(key string) (Record, error) {
 			return rec.Record, nil
 		}
 	}
-	return Record{}, fmt.Errorf("%s: %w", key, ErrNotFound)
+	return Record{}, notFound(key)
 }
 
 // Count returns how many records the resource has whose keys begin with the first segment of the prefix. It does not list
