@@ -21,8 +21,8 @@ type Options struct {
 	// decided both already.
 	Headroom uint64
 
-	// Percent is how much garbage may pile up, in percent of the live objects, if that is more than Headroom. From 256 MiB
-	// of garbage on it is less, but at least 33. 0 means 100.
+	// Percent is how much garbage may pile up, in percent of the live objects, if that is more than Headroom. It is less where
+	// both together would be more than 768 MiB, but at least 33. 0 means 100.
 	Percent int
 
 	// Limit is how many bytes the process may have before the collector runs more often than that. 0 means that there is no
@@ -196,19 +196,19 @@ const leastGarbage = 1 << 20
 
 const usualPercent = 100 // Go's own: the heap may double
 
-// plenty is how many bytes of garbage are enough for a process to collect it seldom, and leastPercent how much a heap that is
-// many times larger may have nevertheless.
+// roomy is up to how many bytes of live objects and garbage the percentage of a process holds, and leastPercent how much
+// garbage a larger heap may have nevertheless.
 const (
-	plenty       = 256 << 20
+	roomy        = 768 << 20
 	leastPercent = 33
 )
 
 // percentFor returns the GOGC with which a heap of so many live bytes gets that
-// headroom, and at least the percentage least if that is not more than plenty of garbage.
+// headroom, and at least the percentage least if the heap stays roomy with it.
 func percentFor(live, headroom uint64, least int) int {
 	const most = 10_000 // of a heap of next to nothing
 	percent := func(bytes uint64) int { return int(min(most, bytes*100/max(live, 1))) }
-	return max(percent(headroom), min(least, max(leastPercent, percent(plenty))))
+	return max(percent(headroom), min(least, max(leastPercent, percent(roomy-min(live, roomy)))))
 }
 
 // heapStats are counters of the runtime about its heap.
