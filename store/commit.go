@@ -83,8 +83,7 @@ type writes struct {
 
 // A pending is the next state of a key.
 type pending struct {
-	rec     *record
-	deleted bool
+	change
 	outcome *outcome // of its part of the batch
 }
 
@@ -100,10 +99,12 @@ type queued struct {
 // A batch is a run of writes, in the order of their revisions, that share a sync.
 type batch struct {
 	items     []queued
-	early     int  // number of leading volatile writes
-	published bool // the early ones are visible
-	frees     bool // all writes free space
-	size      int  // in bytes
+	changes   []change  // those of the items
+	one       [1]change // where changes begin
+	early     int       // number of leading volatile writes
+	published bool      // the early ones are visible
+	frees     bool      // all writes free space
+	size      int       // in bytes
 	seen      *outcome
 	done      *outcome
 }
@@ -115,11 +116,13 @@ type outcome struct {
 }
 
 func newBatch(frees bool) *batch {
-	return &batch{
+	b := &batch{
 		frees: frees,
 		seen:  &outcome{known: make(chan struct{})},
 		done:  &outcome{known: make(chan struct{})},
 	}
+	b.changes = b.one[:0]
+	return b
 }
 
 // set sets the outcome. Only the first call has an effect.
@@ -181,7 +184,7 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 	case ctx.Err() != nil:
 		return Record{}, context.Cause(ctx)
 	}
-	q := queued{pending: pending{rec: &record{Record: Record{Key: w.Key, Value: w.Value}}, deleted: w.Delete}}
+	q := queued{pending: pending{change: change{rec: &record{Record: Record{Key: w.Key, Value: w.Value}}, deleted: w.Delete}}}
 	q.rec.terms = s.opts.Terms(w.Key, w.Value)
 	if ttl := s.opts.TTL(w.Key); ttl > 0 && !w.Delete {
 		q.rec.expires = deadline(time.Now(), ttl)
@@ -275,14 +278,14 @@ func (s *Store) acceptWrite(w Write, q queued) (o *outcome, taken bool, err erro
 		q.replaces = now.size
 	}
 	if s.backend == nil {
-		s.publish(q)
+		s.publish(q.change)
 		return nil, true, nil
 	}
 	frees := w.Frees || w.Delete || exists && q.rec.size <= now.size
 	// On a full disk only volatile writes that do not grow go without the backend.
 	early := w.Volatile && (a.full == nil || frees)
 	if early && !a.flying && len(a.queue) == 0 && a.last <= a.ceiling && a.unsaved.fits(frees, q) {
-		s.publish(q)
+		s.publish(q.change)
 		a.unsaved.add(q)
 		return nil, true, nil
 	}
@@ -294,7 +297,7 @@ func (s *Store) acceptWrite(w Write, q queued) (o *outcome, taken bool, err erro
 	}
 	q.outcome = o
 	a.pending[q.rec.Key] = q.pending
-	b.items = append(b.items, q)
+	b.items, b.changes = append(b.items, q), append(b.changes, q.change)
 	b.size += q.rec.size + len(q.rec.Key)
 	s.wake()
 	return o, true, nil
@@ -327,77 +330,13 @@ func expected(w Write, rec *record, exists bool) bool {
 	return w.Expect == rec.Revision
 }
 
-// published returns what readers see at a key.
-func (s *Store) published(key string) (*record, bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if r := s.resources[resourceOf(key)]; r != nil {
-		return r.live.Get(key)
-	}
-	return nil, false
-}
-
-// publish makes writes visible to readers and watchers, in order. Only one
-// goroutine publishes at a time: the one that holds accept.mu while no batch is
-// flying, or the commit loop while one is.
-func (s *Store) publish(items ...queued) {
-	if len(items) == 0 {
-		return
-	}
-	for _, q := range items {
-		q.rec.Value.Place(q.rec.Created, q.rec.Revision)
-	}
-	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, q := range items {
-		r := s.resource(resourceOf(q.rec.Key))
-		kept := r.history.bytes
-		prev := r.apply(q.rec, q.deleted, now)
-		s.histories += r.history.bytes - kept
-		var before, after int64
-		if prev != nil {
-			before = prev.expires
-		}
-		if !q.deleted {
-			after = q.rec.expires
-		}
-		s.deadlines.move(q.rec.Key, before, after)
-		s.last = q.rec.Revision
-	}
-	s.boundHistories()
-	s.wakeReaders()
-	s.setTimer()
-	s.opts.Written()
-	// All histories at once and seldom: a resource that is never written
-	// again must let go of its old values as well.
-	if now.Sub(s.trimmed) > s.opts.Keep/16 {
-		s.trimmed = now
-		for _, r := range s.resources {
-			r.history.trim(now.Add(-s.opts.Keep))
-		}
-		s.histories = s.historyBytes()
-		s.ages = append(s.ages, age{s.last, now})
-		for now.Sub(s.ages[0].at) > s.opts.Keep {
-			s.oldest = s.ages[0].revision
-			s.ages = s.ages[1:]
-		}
-	}
-}
-
-// An age is when a revision was the newest one.
-type age struct {
-	revision Revision
-	at       time.Time
-}
-
 // Run commits writes until ctx is cancelled, and deletes the records whose time to live has passed.
 // Then it accepts no more writes, makes the accepted ones durable, volatile writes included, and
 // closes the backend. It returns an error if the backend failed; the store can still be read
 // afterwards. Run may be called once.
 func (s *Store) Run(ctx context.Context) error {
 	close(s.ready)
-	defer close(s.stopped)
+	defer close(s.ended)
 	expiry := run.NewGroup(ctx, 0)
 	expiry.Go(s.expire)
 	defer expiry.Stop()
@@ -506,6 +445,24 @@ func (s *Store) breaks(b *batch, err error) error {
 	return err
 }
 
+// Settled blocks while a write to the key that was accepted before the call is not decided, or until ctx is
+// over, and then returns its cause. A write that expects the revision from before would fail with a
+// [*ConflictError] unless that one fails.
+func (s *Store) Settled(ctx context.Context, key string) error {
+	s.accept.mu.Lock()
+	p, ok := s.accept.pending[key]
+	s.accept.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	select {
+	case <-p.outcome.known:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // drain commits batches until none is queued. An error means that the backend is
 // broken.
 func (s *Store) drain(ctx context.Context) error {
@@ -585,12 +542,12 @@ func (s *Store) commit(ctx context.Context, b *batch) (kept bool, err error) {
 	err = s.backend.Commit(ctx, Batch{Entries: entries})
 	s.syncs.observe(time.Since(start), len(entries))
 	if b.frees && errors.Is(err, ErrFull) {
-		return true, s.commitKept(ctx, rest)
+		return true, s.commitKept(ctx, b)
 	}
 	if err != nil {
 		return false, err
 	}
-	s.publish(rest...)
+	s.publish(b.changes[b.early:]...)
 	a.mu.Lock()
 	a.unsaved.clear()
 	a.mu.Unlock()
@@ -615,7 +572,7 @@ func (s *Store) commitEarly(ctx context.Context, b *batch) error {
 			return err
 		}
 	}
-	s.publish(early...)
+	s.publish(b.changes[:b.early]...)
 	a.mu.Lock()
 	for _, q := range early {
 		a.unsaved.add(q)
@@ -626,9 +583,10 @@ func (s *Store) commitEarly(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// commitKept commits writes that free space out of the space that the backend keeps back. Unsaved
+// commitKept commits the rest of a batch that frees space out of the space that the backend keeps back. Unsaved
 // writes, which may be large, stay unsaved unless these writes replace them.
-func (s *Store) commitKept(ctx context.Context, items []queued) error {
+func (s *Store) commitKept(ctx context.Context, b *batch) error {
+	items := b.items[b.early:]
 	a := &s.accept
 	entries := make([]Entry, 0, len(items))
 	a.mu.Lock()
@@ -645,7 +603,7 @@ func (s *Store) commitKept(ctx context.Context, items []queued) error {
 	if err := s.backend.Commit(ctx, Batch{Entries: entries, Frees: true}); err != nil {
 		return err
 	}
-	s.publish(items...)
+	s.publish(b.changes[b.early:]...)
 	a.mu.Lock()
 	for i := range items {
 		a.unsaved.remove(items[i].rec.Key)

@@ -27,7 +27,7 @@ func deadline(now time.Time, ttl time.Duration) int64 {
 	return (seconds + step - 1) / step * step
 }
 
-// deadlines holds the keys that expire, by deadline. It is guarded by the mu of its Store.
+// deadlines holds the keys that expire, by deadline. It is guarded by the mu of its Image.
 type deadlines struct {
 	keys map[int64]map[string]struct{}
 	set  run.Bell // rung when there is a new deadline

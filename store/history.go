@@ -117,3 +117,34 @@ func (h *history) undo(at Revision, q Query, afterKey string) []undone {
 	})
 	return out
 }
+
+// boundHistories drops the oldest events of the largest histories until all together take no more than their share. The
+// caller holds mu for writing.
+func (i *Image) boundHistories() {
+	limit := i.opts.Quota / historyShare
+	if limit == 0 {
+		return
+	}
+	for i.histories > limit {
+		var largest *history
+		for _, r := range i.resources {
+			if largest == nil || r.history.bytes > largest.bytes {
+				largest = &r.history
+			}
+		}
+		// An eighth more than necessary, so that not every write looks at all resources.
+		before := largest.bytes
+		for goal := before - (i.histories - limit) - limit/8; largest.bytes > max(goal, 0) && largest.first < largest.next; {
+			largest.drop()
+		}
+		i.histories -= before - largest.bytes
+	}
+}
+
+// historyBytes returns the size of the old values in all histories. The caller holds mu.
+func (i *Image) historyBytes() (total int64) {
+	for _, r := range i.resources {
+		total += r.history.bytes
+	}
+	return total
+}

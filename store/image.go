@@ -1,204 +1,242 @@
 package store
 
 import (
-	"slices"
-	"strings"
+	"cmp"
+	"fmt"
+	"sync"
 	"time"
 
-	"github.com/tidwall/btree"
+	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A record is a Record with its index terms. It never changes once published,
-// so the image, the history and readers share it.
-type record struct {
-	Record
-	terms   []string
-	size    int   // as Entry.Size counts; 0 without a backend
-	memory  int   // bytes that it takes in memory, see memoryOf
-	expires int64 // Unix seconds; 0 means never
+// An Image is what readers of a store see: the live records, the newest events of each resource, and the watches. It is in
+// memory whole, so that reads neither wait nor fail. The store that owns it puts writes in, in the order of their revisions, once they are
+// as durable as they shall be. It is safe for concurrent use.
+type Image struct {
+	opts  Options
+	ended chan struct{} // closed when nothing will be published any more
+
+	mu        sync.RWMutex
+	resources map[string]*resource // guarded by mu
+	last      Revision             // guarded by mu; newest published revision
+	base      Revision             // guarded by mu; history floor of resources not met yet
+	ages      []age                // guarded by mu; of revisions, oldest first
+	oldest    Revision             // guarded by mu; that can be listed
+	histories int64                // guarded by mu; bytes of memory that only the histories keep
+	trimmed   time.Time            // guarded by mu; when the histories were last trimmed
+	deadlines deadlines            // guarded by mu, but for its channel
+	readers   []*reader            // guarded by mu; that wait for a revision
+	progress  progress             // guarded by mu
 }
 
-func (r *record) has(term string) bool { return r != nil && slices.Contains(r.terms, term) }
-
-// A termed is an entry of the index: the records of a term stand together, in
-// key order.
-type termed struct {
-	term string
-	key  string
-	rec  *record
-}
-
-func termedLess(a, b termed) bool {
-	if a.term != b.term {
-		return a.term < b.term
-	}
-	return a.key < b.key
-}
-
-// A resource is the image of all keys with the same first segment. Everything in
-// it is guarded by the mu of its Store.
-type resource struct {
-	image
-	frozen   *image // a copy that is never changed, made for a reader; nil once a write came after it
-	history  history
-	watchers watchers
-}
-
-// An image is a set of live records and its index. Both trees copy on write.
-type image struct {
-	live  *btree.Map[string, *record]
-	terms *btree.BTreeG[termed]
-}
-
-func newResource(floor Revision, limit int) *resource {
-	return &resource{
-		image: image{
-			live:  new(btree.Map[string, *record]),
-			terms: btree.NewBTreeGOptions(termedLess, btree.Options{NoLocks: true}),
-		},
-		history: history{floor: floor, limit: limit},
+// newImage returns an empty image at revision 0. The options are complete.
+func newImage(opts Options) *Image {
+	return &Image{
+		opts:      opts,
+		ended:     make(chan struct{}),
+		resources: map[string]*resource{},
+		trimmed:   time.Now(),
+		deadlines: deadlines{keys: map[int64]map[string]struct{}{}, set: run.NewBell()},
 	}
 }
 
-// resourceOf returns the first segment of a key or prefix.
-func resourceOf(key string) string {
-	name, _, _ := strings.Cut(key, "/")
-	return name
+// fill puts in a record that the backend gave back, before there are readers. The caller holds mu for writing.
+func (i *Image) fill(rec *record) {
+	rec.Value.Place(rec.Created, rec.Revision)
+	i.deadlines.move(rec.Key, 0, rec.expires)
+	r := i.resource(resourceOf(rec.Key))
+	r.live.Set(rec.Key, rec)
+	for _, t := range rec.terms {
+		r.terms.Set(termed{term: t, key: rec.Key, rec: rec})
+	}
 }
 
-// apply makes one write visible, wakes the watchers that wait for it, and returns the record
-// before, or nil.
-func (r *resource) apply(rec *record, deleted bool, now time.Time) *record {
-	r.frozen = nil
-	var prev *record
-	if deleted {
-		prev, _ = r.live.Delete(rec.Key)
-	} else {
-		prev, _ = r.live.Set(rec.Key, rec)
+// filled ends the filling: the history begins after the last revision. The caller holds mu for writing.
+func (i *Image) filled(last Revision) {
+	i.last, i.base = last, last
+	for _, r := range i.resources {
+		r.history.floor = last
 	}
-	if prev != nil {
-		for _, t := range prev.terms {
-			if deleted || !rec.has(t) {
-				r.terms.Delete(termed{term: t, key: rec.Key})
-			}
+}
+
+// resource returns the resource of that name, making it if need be. The caller
+// holds mu for writing.
+func (i *Image) resource(name string) *resource {
+	r := i.resources[name]
+	if r == nil {
+		r = newResource(i.base, i.opts.History)
+		i.resources[name] = r
+	}
+	return r
+}
+
+// Revision returns the newest revision that readers can see.
+func (i *Image) Revision() Revision {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.last
+}
+
+// A notFound is ErrNotFound of a key. Its text is made when it is read: a search for a free name expects not to find it.
+type notFound string
+
+func (key notFound) Error() string { return string(key) + ": " + ErrNotFound.Error() }
+
+func (key notFound) Unwrap() error { return ErrNotFound }
+
+// Get returns the record at key at the newest revision, or ErrNotFound.
+func (i *Image) Get(key string) (Record, error) {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	if r := i.resources[resourceOf(key)]; r != nil {
+		if rec, ok := r.live.Get(key); ok {
+			return rec.Record, nil
 		}
 	}
-	if !deleted {
-		for _, t := range rec.terms {
-			r.terms.Set(termed{term: t, key: rec.Key, rec: rec})
-		}
-	}
-	e := event{rec: rec, prev: prev, deleted: deleted, at: now.UnixNano()}
-	r.watchers.wake(&e, r.history.append(e))
-	return prev
+	return Record{}, notFound(key)
 }
 
-// freeze returns an image that stays as it is.
-func (r *resource) freeze() *image {
-	if r.frozen == nil {
-		r.frozen = &image{live: r.live.Copy(), terms: r.terms.Copy()}
+// Count returns how many records the resource has whose keys begin with the first segment of the prefix. It does not list
+// them.
+func (i *Image) Count(prefix string) int {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	if r := i.resources[resourceOf(prefix)]; r != nil {
+		return r.live.Len()
 	}
-	return r.frozen
+	return 0
 }
 
-// A collector gathers a listing, record by record in key order.
-type collector struct {
-	q       Query
-	p       Page
-	undone  []undone // what differed at p.At, by key
-	out     Listing
-	visited int
+// List returns the matching records in key order. A revision that is no longer
+// in the history is ErrExpired, one that was never written ErrFuture.
+//
+// A list at an older revision is found by undoing the writes since then, so
+// the pages of one list pin no memory, however slowly they are asked for.
+func (i *Image) List(q Query, p Page) (Listing, error) {
+	if err := q.check(); err != nil {
+		return Listing{}, err
+	}
+	c := collector{q: q, p: p}
+	in, err := i.listShort(&c)
+	if err != nil || in == nil {
+		return c.out, err
+	}
+	c.collect(in, 0)
+	return c.out, nil
 }
 
-// An undone is a key and what stood there at an earlier revision.
-type undone struct {
-	key string
-	rec *record // nil: nothing
+// listShort lists a short result under the read lock. If it is not short, the
+// result is a frozen set that the caller lists at leisure.
+func (i *Image) listShort(c *collector) (*set, error) {
+	name := resourceOf(c.q.Prefix)
+	i.mu.RLock()
+	in, done, err := i.prepare(name, c)
+	i.mu.RUnlock()
+	if err != nil || done || in != nil {
+		return in, err
+	}
+	// Freezing needs the write lock. Between the locks there may have been
+	// writes, so that what was undone has to be found again.
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.resources[name].freeze()
+	in, _, err = i.prepare(name, c)
+	return in, err
 }
 
-// readerBudget is the number of records that a list looks at while it holds off
-// the writers; a longer one works on a frozen copy. Copying costs writers a few
-// kilobytes per list, so that short lists do without.
-const readerBudget = 256
-
-// collect lists img. It gives up and reports false after budget records; 0 means
-// no bound.
-func (c *collector) collect(img *image, budget int) bool {
-	c.out.Records, c.out.More, c.out.Left, c.visited = nil, false, 0, 0
-	rest := c.undone
-	take := func(key string, rec *record) bool {
-		for len(rest) > 0 && rest[0].key < key {
-			c.add(rest[0].rec)
-			rest = rest[1:]
-		}
-		if len(rest) > 0 && rest[0].key == key {
-			rec, rest = rest[0].rec, rest[1:]
-		}
-		c.add(rec)
-		c.visited++
-		return budget == 0 || c.visited < budget
+// prepare finds out what c has to undo and lists what it can list at once; done
+// reports whether that was all. Otherwise it returns the frozen set, if there
+// is one. The caller holds mu.
+func (i *Image) prepare(name string, c *collector) (in *set, done bool, err error) {
+	at := cmp.Or(c.p.At, i.last)
+	r := i.resources[name]
+	floor := i.base
+	if r != nil {
+		floor = r.history.floor
 	}
-	whole := !strings.HasSuffix(c.q.Prefix, "/")
-	start := c.q.Prefix
-	if c.p.After >= start {
-		start = c.p.After + "\x00"
-	}
-	complete := true
+	floor = max(floor, i.oldest)
 	switch {
-	case whole:
-		if rec, ok := img.live.Get(c.q.Prefix); ok && c.p.After < c.q.Prefix {
-			take(rec.Key, rec)
+	case at > i.last:
+		return nil, false, fmt.Errorf("list of %s at revision %d, newest is %d: %w", c.q.Prefix, at, i.last, ErrFuture)
+	case at < floor:
+		return nil, false, fmt.Errorf("list of %s at revision %d, history begins at %d: %w", c.q.Prefix, at, floor, ErrExpired)
+	}
+	c.out.Revision = at
+	if r == nil || r.live.Len() == 0 && at == i.last {
+		return nil, true, nil
+	}
+	c.undone = nil
+	if at < i.last {
+		c.undone = r.history.undo(at, c.q, c.p.After)
+	}
+	if r.frozen != nil {
+		return r.frozen, false, nil
+	}
+	return nil, c.collect(&r.set, readerBudget), nil
+}
+
+// published returns what readers see at a key.
+func (i *Image) published(key string) (*record, bool) {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	if r := i.resources[resourceOf(key)]; r != nil {
+		return r.live.Get(key)
+	}
+	return nil, false
+}
+
+// A change is the next state of a key.
+type change struct {
+	rec     *record
+	deleted bool
+}
+
+// publish makes changes visible to readers and watchers, in order. Only one goroutine publishes at a time: of a Store, the one that
+// holds accept.mu while no batch is flying, or the commit loop while one is.
+func (i *Image) publish(changes ...change) {
+	for _, c := range changes {
+		c.rec.Value.Place(c.rec.Created, c.rec.Revision)
+	}
+	now := time.Now()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, c := range changes {
+		r := i.resource(resourceOf(c.rec.Key))
+		kept := r.history.bytes
+		prev := r.apply(c.rec, c.deleted, now)
+		i.histories += r.history.bytes - kept
+		var before, after int64
+		if prev != nil {
+			before = prev.expires
 		}
-	case c.q.Term != "":
-		img.terms.Ascend(termed{term: c.q.Term, key: start}, func(t termed) bool {
-			if t.term != c.q.Term || !strings.HasPrefix(t.key, c.q.Prefix) {
-				return false
-			}
-			complete = take(t.key, t.rec)
-			return complete
-		})
-	default:
-		if budget == 0 && c.q.Prefix == resourceOf(c.q.Prefix)+"/" {
-			size := img.live.Len()
-			if c.p.Limit > 0 {
-				size = min(size, c.p.Limit)
-			}
-			c.out.Records = make([]Record, 0, size)
+		if !c.deleted {
+			after = c.rec.expires
 		}
-		img.live.Ascend(start, func(key string, rec *record) bool {
-			if !strings.HasPrefix(key, c.q.Prefix) {
-				return false
-			}
-			complete = take(key, rec)
-			return complete
-		})
+		i.deadlines.move(c.rec.Key, before, after)
+		i.last = c.rec.Revision
 	}
-	for _, u := range rest {
-		c.add(u.rec)
-	}
-	return complete
-}
-
-func (c *collector) add(rec *record) {
-	switch {
-	case rec == nil || c.q.Term != "" && !rec.has(c.q.Term):
-	case c.p.Limit > 0 && len(c.out.Records) == c.p.Limit:
-		c.out.More = true
-		c.out.Left++
-	default:
-		c.out.Records = append(c.out.Records, rec.Record)
+	i.boundHistories()
+	i.wakeReaders()
+	i.setTimer()
+	i.opts.Written()
+	// All histories at once and seldom: a resource that is never written
+	// again must let go of its old values as well.
+	if now.Sub(i.trimmed) > i.opts.Keep/16 {
+		i.trimmed = now
+		for _, r := range i.resources {
+			r.history.trim(now.Add(-i.opts.Keep))
+		}
+		i.histories = i.historyBytes()
+		i.ages = append(i.ages, age{i.last, now})
+		for now.Sub(i.ages[0].at) > i.opts.Keep {
+			i.oldest = i.ages[0].revision
+			i.ages = i.ages[1:]
+		}
 	}
 }
 
-// covers reports whether a key lies under the prefix.
-func (q Query) covers(key string) bool {
-	if strings.HasSuffix(q.Prefix, "/") {
-		return strings.HasPrefix(key, q.Prefix)
-	}
-	return key == q.Prefix
-}
-
-// matches reports whether the record before or after the write is asked for.
-func (q Query) matches(e *event) bool {
-	return q.covers(e.rec.Key) && (q.Term == "" || e.rec.has(q.Term) || e.prev.has(q.Term))
+// An age is when a revision was the newest one.
+type age struct {
+	revision Revision
+	at       time.Time
 }

@@ -259,37 +259,6 @@ func (s *Store) OverQuota() *QuotaError {
 	return &QuotaError{Quota: over.Quota, Used: s.accept.quota.used, Needs: over.Needs}
 }
 
-// boundHistories drops the oldest events of the largest histories until all together take no more than their share. The
-// caller holds mu for writing.
-func (s *Store) boundHistories() {
-	limit := s.accept.quota.limit / historyShare
-	if limit == 0 {
-		return
-	}
-	for s.histories > limit {
-		var largest *history
-		for _, r := range s.resources {
-			if largest == nil || r.history.bytes > largest.bytes {
-				largest = &r.history
-			}
-		}
-		// An eighth more than necessary, so that not every write looks at all resources.
-		before := largest.bytes
-		for goal := before - (s.histories - limit) - limit/8; largest.bytes > max(goal, 0) && largest.first < largest.next; {
-			largest.drop()
-		}
-		s.histories -= before - largest.bytes
-	}
-}
-
-// historyBytes returns the size of the old values in all histories. The caller holds mu.
-func (s *Store) historyBytes() (total int64) {
-	for _, r := range s.resources {
-		total += r.history.bytes
-	}
-	return total
-}
-
 // A load counts the memory of the records that a backend gives back.
 type load struct {
 	limit int64

@@ -14,58 +14,40 @@ type reader struct {
 
 // Reach blocks until the newest revision is at least r, or ctx is over: then the error is
 // ErrFuture.
-func (s *Store) Reach(ctx context.Context, r Revision) error {
-	s.mu.Lock()
-	if s.last >= r {
-		s.mu.Unlock()
+func (i *Image) Reach(ctx context.Context, r Revision) error {
+	i.mu.Lock()
+	if i.last >= r {
+		i.mu.Unlock()
 		return nil
 	}
 	w := &reader{r, make(chan struct{})}
-	s.readers = append(s.readers, w)
-	s.mu.Unlock()
+	i.readers = append(i.readers, w)
+	i.mu.Unlock()
 	select {
 	case <-w.reached:
 		return nil
 	case <-ctx.Done():
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.Index(s.readers, w)
-	if i < 0 { // it was reached meanwhile
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	at := slices.Index(i.readers, w)
+	if at < 0 { // it was reached meanwhile
 		return nil
 	}
-	s.readers = slices.Delete(s.readers, i, i+1)
-	return fmt.Errorf("revision %d, current: %d: %w", r, s.last, ErrFuture)
+	i.readers = slices.Delete(i.readers, at, at+1)
+	return fmt.Errorf("revision %d, current: %d: %w", r, i.last, ErrFuture)
 }
 
 // wakeReaders ends the waits for revisions that are published. The caller holds mu.
-func (s *Store) wakeReaders() {
-	if len(s.readers) == 0 {
+func (i *Image) wakeReaders() {
+	if len(i.readers) == 0 {
 		return
 	}
-	s.readers = slices.DeleteFunc(s.readers, func(w *reader) bool {
-		if w.revision > s.last {
+	i.readers = slices.DeleteFunc(i.readers, func(w *reader) bool {
+		if w.revision > i.last {
 			return false
 		}
 		close(w.reached)
 		return true
 	})
-}
-
-// Settled blocks while a write to the key that was accepted before the call is not decided, or until ctx is
-// over, and then returns its cause. A write that expects the revision from before would fail with a
-// [*ConflictError] unless that one fails.
-func (s *Store) Settled(ctx context.Context, key string) error {
-	s.accept.mu.Lock()
-	p, ok := s.accept.pending[key]
-	s.accept.mu.Unlock()
-	if !ok {
-		return nil
-	}
-	select {
-	case <-p.outcome.known:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

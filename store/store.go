@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/sampan-io/sampan/internal/run"
@@ -196,30 +195,19 @@ type Notice struct {
 	Message string
 }
 
-// A Store is the history and the image of the live records. It is safe for
+// A Store is an [Image] with a backend that makes its writes durable. It is safe for
 // concurrent use. Make one with [Open]; its writes are made durable by [Store.Run].
 type Store struct {
+	*Image
+
 	opts    Options
 	backend Backend // nil: memory only
 	ready   chan struct{}
-	stopped chan struct{}
 	kick    run.Bell // rung when a batch is open
 	rewrite run.Bell // rung by Rewrite
 	syncs   syncs
 
-	mu        sync.RWMutex
-	resources map[string]*resource // guarded by mu
-	last      Revision             // guarded by mu; newest published revision
-	base      Revision             // guarded by mu; history floor of resources not met yet
-	ages      []age                // guarded by mu; of revisions, oldest first
-	oldest    Revision             // guarded by mu; that can be listed
-	histories int64                // guarded by mu; bytes of memory that only the histories keep
-	trimmed   time.Time            // guarded by mu; when the histories were last trimmed
-	deadlines deadlines            // guarded by mu, but for its channel
-	readers   []*reader            // guarded by mu; that wait for a revision
-	progress  progress             // guarded by mu
-
-	// Taken before mu where both are needed.
+	// Taken before the image's mu where both are needed.
 	accept writes // its fields are guarded by accept.mu
 }
 
@@ -256,15 +244,12 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 		opts.Log = slog.Default()
 	}
 	s := &Store{
-		opts:      opts,
-		backend:   backend,
-		ready:     make(chan struct{}),
-		stopped:   make(chan struct{}),
-		kick:      run.NewBell(),
-		rewrite:   run.NewBell(),
-		resources: map[string]*resource{},
-		trimmed:   time.Now(),
-		deadlines: deadlines{keys: map[int64]map[string]struct{}{}, set: run.NewBell()},
+		Image:   newImage(opts),
+		opts:    opts,
+		backend: backend,
+		ready:   make(chan struct{}),
+		kick:    run.NewBell(),
+		rewrite: run.NewBell(),
 	}
 	s.accept.pending = map[string]pending{}
 	s.accept.quota.limit = opts.Quota
@@ -296,16 +281,10 @@ func (s *Store) load(ctx context.Context) error {
 			s.resources = map[string]*resource{} // the rest is only counted
 			return nil
 		}
-		v.Place(e.Created, e.Revision)
 		if ttl := s.opts.TTL(e.Key); ttl > 0 && e.Expires == 0 {
 			rec.expires = deadline(time.Now(), ttl)
 		}
-		s.deadlines.move(e.Key, 0, rec.expires)
-		r := s.resource(resourceOf(e.Key))
-		r.live.Set(e.Key, rec)
-		for _, t := range rec.terms {
-			r.terms.Set(termed{term: t, key: e.Key, rec: rec})
-		}
+		s.fill(rec)
 		return nil
 	})
 	switch {
@@ -315,132 +294,13 @@ func (s *Store) load(ctx context.Context) error {
 		return &MemoryError{Needs: l.used, Limit: l.limit}
 	}
 	s.accept.quota.used = l.used
-	s.last, s.base = last, last
-	for _, r := range s.resources {
-		r.history.floor = last
-	}
+	s.filled(last)
 	s.accept.last = last
 	return nil
 }
 
-// resource returns the resource of that name, making it if need be. The caller
-// holds mu for writing.
-func (s *Store) resource(name string) *resource {
-	r := s.resources[name]
-	if r == nil {
-		r = newResource(s.base, s.opts.History)
-		s.resources[name] = r
-	}
-	return r
-}
-
 // Ready is closed once writes are taken.
 func (s *Store) Ready() <-chan struct{} { return s.ready }
-
-// Revision returns the newest revision that readers can see.
-func (s *Store) Revision() Revision {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.last
-}
-
-// A notFound is ErrNotFound of a key. Its text is made when it is read: a search for a free name expects not to find it.
-type notFound string
-
-func (key notFound) Error() string { return string(key) + ": " + ErrNotFound.Error() }
-
-func (key notFound) Unwrap() error { return ErrNotFound }
-
-// Get returns the record at key at the newest revision, or ErrNotFound.
-func (s *Store) Get(key string) (Record, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if r := s.resources[resourceOf(key)]; r != nil {
-		if rec, ok := r.live.Get(key); ok {
-			return rec.Record, nil
-		}
-	}
-	return Record{}, notFound(key)
-}
-
-// Count returns how many records the resource has whose keys begin with the first segment of the prefix. It does not list
-// them.
-func (s *Store) Count(prefix string) int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if r := s.resources[resourceOf(prefix)]; r != nil {
-		return r.live.Len()
-	}
-	return 0
-}
-
-// List returns the matching records in key order. A revision that is no longer
-// in the history is ErrExpired, one that was never written ErrFuture.
-//
-// A list at an older revision is found by undoing the writes since then, so
-// the pages of one list pin no memory, however slowly they are asked for.
-func (s *Store) List(q Query, p Page) (Listing, error) {
-	if err := q.check(); err != nil {
-		return Listing{}, err
-	}
-	c := collector{q: q, p: p}
-	img, err := s.listShort(&c)
-	if err != nil || img == nil {
-		return c.out, err
-	}
-	c.collect(img, 0)
-	return c.out, nil
-}
-
-// listShort lists a short result under the read lock. If it is not short, the
-// result is a frozen image that the caller lists at leisure.
-func (s *Store) listShort(c *collector) (*image, error) {
-	name := resourceOf(c.q.Prefix)
-	s.mu.RLock()
-	img, done, err := s.prepare(name, c)
-	s.mu.RUnlock()
-	if err != nil || done || img != nil {
-		return img, err
-	}
-	// Freezing needs the write lock. Between the locks there may have been
-	// writes, so that what was undone has to be found again.
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.resources[name].freeze()
-	img, _, err = s.prepare(name, c)
-	return img, err
-}
-
-// prepare finds out what c has to undo and lists what it can list at once; done
-// reports whether that was all. Otherwise it returns the frozen image, if there
-// is one. The caller holds mu.
-func (s *Store) prepare(name string, c *collector) (img *image, done bool, err error) {
-	at := cmp.Or(c.p.At, s.last)
-	r := s.resources[name]
-	floor := s.base
-	if r != nil {
-		floor = r.history.floor
-	}
-	floor = max(floor, s.oldest)
-	switch {
-	case at > s.last:
-		return nil, false, fmt.Errorf("list of %s at revision %d, newest is %d: %w", c.q.Prefix, at, s.last, ErrFuture)
-	case at < floor:
-		return nil, false, fmt.Errorf("list of %s at revision %d, history begins at %d: %w", c.q.Prefix, at, floor, ErrExpired)
-	}
-	c.out.Revision = at
-	if r == nil || r.live.Len() == 0 && at == s.last {
-		return nil, true, nil
-	}
-	c.undone = nil
-	if at < s.last {
-		c.undone = r.history.undo(at, c.q, c.p.After)
-	}
-	if r.frozen != nil {
-		return r.frozen, false, nil
-	}
-	return nil, c.collect(&r.image, readerBudget), nil
-}
 
 // A Backend keeps the history on a durable medium. Its methods are called from
 // one goroutine at a time. Run [storetest] on yours.

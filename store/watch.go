@@ -12,7 +12,7 @@ import (
 
 // A watcher is a place in the history of one resource. Its fields are written by
 // the watching goroutine under the read lock and by a publisher under the write
-// lock of its Store, so never at the same time.
+// lock of its Image, so never at the same time.
 type watcher struct {
 	q    Query
 	r    *resource
@@ -117,14 +117,14 @@ const (
 // that everything up to there was yielded. Callers use it to flush buffers. With
 // Query.Progress it does so as well when only revisions have moved, at most Options.Progress after
 // a write; without writes nothing wakes it.
-func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Event, error] {
+func (i *Image) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		w, err := s.subscribe(q, after)
+		w, err := i.subscribe(q, after)
 		if err != nil {
 			yield(Event{}, err)
 			return
 		}
-		defer s.unsubscribe(w)
+		defer i.unsubscribe(w)
 		var events []event
 		for {
 			if ctx.Err() != nil {
@@ -132,7 +132,7 @@ func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Ev
 				return
 			}
 			var idle bool
-			events, idle, err = s.nextEvents(w, events[:0])
+			events, idle, err = i.nextEvents(w, events[:0])
 			if err != nil {
 				yield(Event{}, err)
 				return
@@ -149,7 +149,7 @@ func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Ev
 			if !yield(Event{Record: Record{Revision: w.told}}, nil) {
 				return
 			}
-			if err := s.idle(ctx, w); err != nil {
+			if err := i.idle(ctx, w); err != nil {
 				yield(Event{}, err)
 				return
 			}
@@ -158,13 +158,13 @@ func (s *Store) Watch(ctx context.Context, q Query, after Revision) iter.Seq2[Ev
 }
 
 // idle waits for an event that matches, or for progress.
-func (s *Store) idle(ctx context.Context, w *watcher) error {
+func (i *Image) idle(ctx context.Context, w *watcher) error {
 	select {
 	case <-w.wait:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-s.stopped:
+	case <-i.ended:
 		// Events that were published before the stop are still yielded.
 		select {
 		case <-w.wait:
@@ -185,72 +185,72 @@ type progress struct {
 }
 
 // setTimer makes the timer run if a watcher waits for it. The caller holds mu for writing.
-func (s *Store) setTimer() {
-	p := &s.progress
+func (i *Image) setTimer() {
+	p := &i.progress
 	if p.set || len(p.watchers) == 0 {
 		return
 	}
 	p.set = true
 	if p.timer == nil {
-		p.timer = time.AfterFunc(s.opts.Progress, s.tellProgress)
+		p.timer = time.AfterFunc(i.opts.Progress, i.tellProgress)
 		return
 	}
-	p.timer.Reset(s.opts.Progress)
+	p.timer.Reset(i.opts.Progress)
 }
 
 // tellProgress wakes the idle watchers that have not yielded the newest revision.
-func (s *Store) tellProgress() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.progress.set = false
-	for w := range s.progress.watchers {
-		if w.idle && w.told < s.last {
+func (i *Image) tellProgress() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.progress.set = false
+	for w := range i.progress.watchers {
+		if w.idle && w.told < i.last {
 			w.wakeUp()
 		}
 	}
 }
 
-func (s *Store) subscribe(q Query, after Revision) (*watcher, error) {
+func (i *Image) subscribe(q Query, after Revision) (*watcher, error) {
 	if err := q.check(); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if after > s.last {
-		return nil, fmt.Errorf("watch of %s after revision %d, newest is %d: %w", q.Prefix, after, s.last, ErrFuture)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if after > i.last {
+		return nil, fmt.Errorf("watch of %s after revision %d, newest is %d: %w", q.Prefix, after, i.last, ErrFuture)
 	}
-	r := s.resource(resourceOf(q.Prefix))
+	r := i.resource(resourceOf(q.Prefix))
 	if after < r.history.floor {
 		return nil, fmt.Errorf("watch of %s after revision %d, history begins after %d: %w", q.Prefix, after, r.history.floor, ErrExpired)
 	}
 	w := &watcher{q: q, r: r, wait: run.NewBell(), told: after, next: r.history.after(after)}
 	r.watchers.add(w)
 	if q.Progress {
-		if s.progress.watchers == nil {
-			s.progress.watchers = map[*watcher]struct{}{}
+		if i.progress.watchers == nil {
+			i.progress.watchers = map[*watcher]struct{}{}
 		}
-		s.progress.watchers[w] = struct{}{}
+		i.progress.watchers[w] = struct{}{}
 	}
 	return w, nil
 }
 
-func (s *Store) unsubscribe(w *watcher) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (i *Image) unsubscribe(w *watcher) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	w.r.watchers.remove(w)
-	delete(s.progress.watchers, w)
+	delete(i.progress.watchers, w)
 }
 
 // nextEvents adds the next events for w to into. If there are none it makes w idle.
-func (s *Store) nextEvents(w *watcher, into []event) (_ []event, idle bool, err error) {
+func (i *Image) nextEvents(w *watcher, into []event) (_ []event, idle bool, err error) {
 	for {
-		s.mu.RLock()
+		i.mu.RLock()
 		h := &w.r.history
 		switch {
 		case w.idle:
 		case w.next < h.first:
 			floor := h.floor
-			s.mu.RUnlock()
+			i.mu.RUnlock()
 			return into, false, fmt.Errorf("watch of %s fell behind, history begins after revision %d: %w", w.q.Prefix, floor, ErrExpired)
 		default:
 			for end := min(w.next+glance, h.next); w.next < end && len(into) < handful; w.next++ {
@@ -263,11 +263,11 @@ func (s *Store) nextEvents(w *watcher, into []event) (_ []event, idle bool, err 
 		idle = w.idle
 		switch {
 		case idle:
-			w.told = max(w.told, s.last)
+			w.told = max(w.told, i.last)
 		case len(into) > 0:
 			w.told = into[len(into)-1].rec.Revision
 		}
-		s.mu.RUnlock()
+		i.mu.RUnlock()
 		if idle || len(into) > 0 {
 			return into, idle, nil
 		}
