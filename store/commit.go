@@ -336,7 +336,7 @@ func expected(w Write, rec *record, exists bool) bool {
 // afterwards. Run may be called once.
 func (s *Store) Run(ctx context.Context) error {
 	close(s.ready)
-	defer close(s.ended)
+	defer s.End()
 	expiry := run.NewGroup(ctx, 0)
 	expiry.Go(s.expire)
 	defer expiry.Stop()

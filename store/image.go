@@ -9,7 +9,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// An Image is what readers of a store see: the live records, the newest events of each resource, and the watches. It is in
+// An Image is the readable part of a store: the live records, the newest events of each resource, and the watches. It is in
 // memory whole, so that reads neither wait nor fail. The store that owns it puts writes in, in the order of their revisions, once they are
 // as durable as they shall be. It is safe for concurrent use.
 type Image struct {
@@ -29,8 +29,10 @@ type Image struct {
 	progress  progress             // guarded by mu
 }
 
-// newImage returns an empty image at revision 0. The options are complete.
-func newImage(opts Options) *Image {
+// NewImage returns an empty image at revision 0, for a store that is not a [Store]. It uses the options Terms, History, Keep, Progress,
+// Quota and Written.
+func NewImage(opts Options) *Image {
+	opts.complete()
 	return &Image{
 		opts:      opts,
 		ended:     make(chan struct{}),
@@ -184,6 +186,21 @@ func (i *Image) published(key string) (*record, bool) {
 	}
 	return nil, false
 }
+
+// Publish makes writes visible to readers and watchers, in order. Revisions rise, from one call to the next as well. The values are
+// those of this image alone, which places them. One goroutine at a time calls it.
+func (i *Image) Publish(events ...Event) {
+	changes := make([]change, len(events))
+	for n, e := range events {
+		rec := &record{Record: e.Record, terms: i.opts.Terms(e.Key, e.Value)}
+		rec.memory = memoryOf(rec, nil)
+		changes[n] = change{rec, e.Deleted}
+	}
+	i.publish(changes...)
+}
+
+// End says that nothing will be published any more: watches end with ErrStopped once they have yielded everything. It may be called once.
+func (i *Image) End() { close(i.ended) }
 
 // A change is the next state of a key.
 type change struct {

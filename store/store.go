@@ -109,6 +109,9 @@ var (
 	ErrConflict = errors.New("key has another revision than expected")
 	ErrStopped  = errors.New("store is stopped")
 
+	// ErrUnavailable says that the store cannot be asked now, and may be later. Nothing was written.
+	ErrUnavailable = errors.New("the store cannot be reached")
+
 	// ErrFull is wrapped by a backend's Commit and Reserve when there was no space
 	// and nothing was written. The writes of that batch have failed; reads go on,
 	// and so do writes as soon as there is space.
@@ -218,12 +221,6 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 	if opts.Decode == nil && backend != nil {
 		return nil, errors.Join(errors.New("store: Options.Decode is nil"), backend.Close())
 	}
-	opts.History = cmp.Or(opts.History, 8192)
-	opts.Keep = cmp.Or(opts.Keep, 5*time.Minute)
-	opts.Progress = cmp.Or(opts.Progress, time.Minute)
-	if opts.Terms == nil {
-		opts.Terms = func(string, Value) []string { return nil }
-	}
 	if opts.TTL != nil && opts.Restate == nil {
 		err := errors.New("store: Options.Restate is nil, though there is a TTL")
 		if backend != nil {
@@ -231,20 +228,9 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 		}
 		return nil, err
 	}
-	if opts.TTL == nil {
-		opts.TTL = func(string) time.Duration { return 0 }
-	}
-	if opts.Notify == nil {
-		opts.Notify = func(Notice) {}
-	}
-	if opts.Written == nil {
-		opts.Written = func() {}
-	}
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
+	opts.complete()
 	s := &Store{
-		Image:   newImage(opts),
+		Image:   NewImage(opts),
 		opts:    opts,
 		backend: backend,
 		ready:   make(chan struct{}),
@@ -261,6 +247,26 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("loading the store: %w", err), backend.Close())
 	}
 	return s, nil
+}
+
+// complete sets the defaults.
+func (o *Options) complete() {
+	o.History = cmp.Or(o.History, 8192)
+	o.Keep = cmp.Or(o.Keep, 5*time.Minute)
+	o.Progress = cmp.Or(o.Progress, time.Minute)
+	o.Log = cmp.Or(o.Log, slog.Default())
+	if o.Terms == nil {
+		o.Terms = func(string, Value) []string { return nil }
+	}
+	if o.TTL == nil {
+		o.TTL = func(string) time.Duration { return 0 }
+	}
+	if o.Notify == nil {
+		o.Notify = func(Notice) {}
+	}
+	if o.Written == nil {
+		o.Written = func() {}
+	}
 }
 
 func (s *Store) load(ctx context.Context) error {
@@ -298,6 +304,11 @@ func (s *Store) load(ctx context.Context) error {
 	s.accept.last = last
 	return nil
 }
+
+// Fresh blocks until readers see every write that was acknowledged before the call, by whichever server, or until ctx is over, and then
+// returns its cause. ErrUnavailable means that this cannot be known now. This store shows a write before it acknowledges it, and no
+// other process writes to its backend, so it does not block, and does not fail.
+func (s *Store) Fresh(context.Context) error { return nil }
 
 // Ready is closed once writes are taken.
 func (s *Store) Ready() <-chan struct{} { return s.ready }

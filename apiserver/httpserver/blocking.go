@@ -93,7 +93,7 @@ func (s *Server) serveBlocking(x *exchange, t operation.Target, verb string) {
 	}
 	r.Question, r.User, r.Unbounded = question, t.User.Name, x.flow.Level() == fairness.Exempt
 	r.Enter = func(ctx context.Context) (blocking.Seat, error) { return s.enterEvaluation(ctx, x.seat.class) }
-	if err := s.objects.NotOlder(x.r.Context(), q.Get("resourceVersion")); err != nil {
+	if err := s.objects.Since(x.r.Context(), q.Get("resourceVersion")); err != nil {
 		x.fail(err)
 		return
 	}

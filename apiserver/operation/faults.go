@@ -49,6 +49,8 @@ func StoreFault(err error) error {
 			Status: metav1.StatusFailure, Code: codeInsufficientStorage, Reason: "InsufficientStorage",
 			Message: "nothing was changed: " + err.Error() + "; delete objects, or make space on the file system of the data directory",
 		}}
+	case errors.Is(err, store.ErrUnavailable):
+		return unavailable(err)
 	case errors.Is(err, store.ErrStopped):
 		return apierrors.NewServiceUnavailable("the server is shutting down")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -70,6 +72,36 @@ func isQuota(err error) bool {
 	return ok
 }
 
+// unavailable is the answer while the store cannot be asked. Clients try again.
+func unavailable(err error) error {
+	status := apierrors.NewServiceUnavailable(err.Error())
+	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return status
+}
+
+// current waits until this server shows every write that was acknowledged before.
+func (o *Operations) current(ctx context.Context) error {
+	if err := o.store.Fresh(ctx); err != nil {
+		return StoreFault(err)
+	}
+	return nil
+}
+
+// behind is asked after a write was refused because of the state of its object: it reports whether this server did not show the newest one.
+func (o *Operations) behind(ctx context.Context) bool {
+	before := o.store.Revision()
+	return o.current(ctx) == nil && o.store.Revision() > before
+}
+
+// shows waits until this server has a resource version that a client has read, perhaps from another server. Where there is none
+// such, the write ends in a conflict.
+func (o *Operations) shows(ctx context.Context, rv string) error {
+	if want, err := parseRevision(rv); err != nil || want <= o.store.Revision() {
+		return nil
+	}
+	return o.current(ctx)
+}
+
 // tooLarge is the answer to a client that has seen a revision which the store has
 // not: it talked to another server, or to this one before a crash.
 func tooLarge(message string) error {
@@ -84,8 +116,12 @@ func tooLarge(message string) error {
 // upstream's watch cache does: with several servers another one may have written it a moment ago.
 const futureWait = 3 * time.Second
 
-// NotOlder waits until the store has a resource version that a read must not be older than.
-func (o *Operations) NotOlder(ctx context.Context, rv string) error {
+// Since waits until a read with a resource version can be answered: "" asks for the newest state, "0" for any, and others for one that is
+// not older.
+func (o *Operations) Since(ctx context.Context, rv string) error {
+	if rv == "" {
+		return o.current(ctx)
+	}
 	want, err := parseRevision(rv)
 	if err != nil {
 		return err

@@ -75,6 +75,11 @@ func (o *Operations) Update(ctx context.Context, t Target, body runtime.Object, 
 	}
 	// With a resource version a lost race is a conflict, so the body need not be kept.
 	once := obj.GetResourceVersion() != "" && obj.GetResourceVersion() != "0"
+	if once {
+		if err := o.shows(ctx, obj.GetResourceVersion()); err != nil {
+			return Result{}, err
+		}
+	}
 	tried := false
 	return o.modify(ctx, &modification{
 		Target: t, operation: admission.Update, dryRun: dryRun, fields: o.updateFields(&t, opts.FieldManager),

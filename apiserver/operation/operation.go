@@ -244,7 +244,7 @@ func (o *Operations) Authorize(ctx context.Context, a rbac.Attributes) error {
 
 // Lookup returns the stored object that t names. A record that cannot be read is an error.
 func (o *Operations) Lookup(ctx context.Context, t *Target) (*codec.Item, error) {
-	item, err := o.lookupRecord(t)
+	item, err := o.lookupRecord(ctx, t)
 	if err == nil && item.Fault() == nil && t.Kind.Untyped() {
 		item, err = item.In(ctx, t.Kind.Hub())
 	}
@@ -255,8 +255,11 @@ func (o *Operations) Lookup(ctx context.Context, t *Target) (*codec.Item, error)
 }
 
 // lookupRecord returns what is stored where t points to, whether it can be read or not.
-func (o *Operations) lookupRecord(t *Target) (*codec.Item, error) {
+func (o *Operations) lookupRecord(ctx context.Context, t *Target) (*codec.Item, error) {
 	rec, err := o.store.Get(t.Key())
+	if errors.Is(err, store.ErrNotFound) && o.behind(ctx) {
+		rec, err = o.store.Get(t.Key())
+	}
 	if err != nil {
 		return nil, t.readFault(err)
 	}

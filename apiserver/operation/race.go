@@ -29,6 +29,9 @@ func (o *Operations) untilWon(ctx context.Context, t *Target, try func() (Result
 		r, err := try()
 		var raced *racedError
 		again := errors.As(err, &raced)
+		if !again && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)) && o.behind(ctx) {
+			continue // it was judged by a state that another server has replaced
+		}
 		if err == nil || !again && (waited || !apierrors.IsConflict(err)) {
 			return r, err
 		}

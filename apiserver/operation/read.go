@@ -31,10 +31,8 @@ func (o *Operations) Get(ctx context.Context, t Target, opts metav1.GetOptions) 
 	if err := o.Allow(ctx, &t, VerbGet, nil, t.Name); err != nil {
 		return Result{}, err
 	}
-	if opts.ResourceVersion != "" {
-		if err := o.NotOlder(ctx, opts.ResourceVersion); err != nil {
-			return Result{}, err
-		}
+	if err := o.Since(ctx, opts.ResourceVersion); err != nil {
+		return Result{}, err
 	}
 	if t.Kind.Computed != nil {
 		return o.computeOne(ctx, &t)
@@ -45,7 +43,7 @@ func (o *Operations) Get(ctx context.Context, t Target, opts metav1.GetOptions) 
 		}
 	}
 	if t.Kind.Untyped() && t.Sub == nil { // the answer converts it, once
-		item, err := o.lookupRecord(&t)
+		item, err := o.lookupRecord(ctx, &t)
 		if err == nil && item.Fault() != nil {
 			err = t.unreadable(item.Fault())
 		}
@@ -181,7 +179,8 @@ func checkListOptions(opts metav1.ListOptions, watch bool) error {
 // startOf says where a list begins and of which revision it is.
 //
 //	continue           the revision in the token
-//	""  "0"            the newest
+//	""                 the newest of all servers
+//	"0"                the newest that this server has
 //	N, Exact           N
 //	N, NotOlderThan    the newest, which must not be older than N
 //	N                  with a limit N, otherwise as NotOlderThan
@@ -190,16 +189,20 @@ func (o *Operations) startOf(ctx context.Context, opts metav1.ListOptions) (stor
 		if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
 			return store.Page{}, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
-		return parseContinue(opts.Continue)
+		page, err := parseContinue(opts.Continue)
+		if err == nil && page.At == 0 {
+			err = o.current(ctx)
+		}
+		return page, err
 	}
 	rev, err := parseRevision(opts.ResourceVersion)
-	if err != nil || rev == 0 {
+	if err != nil {
 		return store.Page{}, err
 	}
-	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || opts.ResourceVersionMatch == "" && opts.Limit > 0 {
+	if rev > 0 && (opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || opts.ResourceVersionMatch == "" && opts.Limit > 0) {
 		return store.Page{At: rev}, nil
 	}
-	return store.Page{}, o.NotOlder(ctx, opts.ResourceVersion)
+	return store.Page{}, o.Since(ctx, opts.ResourceVersion)
 }
 
 // A continuation is the contents of a continue token. Clients must not look into it; it

@@ -68,7 +68,7 @@ func (o *Operations) DeleteCollection(ctx context.Context, t Target, list metav1
 }
 
 func (o *Operations) removeOnce(ctx context.Context, t *Target, opts metav1.DeleteOptions) (Result, error) {
-	old, err := o.lookupRecord(t)
+	old, err := o.lookupRecord(ctx, t)
 	if err != nil {
 		return Result{}, err
 	}

@@ -65,6 +65,11 @@ func (o *Operations) Watch(ctx context.Context, t Target, opts metav1.ListOption
 	if w.after, err = parseRevision(opts.ResourceVersion); err != nil {
 		return nil, err
 	}
+	if opts.ResourceVersion == "" {
+		if err := o.current(ctx); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case opts.SendInitialEvents == nil:
 		w.initial = w.after == 0
