@@ -77,6 +77,8 @@ type writes struct {
 	flying  bool               // a batch is being committed
 	unsaved unsaved
 	quota   quota
+	claims  claims
+	charges charges
 	full    error // not nil: the backend has no space for writes that do not free any
 	refuse  error // not nil: no more writes, and why
 }
@@ -94,6 +96,9 @@ type queued struct {
 	replaces int   // size of the record before, see Entry.Replaces
 	growth   int64 // bytes of memory that the record takes more than the one before
 	account  string
+	claims   []string
+	claiming bool   // the key has claims, before or after the write
+	charged  string // account of the charge, or empty
 }
 
 // A batch is a run of writes, in the order of their revisions, that share a sync.
@@ -172,7 +177,7 @@ const MaxBatch = 64 << 20
 // write is durable (or, if volatile, visible).
 //
 // A failed expectation is a [*ConflictError], returned once the caller can read the state it
-// lost against; to delete a key that does not exist is ErrNotFound. If ctx ends first the
+// lost against, and a failed condition a [*GuardError], [*ClaimError] or [*ChargeError] in the same way; to delete a key that does not exist is ErrNotFound. If ctx ends first the
 // write may still happen. ErrFull means that there was no space and that nothing was written.
 // Any other error means that the backend is broken; the store then refuses all further writes.
 func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
@@ -186,6 +191,9 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 	}
 	q := queued{pending: pending{change: change{rec: &record{Record: Record{Key: w.Key, Value: w.Value}}, deleted: w.Delete}}}
 	q.rec.terms = s.opts.Terms(w.Key, w.Value)
+	if !w.Delete {
+		q.claims = s.opts.Claims(w.Key, w.Value)
+	}
 	if ttl := s.opts.TTL(w.Key); ttl > 0 && !w.Delete {
 		q.rec.expires = deadline(time.Now(), ttl)
 	}
@@ -265,6 +273,9 @@ func (s *Store) acceptWrite(w Write, q queued) (o *outcome, taken bool, err erro
 	case w.Delete && !exists:
 		return nil, false, notFound(w.Key)
 	}
+	if o, err = s.checkConditions(&w, q.claims); o != nil || err != nil {
+		return o, false, err
+	}
 	q.growth, q.account = growth(w, q.rec, now, exists), w.account()
 	if err := a.quota.admit(q.growth, w); err != nil {
 		return nil, false, err
@@ -277,8 +288,14 @@ func (s *Store) acceptWrite(w Write, q queued) (o *outcome, taken bool, err erro
 		q.rec.Key, q.rec.Created = now.Key, now.Created
 		q.replaces = now.size
 	}
+	q.claiming = a.claims.add(q.rec.Key, q.rec.Revision, q.claims)
+	if w.Charge != nil {
+		q.charged = w.Charge.Account
+		a.charges.note(w.Charge, q.rec.Key, q.rec.Revision, s.Revision())
+	}
 	if s.backend == nil {
 		s.publish(q.change)
+		a.settleClaims(q)
 		return nil, true, nil
 	}
 	frees := w.Frees || w.Delete || exists && q.rec.size <= now.size
@@ -286,6 +303,7 @@ func (s *Store) acceptWrite(w Write, q queued) (o *outcome, taken bool, err erro
 	early := w.Volatile && (a.full == nil || frees)
 	if early && !a.flying && len(a.queue) == 0 && a.last <= a.ceiling && a.unsaved.fits(frees, q) {
 		s.publish(q.change)
+		a.settleClaims(q)
 		a.unsaved.add(q)
 		return nil, true, nil
 	}
@@ -577,6 +595,7 @@ func (s *Store) commitEarly(ctx context.Context, b *batch) error {
 	for _, q := range early {
 		a.unsaved.add(q)
 	}
+	a.settleClaims(early...)
 	a.mu.Unlock()
 	b.published = true
 	b.seen.set(nil)
@@ -653,6 +672,7 @@ func (s *Store) settleBatch(b *batch) {
 	a := &s.accept
 	a.mu.Lock()
 	a.forget(b)
+	a.settleClaims(b.items[b.early:]...)
 	a.mu.Unlock()
 	b.done.set(nil)
 }
@@ -673,14 +693,14 @@ func (a *writes) forget(b *batch) {
 func (s *Store) fail(b *batch, err, later, refuse error) {
 	a := &s.accept
 	a.mu.Lock()
-	failed := map[string]bool{}
+	failed, published := map[string]bool{}, s.Revision()
 	items := b.items
 	if b.published {
 		items = items[b.early:]
 	}
 	for i := range items {
 		failed[items[i].rec.Key] = true
-		a.quota.count(-items[i].growth, items[i].account)
+		a.takeBack(&items[i], published)
 	}
 	a.forget(b)
 	var kept, dropped []*batch
@@ -693,7 +713,7 @@ func (s *Store) fail(b *batch, err, later, refuse error) {
 		a.forget(l)
 		for i := range l.items {
 			failed[l.items[i].rec.Key] = true
-			a.quota.count(-l.items[i].growth, l.items[i].account)
+			a.takeBack(&l.items[i], published)
 		}
 	}
 	a.queue = kept
@@ -705,6 +725,17 @@ func (s *Store) fail(b *batch, err, later, refuse error) {
 	for _, l := range dropped {
 		l.seen.set(later)
 		l.done.set(later)
+	}
+}
+
+// takeBack takes an accepted write that failed out of what is counted of all writes. The caller holds mu.
+func (a *writes) takeBack(q *queued, published Revision) {
+	a.quota.count(-q.growth, q.account)
+	if q.claiming {
+		a.claims.fail(q.rec.Key, q.rec.Revision)
+	}
+	if q.charged != "" {
+		a.charges.fail(q.charged, q.rec.Revision, published)
 	}
 }
 

@@ -31,6 +31,9 @@
 //	I11 A store with a quota refuses writes that would make its records take more
 //	    memory (store/quota.go has the exceptions) and changes nothing; reads and
 //	    deletions go on.
+//	I12 A write whose guards, claims or charge (store/guard.go) do not hold changes
+//	    nothing. At every revision each claim belongs to one key, and the other
+//	    conditions of a write held at the revision before it.
 //
 // The image of all live records is held in memory, ordered by key, and every read is answered from
 // it; a [Backend] below only makes batches durable and gives the records back at the start. Writes

@@ -69,6 +69,12 @@ type Write struct {
 	// Account names what shares the memory that is left when it is scarce, such as "namespace a". The writes without one
 	// do not share it.
 	Account string
+
+	// Guards are the states of other keys on which the write rests.
+	Guards []Guard
+
+	// Charge is what the write adds to an account that others charge as well; nil means nothing.
+	Charge *Charge
 }
 
 // A Query selects records of one resource.
@@ -147,6 +153,10 @@ type Options struct {
 	// Terms returns the index terms of a value ("spec.nodeName=a"). It is called
 	// once per write and must be pure. Nil means no index.
 	Terms func(key string, v Value) []string
+
+	// Claims returns the names that belong to the record of a key, and that the record of no other key may have
+	// ("nodePort=30001"). It is called once per write and must be pure. Nil means none.
+	Claims func(key string, v Value) []string
 
 	// History is the number of events kept for watchers, for each resource (the
 	// first segment of the key); 0 means 8192.
@@ -258,6 +268,9 @@ func (o *Options) complete() {
 	if o.Terms == nil {
 		o.Terms = func(string, Value) []string { return nil }
 	}
+	if o.Claims == nil {
+		o.Claims = func(string, Value) []string { return nil }
+	}
 	if o.TTL == nil {
 		o.TTL = func(string) time.Duration { return 0 }
 	}
@@ -291,6 +304,7 @@ func (s *Store) load(ctx context.Context) error {
 			rec.expires = deadline(time.Now(), ttl)
 		}
 		s.fill(rec)
+		s.loadClaims(rec)
 		return nil
 	})
 	switch {
@@ -302,6 +316,7 @@ func (s *Store) load(ctx context.Context) error {
 	s.accept.quota.used = l.used
 	s.filled(last)
 	s.accept.last = last
+	s.accept.charges.floor = last
 	return nil
 }
 

@@ -22,6 +22,8 @@ func TestMemory(t *testing.T)         { storetest.Run(t, memory) }
 func TestMemoryIsAMap(t *testing.T)   { storetest.Model(t, memory) }
 func TestMemoryIsLinear(t *testing.T) { storetest.Linear(t, memory) }
 
+func TestConditionsInMemory(t *testing.T) { storetest.Conditions(t, memory) }
+
 // keeping runs a store in memory that keeps its history for a time, until the test ends. It returns a function that stores a record.
 func keeping(t *testing.T, keep time.Duration) (s *store.Store, put func(key string)) {
 	t.Helper()

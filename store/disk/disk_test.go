@@ -24,3 +24,5 @@ func TestStore(t *testing.T)                    { storetest.Run(t, medium(0)) }
 func TestStoreThatFoldsAllTheTime(t *testing.T) { storetest.Run(t, medium(200)) }
 func TestStoreIsAMap(t *testing.T)              { storetest.Model(t, medium(500)) }
 func TestStoreIsLinear(t *testing.T)            { storetest.Linear(t, medium(0)) }
+func TestConditions(t *testing.T)               { storetest.Conditions(t, medium(0)) }
+func TestConditionMutants(t *testing.T)         { storetest.ConditionMutants(t, medium(0)) }

@@ -194,6 +194,9 @@ func start(t tester, m Medium, opts store.Options) *subject {
 		backend = s.tap
 	}
 	opts.Decode, opts.Terms = Decode, Terms
+	if opts.Claims == nil {
+		opts.Claims = Claims
+	}
 	s.Store, err = store.Open(context.Background(), backend, opts)
 	if err != nil {
 		t.Fatalf("store.Open: %v", err)
