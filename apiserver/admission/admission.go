@@ -75,6 +75,9 @@ type Attributes struct {
 	// Audit receives annotations for the audit event of the request; its methods do nothing if it is nil.
 	Audit *audit.Record
 
+	// Guards are what the write rests on beside its own object: plug-ins add to them.
+	Guards []Guard
+
 	// Warnings are sentences for the client if the write is made, which plug-ins add.
 	Warnings []string
 

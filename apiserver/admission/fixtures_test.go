@@ -28,6 +28,9 @@ func newMemory(objects map[string]catalog.Object) *memory {
 	if objects == nil {
 		objects = map[string]catalog.Object{}
 	}
+	for _, o := range objects {
+		o.SetResourceVersion("1")
+	}
 	return &memory{objects: objects}
 }
 

@@ -12,11 +12,9 @@ import (
 
 // NamespaceLifecycle refuses to make objects in namespaces that do not exist or
 // are being deleted, and to delete the namespaces that a cluster cannot do without. A
-// creation that it lets through ends before the deletion of its namespace begins.
-type NamespaceLifecycle struct {
-	reader Reader
-	gates  gates
-}
+// creation has a guard on its namespace, so that none can come after the deletion of the namespace
+// has begun: the namespace controller finds every object that will ever be there.
+type NamespaceLifecycle struct{ reader Reader }
 
 // NewNamespaceLifecycle returns the plug-in.
 func NewNamespaceLifecycle(r Reader) *NamespaceLifecycle { return &NamespaceLifecycle{reader: r} }
@@ -26,32 +24,39 @@ func (*NamespaceLifecycle) Name() string { return "NamespaceLifecycle" }
 
 // Admit implements [Mutator].
 func (p *NamespaceLifecycle) Admit(ctx context.Context, a *Attributes) error {
+	if a.Round > 0 {
+		return nil // it has no answer but the first
+	}
 	if a.is("namespaces", "") {
 		immortal := []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
-		if a.Operation != Delete || a.Round > 0 {
-			return nil
-		}
-		if slices.Contains(immortal, a.Name) {
+		if a.Operation == Delete && slices.Contains(immortal, a.Name) {
 			return refuse(a, "this namespace may not be deleted")
 		}
-		return a.through(ctx, a.Name, p.gates.remove)
+		return nil
 	}
-	if !a.Kind.Namespaced || a.Operation != Create || a.Subresource != "" || a.Round > 0 {
-		return nil // in a later round the write is through the gate already
+	if !a.Kind.Namespaced || a.Operation != Create || a.Subresource != "" {
+		return nil
 	}
-	if err := a.through(ctx, a.Namespace, p.gates.create); err != nil {
-		return err
+	guard, err := p.Look(ctx, a)
+	if err == nil {
+		a.Guards = append(a.Guards, guard)
 	}
+	return err
+}
+
+// Look implements [Looker].
+func (p *NamespaceLifecycle) Look(ctx context.Context, a *Attributes) (Guard, error) {
 	o, err := p.reader.Get(ctx, core("namespaces"), "", a.Namespace)
 	if err != nil {
-		return err
+		return Guard{}, err
 	}
 	ns, ok := o.(*corev1.Namespace)
 	if !ok {
-		return apierrors.NewInternalError(fmt.Errorf("namespaces/%s is a %T", a.Namespace, o))
+		return Guard{}, apierrors.NewInternalError(fmt.Errorf("namespaces/%s is a %T", a.Namespace, o))
 	}
 	if ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceTerminating {
-		return nil
+		revision, err := revisionOf(ns)
+		return Guard{Resource: core("namespaces"), Name: a.Namespace, Revision: revision, By: p}, err
 	}
 	refusal := refuse(a, "unable to create new content in namespace %s because it is being terminated", a.Namespace)
 	refusal.ErrStatus.Details.Causes = append(refusal.ErrStatus.Details.Causes, metav1.StatusCause{
@@ -59,18 +64,5 @@ func (p *NamespaceLifecycle) Admit(ctx context.Context, a *Attributes) error {
 		Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace),
 		Field:   "metadata.namespace",
 	})
-	return refusal
-}
-
-// through enters a gate and leaves it once the fate of the write is known. What writes
-// nothing does not go through.
-func (a *Attributes) through(ctx context.Context, namespace string, enter func(context.Context, string) (func(), error)) error {
-	if a.DryRun {
-		return nil
-	}
-	leave, err := enter(ctx, namespace)
-	if err == nil {
-		a.Done = append(a.Done, func(bool) { leave() })
-	}
-	return err
+	return Guard{}, refusal
 }

@@ -170,12 +170,12 @@ func (o *Operations) createOnce(ctx context.Context, t Target, obj catalog.Objec
 	if err := o.stillServed(&t); err != nil {
 		return Result{}, err // admission can last
 	}
-	item, err = o.commit(ctx, store.Write{Key: t.Key(), Value: item, Volatile: t.Kind.Loses(obj, nil), Reserve: reserveOf(&t, false), Account: accountOf(&t, obj)})
+	item, err = o.commitAdmitted(ctx, &t, &a, store.Write{Key: t.Key(), Value: item, Volatile: t.Kind.Loses(obj, nil), Reserve: reserveOf(&t, false), Account: accountOf(&t, obj)})
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return Result{}, apierrors.NewAlreadyExists(t.Kind.GR(), t.Name)
 	case err != nil:
-		return Result{}, StoreFault(err)
+		return Result{}, writeFault(err)
 	}
 	committed = true
 	return Result{Item: item, Created: true, Warnings: warnings}, nil

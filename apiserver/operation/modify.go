@@ -329,7 +329,7 @@ func (o *Operations) modifyOnce(ctx context.Context, m *modification) (Result, e
 			return Result{}, err
 		}
 	}
-	if item, err = o.replace(ctx, w); err != nil {
+	if item, err = o.replace(ctx, &m.Target, &a, w); err != nil {
 		return Result{}, err
 	}
 	committed = true

@@ -276,16 +276,16 @@ func (o *Operations) commit(ctx context.Context, w store.Write) (*codec.Item, er
 	return rec.Value.(*codec.Item), nil
 }
 
-// replace writes over a state that was read at the revision that w expects. Its error is for the
-// client, or a [racedError] if another write came first.
-func (o *Operations) replace(ctx context.Context, w store.Write) (*codec.Item, error) {
+// replace writes over a state that was read at the revision that w expects, and that admission let through with a. Its error
+// is for the client, or a [racedError] if another write came first.
+func (o *Operations) replace(ctx context.Context, t *Target, a *admission.Attributes, w store.Write) (*codec.Item, error) {
 	o.turns.next(w.Key)
-	item, err := o.commit(ctx, w)
+	item, err := o.commitAdmitted(ctx, t, a, w)
 	switch {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		return nil, &racedError{seen: w.Expect}
 	case err != nil:
-		return nil, StoreFault(err)
+		return nil, writeFault(err)
 	}
 	return item, nil
 }

@@ -126,7 +126,7 @@ func (o *Operations) removeOnce(ctx context.Context, t *Target, opts metav1.Dele
 			return Result{}, err
 		}
 	}
-	if item, err = o.replace(ctx, w); err != nil {
+	if item, err = o.replace(ctx, t, &a, w); err != nil {
 		return Result{}, err
 	}
 	committed = true

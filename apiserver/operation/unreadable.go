@@ -69,7 +69,7 @@ func (o *Operations) removeUnreadable(ctx context.Context, t *Target, old *codec
 	if dryRun {
 		return r, nil
 	}
-	if _, err := o.replace(ctx, store.Write{Key: t.Key(), Value: old.Restate(), Delete: true, Expect: old.Revision()}); err != nil {
+	if _, err := o.replace(ctx, t, &a, store.Write{Key: t.Key(), Value: old.Restate(), Delete: true, Expect: old.Revision()}); err != nil {
 		return Result{}, err
 	}
 	committed = true
@@ -83,16 +83,16 @@ func (o *Operations) beforeGone(ctx context.Context, t *Target) error {
 	if t.Kind.GR() != (schema.GroupResource{Resource: "namespaces"}) {
 		return nil
 	}
-	return o.removeUnreadableIn(ctx, t.Name)
+	return o.removeUnreadableIn(ctx, t)
 }
 
-// removeUnreadableIn deletes the records of a namespace that cannot be read.
-func (o *Operations) removeUnreadableIn(ctx context.Context, namespace string) error {
+// removeUnreadableIn deletes the records of the namespace t that cannot be read.
+func (o *Operations) removeUnreadableIn(ctx context.Context, t *Target) error {
 	for _, kind := range o.catalog.Snapshot().Hubs() {
 		if !kind.Namespaced || kind.Answered() {
 			continue
 		}
-		got, err := o.store.List(store.Query{Prefix: kind.Prefix(namespace)}, store.Page{})
+		got, err := o.store.List(store.Query{Prefix: kind.Prefix(t.Name)}, store.Page{})
 		if err != nil {
 			return StoreFault(err)
 		}
@@ -101,7 +101,7 @@ func (o *Operations) removeUnreadableIn(ctx context.Context, namespace string) e
 			if item.Fault() == nil {
 				continue
 			}
-			if _, err := o.replace(ctx, store.Write{Key: rec.Key, Value: item.Restate(), Delete: true, Expect: item.Revision()}); err != nil {
+			if _, err := o.replace(ctx, t, &admission.Attributes{}, store.Write{Key: rec.Key, Value: item.Restate(), Delete: true, Expect: item.Revision()}); err != nil {
 				return err
 			}
 		}
