@@ -106,6 +106,7 @@ func options(t testing.TB, st *store.Store) apiserver.Options {
 func memory(t testing.TB, opts store.Options) *store.Store {
 	t.Helper()
 	opts.Decode, opts.Terms = apiserver.NewLoader(apiservertest.Kinds(t)).Decode, apiserver.Terms(apiservertest.Kinds(t))
+	opts.Claims = apiserver.Claims(apiservertest.Kinds(t))
 	st, err := store.Open(t.Context(), nil, opts)
 	if err != nil {
 		t.Fatal(err)

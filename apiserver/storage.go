@@ -27,6 +27,10 @@ func NewLoader(c *catalog.Catalog) Loader { return codec.NewLoader(c) }
 // labels and the indexed fields of each kind.
 func Terms(*catalog.Catalog) func(key string, v store.Value) []string { return codec.Terms }
 
+// Claims returns the Claims option of a store of this server's objects: cluster IPs, node ports, and whatever else belongs
+// to one object alone.
+func Claims(*catalog.Catalog) func(key string, v store.Value) []string { return codec.Claims }
+
 // TTL returns the TTL option of a store of this server's objects, if Events are
 // kept for so long after their last write.
 func TTL(c *catalog.Catalog, events time.Duration) func(key string) time.Duration {

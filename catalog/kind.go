@@ -142,9 +142,10 @@ type Storing struct {
 	// Indexed lists the Fields for which the store keeps an index.
 	Indexed []string
 
-	// Sole returns the values that no other object of the kind may have as
-	// well, beside its name; the store keeps an index of it. Nil means nothing.
-	// Service alone uses it, for its addresses and node ports.
+	// Sole returns what belongs to the object alone, beside its name: no other object,
+	// of whatever kind, is stored that has one of these as well, and the store keeps an
+	// index of them. Nil means nothing. Services have it for their addresses and node
+	// ports, and IPAddresses, which may take an address from Services.
 	Sole func(obj Object) []string
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/sampan-io/sampan/catalog"
 	corekinds "github.com/sampan-io/sampan/catalog/core"
+	"github.com/sampan-io/sampan/internal/clusterip"
 	"github.com/sampan-io/sampan/internal/reserved"
 )
 
@@ -37,9 +37,9 @@ type AddressesOptions struct {
 
 // ServiceAddresses gives services their addresses and node ports, and keeps IPAddress objects in accordance with them.
 //
-// What is taken is what stored services have, and what requests under way have
-// reserved. A reservation ends when the fate of its write is known and readers can see it, so
-// at every moment at least one of the two shows that something is taken. The first
+// What is taken is what stored services have. They claim it (see catalog.Kind.Sole): of requests under way for the same
+// address or port, the store makes one, and the API server asks again for the others. By then the one can be seen, and
+// something else is found, or what the user has named is refused. The first
 // address of each network belongs to the service default/kubernetes.
 type ServiceAddresses struct {
 	reader Reader
@@ -48,10 +48,6 @@ type ServiceAddresses struct {
 	ports  PortRange
 	own    map[int32]bool
 	writer Writer // nil: others create the IPAddresses
-
-	mu            sync.Mutex
-	heldAddresses map[netip.Addr]bool // guarded by mu; reserved by requests under way
-	heldPorts     map[int32]bool      // guarded by mu; the same
 }
 
 // NewServiceAddresses returns the plug-in.
@@ -66,12 +62,10 @@ func NewServiceAddresses(o AddressesOptions) (*ServiceAddresses, error) {
 		return nil, fmt.Errorf("admission: %d-%d is not a range of ports", o.NodePorts.First, o.NodePorts.Last)
 	}
 	p := &ServiceAddresses{
-		reader:        o.Reader,
-		pools:         map[corev1.IPFamily]pool{},
-		ports:         o.NodePorts,
-		own:           map[int32]bool{},
-		heldAddresses: map[netip.Addr]bool{},
-		heldPorts:     map[int32]bool{},
+		reader: o.Reader,
+		pools:  map[corev1.IPFamily]pool{},
+		ports:  o.NodePorts,
+		own:    map[int32]bool{},
 	}
 	for _, port := range o.Own {
 		p.own[port.Number] = true
@@ -156,17 +150,12 @@ type request struct {
 	errs      field.ErrorList
 }
 
-// allocate finds what the service needs and does not have yet, and reserves it
-// until the request is over.
+// allocate finds what the service needs and does not have yet.
 func (p *ServiceAddresses) allocate(ctx context.Context, a *Attributes, svc, old *corev1.Service) error {
 	r := &request{svc: svc, old: old}
 	if !r.asks() {
 		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	// Read with the lock held: a commit that this does not show yet still has its
-	// reservation. Reading is from memory.
 	t := p.taken(ctx, r)
 	err := p.findAddresses(ctx, r, t)
 	if err == nil {
@@ -178,34 +167,15 @@ func (p *ServiceAddresses) allocate(ctx context.Context, a *Attributes, svc, old
 	if len(r.errs) > 0 {
 		return invalid(ctx, a, r.errs)
 	}
-	if a.DryRun || len(r.addresses)+len(r.ports) == 0 {
+	if a.DryRun || len(r.addresses) == 0 {
 		return nil
 	}
-	for _, ip := range r.addresses {
-		p.heldAddresses[ip] = true
-	}
-	for _, port := range r.ports {
-		p.heldPorts[port] = true
-	}
 	a.Done = append(a.Done, func(committed bool) {
-		p.release(r)
 		if committed {
 			p.record(ctx, svc, r.addresses)
 		}
 	})
 	return nil
-}
-
-// release ends the reservations of a request.
-func (p *ServiceAddresses) release(r *request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, ip := range r.addresses {
-		delete(p.heldAddresses, ip)
-	}
-	for _, port := range r.ports {
-		delete(p.heldPorts, port)
-	}
 }
 
 // asks reports whether there may be anything to find, so that most updates cost
@@ -252,10 +222,9 @@ func needsHealthPort(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// taken answers that a service cannot have a value, because others have it in the store or on
-// the way there, or it has just been given it. It is good while mu is held.
+// taken answers that a service cannot have a value, because others have it in the store, or it has just been given it.
 type taken struct {
-	ctx  context.Context //nolint:containedctx // of the request, as long as mu is held
+	ctx  context.Context //nolint:containedctx // of the request, as long as values are looked for
 	p    *ServiceAddresses
 	r    *request
 	held func(what string) bool // by another service in the store
@@ -277,7 +246,7 @@ func (p *ServiceAddresses) taken(ctx context.Context, r *request) *taken {
 }
 
 func (t *taken) address(ip netip.Addr) bool {
-	if t.p.heldAddresses[ip] || slices.Contains(t.r.addresses, ip) {
+	if slices.Contains(t.r.addresses, ip) {
 		return true
 	}
 	if !apiServer(t.r.svc) {
@@ -287,7 +256,7 @@ func (t *taken) address(ip netip.Addr) bool {
 			}
 		}
 	}
-	return t.held(corekinds.ServiceAddress(ip)) || t.foreign(ip)
+	return t.held(clusterip.Sole(ip)) || t.foreign(ip)
 }
 
 // apiServer reports whether a service is that of the API server.
@@ -296,7 +265,7 @@ func apiServer(svc *corev1.Service) bool {
 }
 
 func (t *taken) port(port int32) bool {
-	return t.p.own[port] || t.p.heldPorts[port] || slices.Contains(t.r.ports, port) || t.held(corekinds.ServiceNodePort(port))
+	return t.p.own[port] || slices.Contains(t.r.ports, port) || t.held(corekinds.ServiceNodePort(port))
 }
 
 // findAddresses fills in and checks the service's addresses, one for each of its

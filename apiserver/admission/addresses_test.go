@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -299,6 +300,7 @@ func TestTheFirstAddressIsForKubernetes(t *testing.T) {
 	if err := p.Admit(t.Context(), creating(serviceKind(), first)); err != nil || first.Spec.ClusterIP != "10.0.0.2" {
 		t.Fatalf("the first service got %q, %v", first.Spec.ClusterIP, err)
 	}
+	m.put("services", first)
 	if err := p.Admit(t.Context(), creating(serviceKind(), service("b", ""))); err == nil || !strings.Contains(err.Error(), "range is full") {
 		t.Errorf("err = %v, want that the range is full", err)
 	}
@@ -322,8 +324,8 @@ func TestADryRunReservesNothing(t *testing.T) {
 }
 
 // TestNothingIsGivenTwice lets random requests start, commit, fail and delete in
-// any order, on networks so small that they run full, and checks after each step that no
-// address or port is at two services, and that what was freed comes back.
+// any order, on networks so small that they run full, over a store that refuses what is claimed, and checks after each step that
+// no address or port is at two services, that only free ones are found, and that what was freed comes back.
 func TestNothingIsGivenTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newMemory(nil)
@@ -354,11 +356,7 @@ func TestNothingIsGivenTwice(t *testing.T) {
 				}
 				has[what] = name
 			}
-			all := stored()
-			for _, a := range under {
-				all = append(all, a.Object.(*corev1.Service))
-			}
-			for _, s := range all {
+			for _, s := range stored() {
 				for _, ip := range s.Spec.ClusterIPs {
 					take(ip, s.Name)
 				}
@@ -384,6 +382,11 @@ func TestNothingIsGivenTwice(t *testing.T) {
 			case err != nil:
 				a.Finish(false)
 			default:
+				for _, ip := range a.Object.(*corev1.Service).Spec.ClusterIPs {
+					if old, _ := a.Old.(*corev1.Service); (old == nil || !slices.Contains(old.Spec.ClusterIPs, ip)) && slices.ContainsFunc(stored(), func(s *corev1.Service) bool { return slices.Contains(s.Spec.ClusterIPs, ip) }) {
+						t.Fatalf("%s got %s, which is not free", name, ip)
+					}
+				}
 				under[name] = a
 			}
 		}
@@ -422,8 +425,7 @@ func TestNothingIsGivenTwice(t *testing.T) {
 				}
 				name := rapid.SampledFrom(slices.Sorted(maps.Keys(under))).Draw(t, "request")
 				a := under[name]
-				m.put("services", a.Object)
-				a.Finish(true)
+				a.Finish(m.claim(a.Object.(*corev1.Service)))
 				delete(under, name)
 			},
 			"fail": func(t *rapid.T) {
@@ -448,22 +450,27 @@ func TestNothingIsGivenTwice(t *testing.T) {
 }
 
 // TestRequestsAtTheSameTime lets many requests ask at once for fewer addresses than
-// they need; exactly as many are served as there are.
+// they need, and again if another was first; exactly as many are served as there are.
 func TestRequestsAtTheSameTime(t *testing.T) {
 	m := newMemory(nil)
 	p := newAddresses(t, m, admission.PortRange{}, "10.0.0.0/27") // 29 beside the first
 	group := run.NewGroup(t.Context(), 0)
 	defer group.Stop()
+	var commit sync.Mutex
 	for i := range 60 {
 		group.Go(func(ctx context.Context) {
-			svc := service(fmt.Sprint("s", i), "")
-			a := creating(serviceKind(), svc)
-			if err := p.Admit(ctx, a); err != nil {
-				a.Finish(false)
-				return
+			for made := false; !made; {
+				svc := service(fmt.Sprint("s", i), "")
+				a := creating(serviceKind(), svc)
+				if err := p.Admit(ctx, a); err != nil {
+					a.Finish(false)
+					return
+				}
+				commit.Lock()
+				made = m.claim(svc)
+				commit.Unlock()
+				a.Finish(made)
 			}
-			m.put("services", svc)
-			a.Finish(true)
 		})
 	}
 	group.Wait()

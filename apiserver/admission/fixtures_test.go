@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -76,6 +77,23 @@ func (m *memory) put(resource string, o catalog.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.objects[resource+"/"+o.GetNamespace()+"/"+o.GetName()] = o
+}
+
+// claim stores a service unless another one has something that belongs to one alone, as a store does.
+func (m *memory) claim(svc *corev1.Service) bool {
+	for _, k := range core.Kinds() {
+		if k.Resource != "services" {
+			continue
+		}
+		for _, what := range k.Sole(svc) {
+			others, _ := m.Holders(context.Background(), k.GVR(), what)
+			if slices.ContainsFunc(others, func(o catalog.Object) bool { return o.GetName() != svc.Name }) {
+				return false
+			}
+		}
+	}
+	m.put("services", svc)
+	return true
 }
 
 func (m *memory) remove(resource, namespace, name string) {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/catalog"
-	corekinds "github.com/sampan-io/sampan/catalog/core"
 	"github.com/sampan-io/sampan/internal/clusterip"
 )
 
@@ -51,17 +50,14 @@ func (p *ServiceAddresses) record(ctx context.Context, svc *corev1.Service, addr
 	}
 }
 
-// admitIPAddress refuses an IPAddress of a user for an address that a Service has, or is about to get. Otherwise no Service
-// gets the address while the request is under way.
+// admitIPAddress refuses an IPAddress of a user for an address that a Service has. Otherwise the IPAddress claims it.
 func (p *ServiceAddresses) admitIPAddress(ctx context.Context, a *Attributes) error {
 	address, ok := a.Object.(*networkingv1.IPAddress)
 	ip, err := netip.ParseAddr(a.Name)
 	if !ok || err != nil {
 		return nil // validation refuses the name
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	holders, err := p.reader.Holders(ctx, core("services"), corekinds.ServiceAddress(ip))
+	holders, err := p.reader.Holders(ctx, core("services"), clusterip.Sole(ip))
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
 		return err
@@ -70,18 +66,9 @@ func (p *ServiceAddresses) admitIPAddress(ctx context.Context, a *Attributes) er
 		return ok && clusterip.Refers(address, svc)
 	}):
 		return nil // it is the Service's own
-	case len(holders) > 0 || p.heldAddresses[ip]:
+	case len(holders) > 0:
 		return apierrors.NewAlreadyExists(a.Kind.GR(), a.Name)
 	}
-	if a.DryRun {
-		return nil
-	}
-	p.heldAddresses[ip] = true
-	a.Done = append(a.Done, func(bool) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.heldAddresses, ip)
-	})
 	return nil
 }
 

@@ -69,7 +69,7 @@ func nothing(context.Context, []catalog.Object) ([]catalog.Object, error) { retu
 // open opens a server of the kinds in c. Progress is that of the store.
 func open(t testing.TB, c *catalog.Catalog, progress time.Duration, change func(*apiserver.Options)) *apiserver.Server {
 	t.Helper()
-	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.NewLoader(c).Decode, Terms: apiserver.Terms(c), Progress: progress})
+	st, err := store.Open(t.Context(), nil, store.Options{Decode: apiserver.NewLoader(c).Decode, Terms: apiserver.Terms(c), Claims: apiserver.Claims(c), Progress: progress})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,14 +1,18 @@
 package apiservertest_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,7 +30,7 @@ import (
 
 // A mutant is a store that ignores a condition of writes. The zero mutant ignores none.
 type mutant struct {
-	claims bool
+	claims bool                 // it ignores claims
 	spoil  func(w *store.Write) // nil: nothing
 }
 
@@ -56,7 +60,10 @@ func openPair(t *testing.T, m mutant, change func(plugins []admission.Plugin) []
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := store.Options{Decode: apiserver.NewLoader(c).Decode, Terms: apiserver.Terms(c)}
+	opts := store.Options{Decode: apiserver.NewLoader(c).Decode, Terms: apiserver.Terms(c), Claims: apiserver.Claims(c)}
+	if m.claims {
+		opts.Claims = nil
+	}
 	opened, err := store.Open(t.Context(), backend, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -115,6 +122,11 @@ var races = []struct {
 	mutant mutant // of which the race finds the fault
 	round  func(p *pair, n int) string
 }{
+	{"a node port", mutant{claims: true}, nodePort},
+	{"a cluster IP", mutant{claims: true}, clusterIP},
+	{"chosen node ports", mutant{claims: true}, chosenNodePorts},
+	{"an IPAddress and a Service", mutant{claims: true}, address},
+	{"the change of two services", mutant{claims: true}, changedNodePorts},
 	{"the end of a namespace", mutant{spoil: func(w *store.Write) { w.Guards = nil }}, endOfNamespace},
 }
 
@@ -179,6 +191,125 @@ func endOfNamespace(p *pair, n int) string {
 		return fmt.Sprintf("an object was stored at revision %d, after the deletion of its namespace at %d", made, gone)
 	}
 	return ""
+}
+
+// one makes a request to each server at the same time, of which one must succeed. The other is refused with these words.
+func (p *pair) one(words string, do func(server int) error) string {
+	var errs [2]error
+	p.each(func(server int) { errs[server] = do(server) })
+	switch {
+	case errs[0] == nil && errs[1] == nil:
+		return "both requests succeeded"
+	case errs[0] != nil && errs[1] != nil:
+		return fmt.Sprintf("no request succeeded: %v; %v", errs[0], errs[1])
+	}
+	if err := cmp.Or(errs[0], errs[1]); !strings.Contains(err.Error(), words) {
+		p.Errorf("the other request was refused with %q, want %q", err, words)
+	}
+	return ""
+}
+
+func (p *pair) namespace(name string) {
+	p.Helper()
+	if _, err := p.create(0, "namespaces", "", &corev1.Namespace{ObjectMeta: named(name)}); err != nil && !apierrors.IsAlreadyExists(err) {
+		p.Fatal(err)
+	}
+}
+
+func serviceWith(name string, ports ...corev1.ServicePort) *corev1.Service {
+	return &corev1.Service{ObjectMeta: named(name), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: ports}}
+}
+
+func nodePort(p *pair, n int) string {
+	p.namespace("default")
+	return p.one("provided port is already allocated", func(server int) error {
+		_, err := p.create(server, "services", "default", serviceWith(fmt.Sprintf("port%d-%d", n, server), corev1.ServicePort{Port: 80, NodePort: int32(30000 + n)}))
+		return err
+	})
+}
+
+func clusterIP(p *pair, n int) string {
+	p.namespace("default")
+	return p.one("provided IP is already allocated", func(server int) error {
+		svc := &corev1.Service{ObjectMeta: named(fmt.Sprintf("ip%d-%d", n, server)), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		svc.Spec.ClusterIP = fmt.Sprintf("10.96.%d.%d", 200+n/250, 1+n%250)
+		_, err := p.create(server, "services", "default", svc)
+		return err
+	})
+}
+
+// chosenNodePorts: services that name no port get different ones, even the last ones.
+func chosenNodePorts(p *pair, n int) string {
+	p.namespace("default")
+	// Fewer are free with every round, and none in the last ones.
+	var ports []corev1.ServicePort
+	for i := range 6 {
+		ports = append(ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: int32(80 + i)})
+	}
+	p.each(func(server int) {
+		_, err := p.create(server, "services", "default", serviceWith(fmt.Sprintf("chosen%d-%d", n, server), ports...))
+		if err != nil && !strings.Contains(err.Error(), "range is full") {
+			p.Error(err)
+		}
+	})
+	return p.doubles()
+}
+
+// doubles returns what two services have.
+func (p *pair) doubles() string {
+	list, _, err := p.apis[0].List(p.Context(), corev1.SchemeGroupVersion.WithResource("services"), "", metav1.ListOptions{})
+	if err != nil {
+		p.Fatal(err)
+	}
+	has := map[string]string{}
+	for _, o := range list {
+		svc := o.(*corev1.Service)
+		mine := slices.Clone(svc.Spec.ClusterIPs)
+		for _, sp := range svc.Spec.Ports {
+			if sp.NodePort > 0 {
+				mine = append(mine, strconv.Itoa(int(sp.NodePort)))
+			}
+		}
+		for _, what := range mine {
+			if other, twice := has[what]; twice {
+				return fmt.Sprintf("%s and %s have %s", other, svc.Name, what)
+			}
+			has[what] = svc.Name
+		}
+	}
+	return ""
+}
+
+func address(p *pair, n int) string {
+	p.namespace("default")
+	ip := fmt.Sprintf("10.96.%d.%d", 100+n/250, 1+n%250)
+	return p.one("already", func(server int) (err error) {
+		if server == 0 {
+			svc := &corev1.Service{ObjectMeta: named(fmt.Sprint("address", n)), Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: []corev1.ServicePort{{Port: 80}}}}
+			_, err = p.create(server, "services", "default", svc)
+			return err
+		}
+		a := &networkingv1.IPAddress{ObjectMeta: named(ip), Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Group: "gateway.networking.k8s.io", Resource: "gateways", Namespace: "default", Name: "g"}}}
+		_, err = p.apis[server].Create(p.Context(), networkingv1.SchemeGroupVersion.WithResource("ipaddresses"), "", "", a, metav1.CreateOptions{}, "")
+		return err
+	})
+}
+
+// changedNodePorts: updates compete for a port as creations do.
+func changedNodePorts(p *pair, n int) string {
+	p.namespace("default")
+	services := corev1.SchemeGroupVersion.WithResource("services")
+	name := func(server int) string { return fmt.Sprint("changed", server) }
+	for server := range p.apis {
+		if _, err := p.create(server, "services", "default", serviceWith(name(server), corev1.ServicePort{Port: 80, NodePort: int32(30001 + server)})); err != nil && !apierrors.IsAlreadyExists(err) {
+			p.Fatal(err)
+		}
+	}
+	return p.one("provided port is already allocated", func(server int) error {
+		patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/ports/0/nodePort", "value": %d}]`, 30010+n)
+		_, err := p.apis[server].Patch(p.Context(), services, "default", name(server), types.JSONPatchType, []byte(patch), metav1.PatchOptions{}, "")
+		return err
+	})
 }
 
 // A meddler is a plug-in that does something the first times that it is asked about a ConfigMap, and counts the questions.

@@ -533,6 +533,14 @@ func Terms(_ string, v store.Value) []string {
 	return terms
 }
 
+// Claims is the Claims function of a store: what no other item may have, see catalog.Kind.Sole.
+func Claims(_ string, v store.Value) []string {
+	if i, ok := v.(*Item); ok && i.kind != nil && i.kind.Sole != nil && i.fault == nil {
+		return i.kind.Sole(i.Object())
+	}
+	return nil
+}
+
 // LabelTerm is the index term of the items that carry a label.
 func LabelTerm(key, value string) string { return "l/" + key + "=" + value }
 

@@ -71,6 +71,27 @@ func (o *Operations) lookAgain(ctx context.Context, a *admission.Attributes, w *
 	return true, nil
 }
 
+// A claimRace is what a write has lost to other objects that claim the same as it, in several tries.
+type claimRace struct {
+	tries int
+	last  store.ClaimError
+}
+
+// again returns nil if the write is to be admitted and tried once more after it has lost a claim. An error is for the client:
+// nothing has changed since the last time, or others were first too often.
+func (r *claimRace) again(ctx context.Context, t *Target, name string, e *store.ClaimError) error {
+	r.tries++
+	same := r.last == *e
+	r.last = *e
+	switch {
+	case same || r.tries == mostLooks:
+		return apierrors.NewConflict(t.Kind.GR(), name, e)
+	case ctx.Err() != nil:
+		return endedEarly(ctx.Err())
+	}
+	return nil
+}
+
 // writeFault is StoreFault for the error of commitAdmitted.
 func writeFault(err error) error {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {

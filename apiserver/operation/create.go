@@ -93,8 +93,27 @@ type creation struct {
 	dryRun  bool
 }
 
-// createOnce stores obj under the name that it has.
+// createOnce stores obj under the name that it has. If it would have something that belongs to another object by now, all is
+// done again: what the server has chosen can be chosen anew, and what the client has named is refused.
 func (o *Operations) createOnce(ctx context.Context, t Target, obj catalog.Object, how creation) (Result, error) {
+	if t.Kind.Sole == nil || how.dryRun {
+		return o.tryCreate(ctx, t, obj, how)
+	}
+	var lost claimRace
+	for {
+		r, err := o.tryCreate(ctx, t, obj.DeepCopyObject().(catalog.Object), how)
+		e, claimed := errors.AsType[*store.ClaimError](err)
+		if !claimed {
+			return r, err
+		}
+		if err := lost.again(ctx, &t, obj.GetName(), e); err != nil {
+			return Result{}, err
+		}
+	}
+}
+
+// tryCreate is createOnce, and returns a [store.ClaimError] as it is.
+func (o *Operations) tryCreate(ctx context.Context, t Target, obj catalog.Object, how creation) (Result, error) {
 	dryRun := how.dryRun
 	named := t.Name != "" // by the URL
 	t.Name = obj.GetName()
@@ -174,6 +193,8 @@ func (o *Operations) createOnce(ctx context.Context, t Target, obj catalog.Objec
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return Result{}, apierrors.NewAlreadyExists(t.Kind.GR(), t.Name)
+	case errors.Is(err, store.ErrClaimed):
+		return Result{}, err
 	case err != nil:
 		return Result{}, writeFault(err)
 	}

@@ -2,6 +2,7 @@ package operation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,6 +41,7 @@ type modification struct {
 
 	patched  bool     // the request is a patch
 	warnings []string // of the present try
+	lost     claimRace
 }
 
 // Update replaces an object, or a subresource's view of it, with a body that
@@ -330,6 +332,11 @@ func (o *Operations) modifyOnce(ctx context.Context, m *modification) (Result, e
 		}
 	}
 	if item, err = o.replace(ctx, &m.Target, &a, w); err != nil {
+		if e, claimed := errors.AsType[*store.ClaimError](err); claimed {
+			if err = m.lost.again(ctx, &m.Target, m.Name, e); err == nil {
+				err = &racedError{seen: w.Expect}
+			}
+		}
 		return Result{}, err
 	}
 	committed = true

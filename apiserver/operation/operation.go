@@ -277,13 +277,15 @@ func (o *Operations) commit(ctx context.Context, w store.Write) (*codec.Item, er
 }
 
 // replace writes over a state that was read at the revision that w expects, and that admission let through with a. Its error
-// is for the client, or a [racedError] if another write came first.
+// is for the client, a [racedError] if another write came first, or a [store.ClaimError].
 func (o *Operations) replace(ctx context.Context, t *Target, a *admission.Attributes, w store.Write) (*codec.Item, error) {
 	o.turns.next(w.Key)
 	item, err := o.commitAdmitted(ctx, t, a, w)
 	switch {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
 		return nil, &racedError{seen: w.Expect}
+	case errors.Is(err, store.ErrClaimed):
+		return nil, err
 	case err != nil:
 		return nil, writeFault(err)
 	}

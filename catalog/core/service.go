@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/clusterip"
 )
 
 func services() *catalog.Kind {
@@ -72,13 +73,13 @@ func services() *catalog.Kind {
 }
 
 // soleOfService returns the addresses and node ports of a service. See
-// [ServiceAddress] and [ServiceNodePort].
+// [clusterip.Sole] and [ServiceNodePort].
 func soleOfService(obj catalog.Object) []string {
 	s := obj.(*corev1.Service)
 	var held []string
 	for _, text := range s.Spec.ClusterIPs {
 		if ip, err := netip.ParseAddr(text); err == nil { // "None" is not an address
-			held = append(held, ServiceAddress(ip))
+			held = append(held, clusterip.Sole(ip))
 		}
 	}
 	for _, port := range NodePorts(s) {
@@ -86,9 +87,6 @@ func soleOfService(obj catalog.Object) []string {
 	}
 	return held
 }
-
-// ServiceAddress is the word for holding a cluster IP, in Sole of the Service kind.
-func ServiceAddress(ip netip.Addr) string { return "clusterIP=" + ip.String() }
 
 // ServiceNodePort is the word for holding a node port, in Sole of the Service kind.
 func ServiceNodePort(port int32) string { return "nodePort=" + strconv.Itoa(int(port)) }

@@ -3,6 +3,7 @@ package networking
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/declared"
+	"github.com/sampan-io/sampan/internal/clusterip"
 )
 
 var readWrite = []string{"get", "patch", "update"}
@@ -229,5 +231,17 @@ func ipAddresses() *catalog.Kind {
 				return strings.Join(parts, "/")
 			}),
 		},
+		Storing: catalog.Storing{Sole: soleOfAddress},
 	}
+}
+
+// soleOfAddress returns the address that an IPAddress takes from Services. That of a Service takes none: the Service has it.
+func soleOfAddress(obj catalog.Object) []string {
+	a := obj.(*networkingv1.IPAddress)
+	p := a.Spec.ParentRef
+	ip, err := netip.ParseAddr(a.Name)
+	if err != nil || clusterip.Allocated(a) || p != nil && p.Group == "" && p.Resource == "services" {
+		return nil
+	}
+	return []string{clusterip.Sole(ip)}
 }

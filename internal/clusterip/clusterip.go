@@ -38,3 +38,6 @@ func Refers(a *networkingv1.IPAddress, svc *corev1.Service) bool {
 	p := a.Spec.ParentRef
 	return p != nil && p.Group == "" && p.Resource == "services" && p.Namespace == svc.Namespace && p.Name == svc.Name
 }
+
+// Sole is how catalog.Kind.Sole names a cluster IP.
+func Sole(ip netip.Addr) string { return "clusterIP=" + ip.String() }
