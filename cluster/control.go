@@ -121,7 +121,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend, li
 	bounds := c.storeMemory()
 	p.store, err = store.Open(ctx, backend, store.Options{
 		Quota: bounds.quota, LoadLimit: bounds.load,
-		Decode: c.decrypting(loader), Seal: c.encryption.Seal, Terms: apiserver.Terms(p.catalog), Claims: apiserver.Claims(p.catalog),
+		Decode: c.decrypting(loader), Recall: c.recalling(apiserver.NewLoader(p.catalog)), Seal: c.encryption.Seal, Terms: apiserver.Terms(p.catalog), Claims: apiserver.Claims(p.catalog),
 		TTL:     apiserver.TTL(p.catalog, time.Duration(cmp.Or(c.Settings.EventTTL, local.DefaultEventTTL))),
 		Restate: apiserver.Restate,
 		Notify:  c.notices.add, Written: c.activity.Note, Log: c.Log,

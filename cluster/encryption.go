@@ -33,6 +33,17 @@ func (c *cluster) decrypting(l apiserver.Loader) func(key string, data []byte) (
 	}
 }
 
+// recalling returns the Recall function of a store.
+func (c *cluster) recalling(l apiserver.Loader) func(key string, data []byte) (store.Value, error) {
+	return func(key string, data []byte) (store.Value, error) {
+		plain, err := c.encryption.Peek(key, data)
+		if err != nil {
+			return nil, err
+		}
+		return l.Decode(key, plain)
+	}
+}
+
 // startEncryption begins to encrypt, once the store is loaded. Without disk space for a first key the cluster starts, and
 // refuses to write values that have to be encrypted.
 func (c *cluster) startEncryption(ctx context.Context, s *store.Store) {

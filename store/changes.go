@@ -20,7 +20,7 @@ func (i *Image) Changes(q Query, after Revision) ([]Event, Revision, error) {
 		case after > now:
 			i.mu.RUnlock()
 			return nil, 0, fmt.Errorf("changes of %s after revision %d, newest is %d: %w", q.Prefix, after, now, ErrFuture)
-		case !begun && after < floor, begun && next < r.history.first:
+		case !begun && (after < floor || i.taken.has(after)), begun && next < r.history.first:
 			i.mu.RUnlock()
 			return nil, 0, fmt.Errorf("changes of %s after revision %d, history begins after %d: %w", q.Prefix, after, floor, ErrExpired)
 		case r == nil:

@@ -618,7 +618,13 @@ func (s *Store) commitKept(ctx context.Context, b *batch) error {
 		first[e.Key] = true
 		entries = append(entries, e)
 	}
+	gaps, ceiling := len(a.unsaved.place) > 0, a.ceiling
 	a.mu.Unlock()
+	if gaps {
+		if err := s.backend.Reserve(ctx, ceiling); err != nil {
+			return err
+		}
+	}
 	if err := s.backend.Commit(ctx, Batch{Entries: entries, Frees: true}); err != nil {
 		return err
 	}

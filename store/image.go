@@ -22,6 +22,7 @@ type Image struct {
 	base      Revision             // guarded by mu; history floor of resources not met yet
 	ages      []age                // guarded by mu; of revisions, oldest first
 	oldest    Revision             // guarded by mu; that can be listed
+	taken     span                 // guarded by mu; revisions that a crash may have taken away
 	histories int64                // guarded by mu; bytes of memory that only the histories keep
 	trimmed   time.Time            // guarded by mu; when the histories were last trimmed
 	deadlines deadlines            // guarded by mu, but for its channel
@@ -53,13 +54,22 @@ func (i *Image) fill(rec *record) {
 	}
 }
 
-// filled ends the filling: the history begins after the last revision. The caller holds mu for writing.
-func (i *Image) filled(last Revision) {
-	i.last, i.base = last, last
-	for _, r := range i.resources {
-		r.history.floor = last
+// filled ends the filling: the history begins with what the backend recalled. The caller holds mu for writing.
+func (i *Image) filled(got Recalled) {
+	i.last, i.base, i.taken = got.Last, got.Floor, span{got.Durable, got.Last}
+	for name := range got.Floors {
+		i.resource(name)
 	}
+	for name, r := range i.resources {
+		r.history.floor = max(r.history.floor, got.Floor, got.Floors[name])
+	}
+	i.boundHistories()
 }
+
+// A span is the revisions between two others.
+type span struct{ after, before Revision }
+
+func (s span) has(r Revision) bool { return s.after < r && r < s.before }
 
 // resource returns the resource of that name, making it if need be. The caller
 // holds mu for writing.
@@ -160,7 +170,7 @@ func (i *Image) prepare(name string, c *collector) (in *set, done bool, err erro
 	switch {
 	case at > i.last:
 		return nil, false, fmt.Errorf("list of %s at revision %d, newest is %d: %w", c.q.Prefix, at, i.last, ErrFuture)
-	case at < floor:
+	case at < floor, i.taken.has(at):
 		return nil, false, fmt.Errorf("list of %s at revision %d, history begins at %d: %w", c.q.Prefix, at, floor, ErrExpired)
 	}
 	c.out.Revision = at
@@ -208,6 +218,30 @@ type change struct {
 	deleted bool
 }
 
+// applied is apply of a change that was loaded, whose value is not placed yet.
+func (i *Image) applied(c change, now time.Time) (prev *record) {
+	c.rec.Value.Place(c.rec.Created, c.rec.Revision)
+	return i.apply(c, now)
+}
+
+// apply makes a change visible and returns the record before, or nil. The caller holds mu for writing.
+func (i *Image) apply(c change, now time.Time) (prev *record) {
+	r := i.resource(resourceOf(c.rec.Key))
+	kept := r.history.bytes
+	prev = r.apply(c.rec, c.deleted, now)
+	i.histories += r.history.bytes - kept
+	var before, after int64
+	if prev != nil {
+		before = prev.expires
+	}
+	if !c.deleted {
+		after = c.rec.expires
+	}
+	i.deadlines.move(c.rec.Key, before, after)
+	i.last = c.rec.Revision
+	return prev
+}
+
 // publish makes changes visible to readers and watchers, in order. Only one goroutine publishes at a time: of a Store, the one that
 // holds accept.mu while no batch is flying, or the commit loop while one is.
 func (i *Image) publish(changes ...change) {
@@ -218,19 +252,7 @@ func (i *Image) publish(changes ...change) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, c := range changes {
-		r := i.resource(resourceOf(c.rec.Key))
-		kept := r.history.bytes
-		prev := r.apply(c.rec, c.deleted, now)
-		i.histories += r.history.bytes - kept
-		var before, after int64
-		if prev != nil {
-			before = prev.expires
-		}
-		if !c.deleted {
-			after = c.rec.expires
-		}
-		i.deadlines.move(c.rec.Key, before, after)
-		i.last = c.rec.Revision
+		i.apply(c, now)
 	}
 	i.boundHistories()
 	i.wakeReaders()

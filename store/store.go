@@ -145,6 +145,11 @@ type Options struct {
 	// record, from one goroutine, and may defer the real work.
 	Decode func(key string, data []byte) (Value, error)
 
+	// Recall is Decode for the values of recent writes that later ones have replaced, so that watches from before a restart go on. After an
+	// error the history of that resource begins later. It is called at the start, from the same goroutine as Decode. With Nil, or without
+	// Restate, nothing is recalled.
+	Recall func(key string, data []byte) (Value, error)
+
 	// Seal returns the saved form of the bytes of a value, such as an encrypted form;
 	// Decode has to undo it. It is called once per write, by the goroutine that commits, which
 	// gets its error. Nil means that values are saved as they are.
@@ -289,24 +294,53 @@ func (s *Store) load(ctx context.Context) error {
 	if err := l.measure(s.backend); err != nil {
 		return err
 	}
-	last, err := s.backend.Load(ctx, func(e Entry) error {
-		v, err := s.opts.Decode(e.Key, e.Data)
+	each := func(e Entry) error {
+		rec, err := s.loaded(e, s.opts.Decode)
 		if err != nil {
-			return fmt.Errorf("decoding %s: %w", e.Key, err)
+			return err
 		}
-		rec := &record{Record: Record{e.Key, v, e.Created, e.Revision}, terms: s.opts.Terms(e.Key, v), size: e.Size(), expires: e.Expires}
-		rec.memory = memoryOf(rec, e.Data)
 		if l.used += int64(rec.memory); l.over() {
 			s.resources = map[string]*resource{} // the rest is only counted
 			return nil
 		}
-		if ttl := s.opts.TTL(e.Key); ttl > 0 && e.Expires == 0 {
-			rec.expires = deadline(time.Now(), ttl)
-		}
 		s.fill(rec)
 		s.loadClaims(rec)
 		return nil
-	})
+	}
+	now := time.Now()
+	floors := map[string]Revision{}
+	recent := func(e Entry, newest bool) error {
+		if l.over() {
+			return nil
+		}
+		c, err := s.recalled(e, newest)
+		if err != nil && !newest {
+			floors[resourceOf(e.Key)] = e.Revision
+			return nil
+		}
+		if err != nil || c.rec == nil {
+			return err
+		}
+		if !c.deleted {
+			l.used += int64(c.rec.memory)
+			s.loadClaims(c.rec)
+		}
+		if prev := s.applied(c, now); prev != nil {
+			l.used -= int64(prev.memory)
+			s.accept.claims.publish(e.Key, e.Revision)
+		}
+		return nil
+	}
+	var got Recalled
+	var err error
+	if b, ok := s.backend.(Recaller); ok && s.opts.Recall != nil && s.opts.Restate != nil {
+		got, err = b.LoadRecent(ctx, each, recent)
+		for name, floor := range floors {
+			got.Floors[name] = max(got.Floors[name], floor)
+		}
+	} else if got.Last, err = s.backend.Load(ctx, each); err == nil {
+		got.Durable, got.Floor = got.Last, got.Last
+	}
 	switch {
 	case err != nil:
 		return err
@@ -314,10 +348,45 @@ func (s *Store) load(ctx context.Context) error {
 		return &MemoryError{Needs: l.used, Limit: l.limit}
 	}
 	s.accept.quota.used = l.used
-	s.filled(last)
-	s.accept.last = last
-	s.accept.charges.floor = last
+	s.filled(got)
+	s.accept.last = got.Last
+	s.accept.charges.floor = got.Last
 	return nil
+}
+
+// loaded returns the record of an entry.
+func (s *Store) loaded(e Entry, decode func(string, []byte) (Value, error)) (*record, error) {
+	v, err := decode(e.Key, e.Data)
+	if err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", e.Key, err)
+	}
+	rec := &record{Record: Record{e.Key, v, e.Created, e.Revision}, terms: s.opts.Terms(e.Key, v), size: e.Size(), expires: e.Expires}
+	rec.memory = memoryOf(rec, e.Data)
+	if ttl := s.opts.TTL(e.Key); ttl > 0 && e.Expires == 0 {
+		rec.expires = deadline(time.Now(), ttl)
+	}
+	return rec, nil
+}
+
+// recalled returns the change of a recent write. It has no record if the write deleted one that the backend never had: a volatile one. The
+// caller holds mu.
+func (s *Store) recalled(e Entry, newest bool) (change, error) {
+	if e.Data != nil {
+		decode := s.opts.Recall
+		if newest {
+			decode = s.opts.Decode
+		}
+		rec, err := s.loaded(e, decode)
+		return change{rec: rec}, err
+	}
+	r := s.resource(resourceOf(e.Key))
+	prev, ok := r.live.Get(e.Key)
+	if !ok {
+		return change{}, nil
+	}
+	rec := &record{Record: Record{prev.Key, s.opts.Restate(prev.Value), prev.Created, e.Revision}, terms: prev.terms}
+	rec.memory = memoryOf(rec, nil)
+	return change{rec: rec, deleted: true}, nil
 }
 
 // Fresh blocks until readers see every write that was acknowledged before the call, by whichever server, or until ctx is over, and then
@@ -343,13 +412,33 @@ type Backend interface {
 	Commit(ctx context.Context, batch Batch) error
 
 	// Reserve makes durable that revisions up to ceiling may have been used, so
-	// that Load returns at least that after a crash. It replaces the one
+	// that Load returns at least that after a crash. The same ceiling again says that entries to come may be
+	// durable before volatile writes with lower revisions, until a lower ceiling is reserved. It replaces the one
 	// before: a clean stop lowers the ceiling to the revision last used. It may use the space
 	// that is kept back for batches that free some.
 	Reserve(ctx context.Context, ceiling Revision) error
 
 	// Close releases the medium. Everything committed is durable already.
 	Close() error
+}
+
+// A Recaller is a backend that can give back its newest writes one by one, so that watches from before a restart go on.
+type Recaller interface {
+	// LoadRecent is called in place of Load. It calls each for the records that were live before the recent writes, in any order,
+	// and then recent for these, in the order of their revisions, deletions included. Recent writes are few, and their data is small.
+	// The newest write to a key says so.
+	LoadRecent(ctx context.Context, each func(Entry) error, recent func(e Entry, newest bool) error) (Recalled, error)
+}
+
+// Recalled says what a [Recaller] gave back.
+type Recalled struct {
+	Last    Revision // above which none was ever used, as Load returns it
+	Durable Revision // of the newest write that was found: a crash may have taken those between it and Last
+
+	// Floors are the newest revisions of writes to each resource that were not passed to recent. A resource that is not in it
+	// has no writes after Floor but these.
+	Floors map[string]Revision
+	Floor  Revision
 }
 
 // A Rewriter is a backend that can write all its records again, after a change of the bytes that are saved for values.

@@ -220,7 +220,7 @@ func (i *Image) subscribe(q Query, after Revision) (*watcher, error) {
 		return nil, fmt.Errorf("watch of %s after revision %d, newest is %d: %w", q.Prefix, after, i.last, ErrFuture)
 	}
 	r := i.resource(resourceOf(q.Prefix))
-	if after < r.history.floor {
+	if after < r.history.floor || i.taken.has(after) {
 		return nil, fmt.Errorf("watch of %s after revision %d, history begins after %d: %w", q.Prefix, after, r.history.floor, ErrExpired)
 	}
 	w := &watcher{q: q, r: r, wait: run.NewBell(), told: after, next: r.history.after(after)}

@@ -191,29 +191,60 @@ func headerOf(name string) (header, error) {
 // Load implements [store.Backend]. It cuts off what a crash left half-written.
 func (d *directory) Load(ctx context.Context, each func(store.Entry) error) (store.Revision, error) {
 	l := newLiveSet(true)
+	if err := d.load(ctx, l, each, nil); err != nil {
+		return 0, err
+	}
+	return max(l.last, l.ceiling), nil
+}
+
+// LoadRecent implements [store.Recaller].
+func (d *directory) LoadRecent(ctx context.Context, each func(store.Entry) error, recent func(store.Entry, bool) error) (store.Recalled, error) {
+	l := newLiveSet(true)
+	l.recent = &recentWrites{floors: map[string]store.Revision{}}
+	if err := d.load(ctx, l, each, recent); err != nil {
+		return store.Recalled{}, err
+	}
+	got := store.Recalled{Last: max(l.last, l.ceiling), Durable: l.last, Floors: l.recent.floors}
+	switch {
+	case l.gapped, d.snapshot != nil && l.first == 0:
+		got.Floor, got.Durable = got.Last, got.Last
+	case d.snapshot != nil:
+		got.Floor = max(l.crash, l.first-1) // the snapshot does not have the writes that it was made of
+	default:
+		got.Floor = l.crash
+	}
+	return got, nil
+}
+
+// load reads the snapshot and the log. If recent is not nil, it gets the recent writes of l, and each the state before.
+func (d *directory) load(ctx context.Context, l *liveSet, each func(store.Entry) error, recent func(store.Entry, bool) error) error {
 	var last end
+	sizes := map[string]int{} // of the records before the recent writes to them
 	load := func(e store.Entry) error {
 		d.live += int64(e.Size())
+		if l.recent.writes(e.Key) {
+			sizes[e.Key] = e.Size()
+		}
 		return each(e)
 	}
 	for i, e := range d.segments {
 		if i > 0 && e.first != last.seq {
-			return 0, &CorruptError{e.name, 0, fmt.Sprintf("it begins with record %d, but the segment before it ends before %d", e.first, last.seq)}
+			return &CorruptError{e.name, 0, fmt.Sprintf("it begins with record %d, but the segment before it ends before %d", e.first, last.seq)}
 		}
 		var err error
 		if last, err = readSegment(e, i == len(d.segments)-1, l.takePayload); err != nil {
-			return 0, err
+			return err
 		}
 		if i < len(d.segments)-1 {
 			d.length += last.at
 		}
 	}
 	if err := d.checkMark(last); err != nil {
-		return 0, err
+		return err
 	}
 	if d.snapshot != nil {
 		if len(d.segments) > 0 && d.segments[0].first != d.snapshot.first {
-			return 0, &CorruptError{d.segments[0].name, 0, fmt.Sprintf("it begins with record %d, but the snapshot ends before %d", d.segments[0].first, d.snapshot.first)}
+			return &CorruptError{d.segments[0].name, 0, fmt.Sprintf("it begins with record %d, but the snapshot ends before %d", d.segments[0].first, d.snapshot.first)}
 		}
 		size, err := readSnapshot(*d.snapshot, func(payload []byte) error {
 			return l.older(payload, func(r raw) error {
@@ -223,21 +254,26 @@ func (d *directory) Load(ctx context.Context, each func(store.Entry) error) (sto
 			}, func(r raw) { e := r.entry(); d.content += int64(e.Size()) })
 		})
 		if err != nil {
-			return 0, err
+			return err
 		}
 		d.size = size
 	}
 	for _, e := range l.newest {
 		if e.Data != nil {
 			if err := load(*e); err != nil {
-				return 0, err
+				return err
 			}
 		}
 	}
-	if err := d.resume(ctx, last); err != nil {
-		return 0, err
+	for _, e := range l.recent.list() {
+		d.live += int64(e.Size() - sizes[e.Key])
+		sizes[e.Key] = e.Size()
+		l.recent.count[e.Key]--
+		if err := recent(*e, l.recent.count[e.Key] == 0); err != nil {
+			return err
+		}
 	}
-	return max(l.last, l.ceiling), nil
+	return d.resume(ctx, last)
 }
 
 // checkMark compares the end of the log with the one of the last clean stop.

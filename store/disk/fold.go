@@ -19,7 +19,16 @@ type liveSet struct {
 	data    bool                    // keep the data of entries, not only which is the newest
 	newest  map[string]*store.Entry // a deletion has no Data
 	last    store.Revision
+	first   store.Revision // of the entries of the log; 0: it has none
 	ceiling store.Revision
+	recent  *recentWrites // nil: none are kept apart
+
+	// gapped is set from a ceiling that is written again, as it was, to the next clean stop: a crash meanwhile can have lost older volatile
+	// writes than the newest entry.
+	gapped bool
+
+	// crash is the ceiling that was in force at the last crash that entries followed: it may have taken revisions up to there.
+	crash store.Revision
 }
 
 func newLiveSet(data bool) *liveSet { return &liveSet{data: data, newest: map[string]*store.Entry{}} }
@@ -29,6 +38,18 @@ func (l *liveSet) takePayload(payload []byte) error {
 	switch payload[0] {
 	case payloadBatch:
 		return decodeEntries(payload, func(r raw) error {
+			if l.first == 0 {
+				l.first = r.revision
+			}
+			if r.revision > l.ceiling {
+				l.passed()
+			}
+			inOrder := r.revision > l.last && l.last >= l.crash
+			l.last = max(l.last, r.revision)
+			if l.recent != nil {
+				l.recent.take(r, l.newest, inOrder)
+				return nil
+			}
 			e := l.newest[string(r.key)]
 			if e == nil {
 				e = &store.Entry{Key: string(r.key)}
@@ -38,7 +59,6 @@ func (l *liveSet) takePayload(payload []byte) error {
 			if l.data && !r.deleted {
 				e.Data = slices.Clone(r.data)
 			}
-			l.last = max(l.last, r.revision)
 			return nil
 		})
 	case payloadReserve:
@@ -49,10 +69,25 @@ func (l *liveSet) takePayload(payload []byte) error {
 	return errMalformed
 }
 
+// passed notes that revisions beyond the ceiling are in use. If the entries do not reach it, there was a crash.
+func (l *liveSet) passed() {
+	if l.last < l.ceiling {
+		l.crash = l.ceiling
+	}
+}
+
 func (l *liveSet) reserve(payload []byte) error {
 	c, n := binary.Uvarint(payload[1:])
 	if n <= 0 {
 		return errMalformed
+	}
+	switch ceiling := store.Revision(c); {
+	case ceiling > l.ceiling:
+		l.passed()
+	case ceiling == l.ceiling:
+		l.gapped = true
+	case ceiling < l.ceiling: // a clean stop, which saves everything
+		l.gapped = false
 	}
 	l.ceiling = store.Revision(c)
 	return nil

@@ -33,6 +33,7 @@ func Run(t *testing.T, make func(t *testing.T) Medium) {
 		{"I3 a revision of the future is refused", false, future},
 		{"I3 a slow watch is expired, an idle one is not", false, slowAndIdle},
 		{"I3 an idle watch hears of progress", false, progress},
+		{"I3 watches go on after a restart", true, recalls},
 		{"I4 a list and a watch miss nothing", false, listThenWatch},
 		{"I4 pages come from one revision", false, pages},
 		{"I4 a list at an older revision", false, olderList},
