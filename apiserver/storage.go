@@ -27,8 +27,8 @@ func NewLoader(c *catalog.Catalog) Loader { return codec.NewLoader(c) }
 // labels and the indexed fields of each kind.
 func Terms(*catalog.Catalog) func(key string, v store.Value) []string { return codec.Terms }
 
-// Claims returns the Claims option of a store of this server's objects: cluster IPs, node ports, and whatever else belongs
-// to one object alone.
+// Claims returns the Claims option of a store of this server's objects: cluster IPs, node ports, and whatever else
+// belongs to one object alone.
 func Claims(*catalog.Catalog) func(key string, v store.Value) []string { return codec.Claims }
 
 // TTL returns the TTL option of a store of this server's objects, if Events are

@@ -2,8 +2,9 @@ package store
 
 import "fmt"
 
-// Changes returns the events after a revision that match q, in order, and the newest revision: there are no others up to that
-// one. It waits for nothing. A revision that is no longer in the history is ErrExpired, one that was never written ErrFuture.
+// Changes returns the events after a revision that match q, in order, and the newest revision: there are no others up
+// to that one. It waits for nothing. A revision that is no longer in the history is ErrExpired, one that was never
+// written ErrFuture.
 func (i *Image) Changes(q Query, after Revision) ([]Event, Revision, error) {
 	if err := q.check(); err != nil {
 		return nil, 0, err

@@ -10,8 +10,8 @@ type Charge struct {
 	Account string // such as "pods/default/"
 	By      string // names the caller
 
-	// Since is the revision up to which the caller has counted the account. The write fails if another caller has charged
-	// the account after it.
+	// Since is the revision up to which the caller has counted the account. The write fails if another caller has
+	// charged the account after it.
 	Since Revision
 }
 
@@ -96,8 +96,8 @@ func (c *charges) forget(published Revision) {
 	c.floor = max(c.floor, floor)
 }
 
-// fail takes back the charge of a write that failed: the account may have been charged up to what is published, and not at
-// the revision of the write, which never will be.
+// fail takes back the charge of a write that failed: the account may have been charged up to the published revision,
+// and not at the revision of the write, which will never be published.
 func (c *charges) fail(account string, revision, published Revision) {
 	known := c.accounts[account]
 	if known == nil {
@@ -110,7 +110,8 @@ func (c *charges) fail(account string, revision, published Revision) {
 	}
 }
 
-// checkCharge returns an error if others have charged the account, or the outcome of a write that does. The caller holds mu.
+// checkCharge returns an error if others have charged the account, or the outcome of a write that does. The caller
+// holds mu.
 func (a *writes) checkCharge(w *Charge) (wait *outcome, err error) {
 	last := a.charges.ofOthers(w.Account, w.By)
 	if last.revision <= w.Since {

@@ -16,14 +16,14 @@ func (e *ClaimError) Error() string { return fmt.Sprintf("%s belongs to %s", e.C
 // Is makes errors.Is(err, ErrClaimed) true.
 func (e *ClaimError) Is(target error) bool { return target == ErrClaimed }
 
-// claims is the index of the claims of all records, published and accepted ones. It is in memory only: it follows from the
-// records. It is guarded by the mu of its writes.
+// claims is the index of the claims of all records, published and accepted ones. It is in memory only: it follows from
+// the records. It is guarded by the mu of its writes.
 //
-// A claim is held from the acceptance of the first record that has it until the publication of the write that replaces or
-// deletes the last one. So a claim is never free while a write under way could still leave it with its holder.
+// A claim is held from the acceptance of the first record that has it until the publication of the write that replaces
+// or deletes the last one. So a claim is never free while a write under way could still leave it with its holder.
 type claims struct {
-	// holders has the keys that have a claim, once for each of their records. It is one key, the first, unless records from
-	// before the claims were checked share one.
+	// holders has the keys that have a claim, once for each of their records. It is one key, the first, unless records
+	// from before the claims were checked share one.
 	holders map[string][]string
 
 	records map[string][]claimant // of each key with claims, oldest first
@@ -92,8 +92,8 @@ func (c *claims) release(name, key string) {
 	}
 }
 
-// foreign returns the first of the names that only other keys have, and these keys. What a record of the key has already
-// stays with it.
+// foreign returns the first of the names that only other keys have, and these keys. A name that a record of the key has
+// already stays with it.
 func (c *claims) foreign(key string, names []string) (name string, holders []string) {
 	for _, name := range names {
 		if holders := c.holders[name]; len(holders) > 0 && !slices.Contains(holders, key) {
@@ -118,8 +118,8 @@ func (a *writes) checkClaims(key string, names []string) (wait *outcome, err err
 	return nil, &ClaimError{Claim: name, Holder: holders[0]}
 }
 
-// settleClaims ends the claims of the records that published writes have replaced. It comes before their outcome is set. The
-// caller holds mu.
+// settleClaims ends the claims of the records that published writes have replaced. It comes before their outcome is
+// set. The caller holds mu.
 func (a *writes) settleClaims(items ...queued) {
 	for i := range items {
 		if items[i].claiming {
@@ -128,8 +128,8 @@ func (a *writes) settleClaims(items ...queued) {
 	}
 }
 
-// loadClaims notes the claims of a record from the backend. Two keys may have the same one from before claims were checked:
-// the first keeps it, and the other as well until a write takes it away. The caller holds mu.
+// loadClaims notes the claims of a record from the backend. Two keys may have the same one from before claims were
+// checked: the first keeps it, and the other as well until a write takes it away. The caller holds mu.
 func (s *Store) loadClaims(rec *record) {
 	names := s.opts.Claims(rec.Key, rec.Value)
 	if len(names) == 0 {

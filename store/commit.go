@@ -176,10 +176,10 @@ const MaxBatch = 64 << 20
 // this is the last state, with the revision of the deletion. It blocks until the
 // write is durable (or, if volatile, visible).
 //
-// A failed expectation is a [*ConflictError], returned once the caller can read the state it
-// lost against, and a failed condition a [*GuardError], [*ClaimError] or [*ChargeError] in the same way; to delete a key that does not exist is ErrNotFound. If ctx ends first the
-// write may still happen. ErrFull means that there was no space and that nothing was written.
-// Any other error means that the backend is broken; the store then refuses all further writes.
+// A failed expectation is a [*ConflictError], returned once the caller can read the state it lost against, and a failed
+// condition a [*GuardError], [*ClaimError] or [*ChargeError] in the same way; to delete a key that does not exist is
+// ErrNotFound. If ctx ends first the write may still happen. ErrFull means that there was no space and that nothing was
+// written. Any other error means that the backend is broken; the store then refuses all further writes.
 func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 	switch {
 	case w.Value == nil:
@@ -734,7 +734,7 @@ func (s *Store) fail(b *batch, err, later, refuse error) {
 	}
 }
 
-// takeBack takes an accepted write that failed out of what is counted of all writes. The caller holds mu.
+// takeBack takes an accepted write that failed out of the counts of all writes. The caller holds mu.
 func (a *writes) takeBack(q *queued, published Revision) {
 	a.quota.count(-q.growth, q.account)
 	if q.claiming {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// # What a write may rest on beside its own key
+// # Conditions of a write beside its own key
 //
 // The expectation of a write (Write.Expect) is about its own key. Three further conditions are about others. All are
 // checked in the step in which the write is accepted, so that no other write can come in between, and a write whose
@@ -18,13 +18,15 @@ import (
 //   - A charge says that none but the caller has added to an account since the revision up to which the caller has
 //     counted it, such as a quota.
 //
-// Each is something that a transaction of etcd can compare and put, so that a store elsewhere can keep the same contract.
+// Each is something that a transaction of etcd can compare and put, so that a store elsewhere can keep the same
+// contract.
 //
-// A condition is decided against what readers can see: if a write that could decide it is accepted and not published, its
-// outcome is waited for first. So an error is about a state that the caller can read, and a write never depends on another
-// that may still fail.
+// A condition is decided against what readers can see: if a write that could decide it is accepted and not published,
+// its outcome is waited for first. So an error is about a state that the caller can read, and a write never depends on
+// another that may still fail.
 
-// The errors of conditions. A [*GuardError] matches ErrGuard, a [*ClaimError] ErrClaimed and a [*ChargeError] ErrCharged.
+// The errors of conditions. A [*GuardError] matches ErrGuard, a [*ClaimError] ErrClaimed and a [*ChargeError]
+// ErrCharged.
 var (
 	ErrGuard   = errors.New("another key has another revision than the write rests on")
 	ErrClaimed = errors.New("a name is claimed by another key")
@@ -50,8 +52,8 @@ func (e *GuardError) Error() string {
 // Is makes errors.Is(err, ErrGuard) true.
 func (e *GuardError) Is(target error) bool { return target == ErrGuard }
 
-// checkConditions returns why the conditions of a write do not hold, or the outcome of an earlier write that has to be waited
-// for before this is known. The caller holds accept.mu.
+// checkConditions returns why the conditions of a write do not hold, or the outcome of an earlier write that has to be
+// waited for before this is known. The caller holds accept.mu.
 func (s *Store) checkConditions(w *Write, claims []string) (wait *outcome, err error) {
 	for i := range w.Guards {
 		if wait, err = s.checkGuard(&w.Guards[i]); wait != nil || err != nil {

@@ -73,7 +73,7 @@ type Write struct {
 	// Guards are the states of other keys on which the write rests.
 	Guards []Guard
 
-	// Charge is what the write adds to an account that others charge as well; nil means nothing.
+	// Charge names an account to which the write adds, and others do as well; nil means none.
 	Charge *Charge
 }
 

@@ -37,9 +37,9 @@ type AddressesOptions struct {
 
 // ServiceAddresses gives services their addresses and node ports, and keeps IPAddress objects in accordance with them.
 //
-// What is taken is what stored services have. They claim it (see catalog.Kind.Sole): of requests under way for the same
-// address or port, the store makes one, and the API server asks again for the others. By then the one can be seen, and
-// something else is found, or what the user has named is refused. The first
+// The addresses and ports of stored services are taken. They are claimed (see catalog.Kind.Sole): of several writes for
+// the same address or port the store makes one, and the API server asks again for the others. The plug-in then sees the
+// winner, and finds another value, or refuses the value that the user has named. The first
 // address of each network belongs to the service default/kubernetes.
 type ServiceAddresses struct {
 	reader Reader
@@ -150,7 +150,7 @@ type request struct {
 	errs      field.ErrorList
 }
 
-// allocate finds what the service needs and does not have yet.
+// allocate finds the addresses and ports that the service needs and does not have yet.
 func (p *ServiceAddresses) allocate(ctx context.Context, a *Attributes, svc, old *corev1.Service) error {
 	r := &request{svc: svc, old: old}
 	if !r.asks() {

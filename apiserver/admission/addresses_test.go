@@ -324,7 +324,7 @@ func TestADryRunReservesNothing(t *testing.T) {
 }
 
 // TestNothingIsGivenTwice lets random requests start, commit, fail and delete in
-// any order, on networks so small that they run full, over a store that refuses what is claimed, and checks after each step that
+// any order, on networks so small that they run full, over a store with claims, and checks after each step that
 // no address or port is at two services, that only free ones are found, and that what was freed comes back.
 func TestNothingIsGivenTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -13,16 +13,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/auth"
+	"github.com/sampan-io/sampan/apiserver/definitions"
 	"github.com/sampan-io/sampan/apiserver/operation"
+	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/disk"
@@ -49,10 +54,12 @@ func (s spoiledStore) Commit(ctx context.Context, w store.Write) (store.Record, 
 // A pair is two API servers over one store, as clients of an administrator.
 type pair struct {
 	*testing.T
-	apis [2]*apiserver.Local
+	apis  [2]*apiserver.Local
+	store *store.Store
 }
 
-// openPair opens two servers that share nothing but a store on disk. Change, which may be nil, adds to the plug-ins of a server.
+// openPair opens two servers that share nothing but a store on disk. Change, which may be nil, adds plug-ins to a
+// server.
 func openPair(t *testing.T, m mutant, change func(plugins []admission.Plugin) []admission.Plugin) *pair {
 	t.Helper()
 	c := apiservertest.Kinds(t)
@@ -73,8 +80,9 @@ func openPair(t *testing.T, m mutant, change func(plugins []admission.Plugin) []
 	t.Cleanup(g.Stop)
 	<-opened.Ready()
 	st := spoiledStore{opened, m.spoil}
-	p := &pair{T: t}
+	p := &pair{T: t, store: opened}
 	for i := range p.apis {
+		c := apiservertest.Kinds(t)
 		s := apiservertest.Open(t, func(o *apiserver.Options) {
 			o.Store, o.Catalog = st, c
 			r := operation.NewReader(c, st)
@@ -90,6 +98,9 @@ func openPair(t *testing.T, m mutant, change func(plugins []admission.Plugin) []
 			}
 		})
 		p.apis[i] = s.As(auth.User{Name: "admin", Groups: []string{auth.GroupMasters}})
+		f := definitions.New(definitions.Options{Catalog: c})
+		f.Use(p.apis[i], s.Instances())
+		g.Go(func(ctx context.Context) { _ = f.Run(ctx) })
 	}
 	return p
 }
@@ -127,6 +138,7 @@ var races = []struct {
 	{"chosen node ports", mutant{claims: true}, chosenNodePorts},
 	{"an IPAddress and a Service", mutant{claims: true}, address},
 	{"the change of two services", mutant{claims: true}, changedNodePorts},
+	{"the end of a definition", mutant{spoil: func(w *store.Write) { w.Guards = nil }}, endOfDefinition},
 	{"the end of a namespace", mutant{spoil: func(w *store.Write) { w.Guards = nil }}, endOfNamespace},
 }
 
@@ -193,7 +205,8 @@ func endOfNamespace(p *pair, n int) string {
 	return ""
 }
 
-// one makes a request to each server at the same time, of which one must succeed. The other is refused with these words.
+// one makes a request to each server at the same time, of which one must succeed. The other is refused with these
+// words.
 func (p *pair) one(words string, do func(server int) error) string {
 	var errs [2]error
 	p.each(func(server int) { errs[server] = do(server) })
@@ -312,7 +325,83 @@ func changedNodePorts(p *pair, n int) string {
 	})
 }
 
-// A meddler is a plug-in that does something the first times that it is asked about a ConfigMap, and counts the questions.
+// endOfDefinition: no custom resource is stored after the deletion of its definition has begun.
+func endOfDefinition(p *pair, n int) string {
+	group := fmt.Sprintf("g%d.example.com", n)
+	keep := true
+	crds, name := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"), "widgets."+group
+	_, err := p.apis[0].Create(p.Context(), crds, "", "", &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/stay"}},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group, Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}},
+			}},
+		},
+	}, metav1.CreateOptions{}, "")
+	if err != nil {
+		p.Fatal(err)
+	}
+	create := func(server, k int) error {
+		w := &unstructured.Unstructured{}
+		w.SetAPIVersion(group + "/v1")
+		w.SetKind("Widget")
+		w.SetName(fmt.Sprintf("w%d-%d", server, k))
+		_, err := p.apis[server].Create(p.Context(), schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}, "", "", w, metav1.CreateOptions{}, "")
+		return err
+	}
+	served := make(chan struct{})
+	p.each(func(server int) {
+		if server == 0 {
+			<-served
+			if err := p.apis[0].Delete(p.Context(), crds, "", name, metav1.DeleteOptions{}); err != nil {
+				p.Error(err)
+			}
+			return
+		}
+		for k, made := 0, 0; ; k++ {
+			err := create(server, k)
+			switch {
+			case err == nil:
+				if made++; made == 1 {
+					close(served)
+				}
+			case made > 0 && apierrors.IsForbidden(err):
+				return
+			case made > 0:
+				p.Errorf("a creation while the definition ends: %v", err)
+				return
+			case !apierrors.IsNotFound(err):
+				p.Errorf("a creation before the definition is served: %v", err)
+				return
+			}
+		}
+	})
+	var gone store.Revision
+	events, _, err := p.store.Changes(store.Query{Prefix: "customresourcedefinitions.apiextensions.k8s.io/" + name}, 0)
+	if err != nil {
+		p.Fatal(err)
+	}
+	for _, e := range events {
+		if d, ok := e.Value.(interface{ Object() catalog.Object }).Object().(*apiextensionsv1.CustomResourceDefinition); ok && d.DeletionTimestamp != nil && gone == 0 {
+			gone = e.Revision
+		}
+	}
+	events, _, err = p.store.Changes(store.Query{Prefix: "widgets." + group + "/"}, gone)
+	if err != nil {
+		p.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Prev.Key == "" {
+			return fmt.Sprintf("%s was stored at revision %d, after the deletion of its definition at %d", e.Key, e.Revision, gone)
+		}
+	}
+	return ""
+}
+
+// A meddler is a plug-in that does something whenever it is asked about a ConfigMap, and counts the questions.
 type meddler struct {
 	meddle func(n int)
 	asked  int
@@ -328,7 +417,7 @@ func (m *meddler) Validate(_ context.Context, a *admission.Attributes) error {
 	return nil
 }
 
-// What a write rests on may change after admission. If the write may be made still, it is, and no plug-in is asked again.
+// The conditions of a write may change after admission. If it may be made still, it is, and no plug-in is asked again.
 func TestChangesBetweenAdmissionAndTheWrite(t *testing.T) {
 	m := &meddler{}
 	p := openPair(t, mutant{}, func(plugins []admission.Plugin) []admission.Plugin { return append(plugins, m) })

@@ -11,13 +11,13 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// mostLooks is how often a write is tried whose conditions keep changing while it is made: then it has lost against others.
+// mostLooks is how often a write is tried whose conditions keep changing: then it has lost against others.
 // Each change is a write of another client, so this is many.
 const mostLooks = 100
 
-// commitAdmitted makes a write with the conditions that admission found for it. When one of them does not hold any more, the
-// plug-in whose condition it is looks again. Its error is an API status error if that refuses the write, and otherwise that
-// of the store.
+// commitAdmitted makes a write with the conditions that admission found for it. When one of them does not hold any
+// more, the plug-in whose condition it is looks again. Its error is an API status error if that refuses the write, and
+// otherwise that of the store.
 func (o *Operations) commitAdmitted(ctx context.Context, t *Target, a *admission.Attributes, w store.Write) (*codec.Item, error) {
 	if len(a.Guards) > 0 {
 		w.Guards = make([]store.Guard, len(a.Guards))
@@ -50,8 +50,8 @@ func (o *Operations) guard(g *admission.Guard) store.Guard {
 	return store.Guard{Key: key, Revision: g.Revision}
 }
 
-// lookAgain brings the conditions of a write up to date after it failed with an error. It returns false and the error that
-// is left if the write is not to be tried again.
+// lookAgain brings the conditions of a write up to date after it failed with an error. It returns false and the error
+// that is left if the write is not to be tried again.
 func (o *Operations) lookAgain(ctx context.Context, a *admission.Attributes, w *store.Write, failed error) (bool, error) {
 	e, ok := errors.AsType[*store.GuardError](failed)
 	if !ok {
@@ -71,14 +71,14 @@ func (o *Operations) lookAgain(ctx context.Context, a *admission.Attributes, w *
 	return true, nil
 }
 
-// A claimRace is what a write has lost to other objects that claim the same as it, in several tries.
+// A claimRace counts how often a write has lost a claim to another object.
 type claimRace struct {
 	tries int
 	last  store.ClaimError
 }
 
-// again returns nil if the write is to be admitted and tried once more after it has lost a claim. An error is for the client:
-// nothing has changed since the last time, or others were first too often.
+// again returns nil if the write is to be admitted and tried once more after it has lost a claim. An error is for the
+// client: nothing has changed since the last time, or others were first too often.
 func (r *claimRace) again(ctx context.Context, t *Target, name string, e *store.ClaimError) error {
 	r.tries++
 	same := r.last == *e

@@ -93,8 +93,8 @@ type creation struct {
 	dryRun  bool
 }
 
-// createOnce stores obj under the name that it has. If it would have something that belongs to another object by now, all is
-// done again: what the server has chosen can be chosen anew, and what the client has named is refused.
+// createOnce stores obj under the name that it has. If obj would have something that belongs to another object by now,
+// admission is asked again: it chooses another value in the place of its own, and refuses a value of the client.
 func (o *Operations) createOnce(ctx context.Context, t Target, obj catalog.Object, how creation) (Result, error) {
 	if t.Kind.Sole == nil || how.dryRun {
 		return o.tryCreate(ctx, t, obj, how)
@@ -182,12 +182,15 @@ func (o *Operations) tryCreate(ctx context.Context, t Target, obj catalog.Object
 		}
 		return Result{Made: obj, Created: true, Warnings: warnings}, nil
 	}
-	if t.Kind.Untyped() {
-		o.creations.RLock()
-		defer o.creations.RUnlock()
-	}
 	if err := o.stillServed(&t); err != nil {
 		return Result{}, err // admission can last
+	}
+	if t.Kind.Untyped() {
+		guard, err := o.definitions.Look(ctx, &a)
+		if err != nil {
+			return Result{}, err
+		}
+		a.Guards = append(a.Guards, guard)
 	}
 	item, err = o.commitAdmitted(ctx, &t, &a, store.Write{Key: t.Key(), Value: item, Volatile: t.Kind.Loses(obj, nil), Reserve: reserveOf(&t, false), Account: accountOf(&t, obj)})
 	switch {
@@ -234,7 +237,7 @@ func (o *Operations) stillServed(t *Target) error {
 	case now == nil:
 		return apierrors.NewNotFound(t.Kind.GR(), t.Name)
 	case kinds.Ending(now):
-		return apierrors.NewForbidden(t.Kind.GR(), t.Name, errors.New("create not allowed while custom resource definition is terminating"))
+		return definitionEnds(t.Kind, t.Name)
 	}
 	return nil
 }

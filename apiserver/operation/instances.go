@@ -25,12 +25,10 @@ func (o *Operations) Instances() Instances { return Instances{o} }
 // deletions is how many objects are deleted at the same time: they share the writes to the disk.
 const deletions = 32
 
-// Delete asks for the deletion of all objects of a kind, as any client would do it: finalizers are honoured. The kind has ended: no
-// more objects come once those are stored that are being created.
+// Delete asks for the deletion of all objects of a kind, as any client would do it: finalizers are honoured. The
+// definition of the kind is being deleted, so no more objects come (see definitionGuards).
 func (i Instances) Delete(ctx context.Context, kind *catalog.Kind) error {
 	user := &auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}}
-	i.operations.creations.Lock()
-	i.operations.creations.Unlock()
 	got, err := i.operations.store.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
 	if err != nil {
 		return StoreFault(err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,10 +41,7 @@ type Operations struct {
 	authorizations *authorizations
 	admissions     admissions
 	turns          turns // of the losers of writes to the same object
-
-	// creations is held for reading by a creation of a custom resource from its last look at whether the kind is served until it is
-	// stored. After the kind has ended (see catalog.Catalog.End), holding it for writing once waits for all of them.
-	creations sync.RWMutex
+	definitions    definitionGuards
 }
 
 // New returns operations on a store.
@@ -58,6 +54,7 @@ func New(opts Options) (*Operations, error) {
 		store: opts.Store, catalog: opts.Catalog, authorizer: opts.Authorizer, admission: chain, managers: opts.Managers,
 		issuers: opts.Issue, computers: opts.Compute, audited: opts.Audited, authorizations: newAuthorizations(),
 	}
+	o.definitions.operations = o
 	chain.Measure(o.admissions.meter)
 	return o, nil
 }
@@ -276,8 +273,8 @@ func (o *Operations) commit(ctx context.Context, w store.Write) (*codec.Item, er
 	return rec.Value.(*codec.Item), nil
 }
 
-// replace writes over a state that was read at the revision that w expects, and that admission let through with a. Its error
-// is for the client, a [racedError] if another write came first, or a [store.ClaimError].
+// replace writes over a state that was read at the revision that w expects, and that admission let through with a. Its
+// error is for the client, a [racedError] if another write came first, or a [store.ClaimError].
 func (o *Operations) replace(ctx context.Context, t *Target, a *admission.Attributes, w store.Write) (*codec.Item, error) {
 	o.turns.next(w.Key)
 	item, err := o.commitAdmitted(ctx, t, a, w)

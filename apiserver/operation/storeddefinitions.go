@@ -13,7 +13,7 @@ import (
 // StoredDefinitions returns the stored definitions of custom resources, for a server that starts. Each is decoded when it is
 // its turn, so that a caller that keeps none needs the memory of one. Records that cannot be read are left out.
 func StoredDefinitions(c *catalog.Catalog, st Store) (iter.Seq[*apiextensionsv1.CustomResourceDefinition], error) {
-	kind := c.Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
+	kind := c.Resource(customResourceDefinitions)
 	if kind == nil {
 		return func(func(*apiextensionsv1.CustomResourceDefinition) bool) {}, nil
 	}

@@ -235,7 +235,8 @@ func ipAddresses() *catalog.Kind {
 	}
 }
 
-// soleOfAddress returns the address that an IPAddress takes from Services. That of a Service takes none: the Service has it.
+// soleOfAddress returns the address that an IPAddress takes from Services. That of a Service takes none: the Service
+// has it.
 func soleOfAddress(obj catalog.Object) []string {
 	a := obj.(*networkingv1.IPAddress)
 	p := a.Spec.ParentRef

@@ -110,7 +110,7 @@ func claims(t *testing.T, m Medium) {
 	if err := s.try(w("services/b", "!3 !2")); !errors.As(err, &e) || e.Claim != "!2" || e.Holder != "services/a" {
 		t.Errorf("the error is %v", err)
 	}
-	s.put(t, "services/b", "!3") // what was refused took nothing
+	s.put(t, "services/b", "!3") // the refused write took nothing
 	s.put(t, "services/a", "!2 more")
 	s.put(t, "services/b", "!3 !1") // given up by the update
 	s.unchanged(t, w("services/a", "!2 !1"), store.ErrClaimed)
@@ -235,7 +235,8 @@ func chargesFail(t *testing.T, m Medium) {
 	}
 }
 
-// chargesForgotten: callers that have counted an account long ago have to count again if it may have been charged meanwhile.
+// chargesForgotten: callers that have counted an account long ago have to count again if it may have been charged
+// meanwhile.
 func chargesForgotten(t *testing.T, m Medium) {
 	s := open(t, m, store.Options{})
 	begin := s.put(t, "pods/a", "x").Revision
@@ -271,7 +272,7 @@ func chargesForgotten(t *testing.T, m Medium) {
 	}
 }
 
-// changes: what a watch yields, without waiting.
+// changes: the events of a watch, without waiting.
 func changes(t *testing.T, m Medium) {
 	s := open(t, m, store.Options{History: 4})
 	if events, now, err := s.Changes(store.Query{Prefix: "pods/a/"}, 0); len(events) != 0 || now != 0 || err != nil {
@@ -298,14 +299,14 @@ func changes(t *testing.T, m Medium) {
 	}
 }
 
-// A conditional is a write that succeeded, with what it rested on.
+// A conditional is a write that succeeded, with its conditions.
 type conditional struct {
 	store.Write
 	revision store.Revision
 }
 
-// Conditions runs clients of two servers against one store at the same time, and checks by the history that each write that
-// succeeded had the conditions that it rested on, and that no two records had a claim at the same time.
+// Conditions runs clients of two servers against one store at the same time, and checks by the history that each write
+// that succeeded had the conditions that it rested on, and that no two records had a claim at the same time.
 func Conditions(t *testing.T, make func(t *testing.T) Medium) {
 	for range 4 {
 		if faults := race(t, make(t), store.Options{}, func(*store.Write) {}); len(faults) > 0 {
@@ -337,8 +338,8 @@ func ConditionMutants(t *testing.T, make func(t *testing.T) Medium) {
 	}
 }
 
-// race is one run of [Conditions]. It returns the faults that it found. Spoil changes the writes as they are made, and not as
-// they are checked.
+// race is one run of [Conditions]. It returns the faults that it found. Spoil changes the writes as they are made, and
+// not as they are checked.
 func race(t *testing.T, m Medium, opts store.Options, spoil func(w *store.Write)) []string {
 	const clients, each = 8, 80
 	opts.History, opts.Keep = 1<<16, time.Hour
@@ -406,7 +407,7 @@ func (s *subject) anyWrite(client, i int) store.Write {
 	}
 }
 
-// broke replays events and returns which of the writes had not what they rested on, and which claims were held twice.
+// broke replays events and returns the writes whose conditions did not hold, and the claims that two keys had.
 func broke(events []store.Event, made []conditional) (faults []string) {
 	live := map[string]store.Record{}
 	holder := map[string]string{}
