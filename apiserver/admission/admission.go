@@ -13,6 +13,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/audit"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
 )
 
 // An Operation is the effect of a request on an object.
@@ -77,6 +78,9 @@ type Attributes struct {
 
 	// Guards are what the write rests on beside its own object: plug-ins add to them.
 	Guards []Guard
+
+	// Charge is what the write adds to quotas; nil means nothing.
+	Charge *Charge
 
 	// Warnings are sentences for the client if the write is made, which plug-ins add.
 	Warnings []string
@@ -322,4 +326,8 @@ type Reader interface {
 	// Holders returns the objects of all namespaces that hold something, in the
 	// words of Kind.Sole: one, or none. It is answered from the index.
 	Holders(ctx context.Context, gvr schema.GroupVersionResource, what string) ([]catalog.Object, error)
+
+	// Changes returns the changes of the objects in a namespace since a revision, without waiting for any; 0 asks for
+	// all objects. Objects that cannot be read do not exist for it.
+	Changes(ctx context.Context, gvr schema.GroupVersionResource, namespace string, since store.Revision) (Changes, error)
 }

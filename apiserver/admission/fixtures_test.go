@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -17,12 +18,19 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/core"
+	"github.com/sampan-io/sampan/store"
 )
 
 // memory is a store for tests: a Reader with a way to write.
 type memory struct {
 	mu      sync.Mutex
 	objects map[string]catalog.Object // guarded by mu; by "resource/namespace/name"
+	history []written                 // guarded by mu; the writes after revision 1, which has the objects from the beginning
+}
+
+type written struct {
+	resource string
+	change   admission.Change
 }
 
 func newMemory(objects map[string]catalog.Object) *memory {
@@ -73,9 +81,38 @@ func (m *memory) Holders(_ context.Context, gvr schema.GroupVersionResource, wha
 	return found, nil
 }
 
+// Changes knows all changes after revision 1.
+func (m *memory) Changes(ctx context.Context, gvr schema.GroupVersionResource, namespace string, since store.Revision) (admission.Changes, error) {
+	changes := admission.Changes{Whole: since == 0}
+	if changes.Whole {
+		all, _ := m.List(ctx, gvr, namespace, nil)
+		for _, o := range all {
+			changes.List = append(changes.List, admission.Change{Object: o})
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	changes.Now = store.Revision(1 + len(m.history))
+	if !changes.Whole {
+		for _, w := range m.history[since-1:] {
+			if w.resource == gvr.Resource && w.change.Object.GetNamespace() == namespace {
+				changes.List = append(changes.List, w.change)
+			}
+		}
+	}
+	return changes, nil
+}
+
+// note gives a write its revision. The caller holds mu.
+func (m *memory) note(resource string, o catalog.Object, gone bool) {
+	m.history = append(m.history, written{resource, admission.Change{Object: o, Gone: gone}})
+	o.SetResourceVersion(fmt.Sprint(1 + len(m.history)))
+}
+
 func (m *memory) put(resource string, o catalog.Object) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.note(resource, o, false)
 	m.objects[resource+"/"+o.GetNamespace()+"/"+o.GetName()] = o
 }
 
@@ -99,6 +136,9 @@ func (m *memory) claim(svc *corev1.Service) bool {
 func (m *memory) remove(resource, namespace, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if o := m.objects[resource+"/"+namespace+"/"+name]; o != nil {
+		m.note(resource, o, true)
+	}
 	delete(m.objects, resource+"/"+namespace+"/"+name)
 }
 

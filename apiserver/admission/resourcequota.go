@@ -11,26 +11,28 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
-	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/quotas"
+	"github.com/sampan-io/sampan/store"
 )
 
 // ResourceQuota refuses writes after which a namespace would use more than a ResourceQuota there allows. It is the last
 // validator, so that nothing is counted that another plug-in refuses.
 //
 // It keeps an account of each resource in each namespace where a quota counts the resource. An account has the stored
-// objects and the charges of the writes under way:
+// objects as of a revision, and the charges of the writes of this server that are under way:
 //
 //	quota-Q1  A write is checked against the stored objects and all charges, and is charged, in one step. So any number
-//	          of writes at once stay within the quota together.
-//	quota-Q2  A charge ends when the object of its write is in the account, or the write was not made.
-//	quota-Q3  After every write that can change what an object uses, the account reads the object again. A stored
-//	          object is the newest one, so that accounts are right whatever the order in which writes end. Until then
-//	          the account can have too much in it (an object that was deleted), never too little.
+//	          of writes of this server at once stay within the quota together.
+//	quota-Q2  The store makes a write only if no other server has charged the account since the revision of the account.
+//	          Otherwise the account is brought up to date and the write checked again. So the writes of all servers stay
+//	          within the quota together.
+//	quota-Q3  Before each check the account is brought up to date with the changes of stored objects, whoever made them. A
+//	          charge ends when its write is in the account, or was not made. Until then the account can have too much in it
+//	          (an object that is being deleted), never too little.
 //	quota-Q4  Accounts are in memory only, and are made from the stored objects when they are needed. After a restart
 //	          there is nothing to repair.
 //
@@ -38,9 +40,11 @@ import (
 // moment of its creation.
 type ResourceQuota struct {
 	reader Reader
+	server string // names this server in charges
 
 	mu       sync.Mutex
 	accounts map[accountKey]*account // guarded by mu
+	sweep    int                     // guarded by mu; with so many accounts the unused ones are looked for
 }
 
 type accountKey struct {
@@ -52,20 +56,31 @@ type accountKey struct {
 // have been made.
 type account struct {
 	mu      sync.Mutex
-	ledger  *quotas.Ledger       // guarded by mu
+	ledger  *quotas.Ledger       // guarded by mu; nil: not made yet
+	at      store.Revision       // guarded by mu; of the objects in the ledger
 	charges map[*charge]struct{} // guarded by mu
+	closed  bool                 // guarded by mu; another one has taken its place
 }
 
-// A charge is the addition of a write under way to quotas.
+// A charge is the addition of a write under way to quotas. It is the [Recounter] of the write.
 type charge struct {
+	plugin  *ResourceQuota
+	account *account
+	rules   quotas.Resource
+
+	// These are guarded by the mu of the account.
 	uid     types.UID                         // of the object
 	version string                            // of the object before the write; empty if it is created
 	amounts map[types.UID]corev1.ResourceList // by quota
+	made    bool                              // the write has ended, and can be read
 }
+
+// minSweep is the least number of accounts with which unused ones are looked for.
+const minSweep = 64
 
 // NewResourceQuota returns the plug-in.
 func NewResourceQuota(r Reader) *ResourceQuota {
-	return &ResourceQuota{reader: r, accounts: map[accountKey]*account{}}
+	return &ResourceQuota{reader: r, server: string(uuid.NewUUID()), accounts: map[accountKey]*account{}, sweep: minSweep}
 }
 
 // Name implements [Plugin].
@@ -73,41 +88,36 @@ func (*ResourceQuota) Name() string { return "ResourceQuota" }
 
 // Validate implements [Validator].
 func (p *ResourceQuota) Validate(ctx context.Context, a *Attributes) error {
-	if a.Namespace == "" || !a.Kind.Namespaced || a.Kind.Answered() || !changesUsage(a) {
+	if a.Namespace == "" || !a.Kind.Namespaced || a.Kind.Answered() {
+		return nil
+	}
+	if a.is("resourcequotas", "") && a.Operation == Delete && !a.DryRun {
+		ctx, namespace := context.WithoutCancel(ctx), a.Namespace
+		a.Done = append(a.Done, func(committed bool) {
+			if committed {
+				p.closeUnused(ctx, namespace)
+			}
+		})
+	}
+	if !checksUsage(a) {
 		return nil
 	}
 	rules, ok := quotas.Of(a.Kind.GR())
 	if !ok {
 		return nil
 	}
-	var charged *account
-	var c *charge
-	if checksUsage(a) {
-		var err error
-		if charged, c, err = p.charge(ctx, a, rules); err != nil {
-			return err
-		}
+	all, err := p.quotas(ctx, a.Namespace)
+	if err != nil || len(all) == 0 {
+		return err
 	}
-	if !a.DryRun {
-		ctx := context.WithoutCancel(ctx)
-		name, kind, namespace := a.Name, a.Kind, a.Namespace
-		a.Done = append(a.Done, func(committed bool) {
-			p.settle(ctx, accountKey{namespace, kind.GR()}, kind, name, charged, c, committed)
-		})
+	c := &charge{plugin: p, rules: rules}
+	since, err := p.charge(ctx, a, c, all)
+	if err != nil || c.account == nil || a.DryRun {
+		return err
 	}
+	a.Charge = &Charge{Charge: store.Charge{Account: a.Kind.Prefix(a.Namespace), By: p.server, Since: since}, Recounter: c}
+	a.Done = append(a.Done, c.settle)
 	return nil
-}
-
-// changesUsage reports whether a write can change what its object uses of a quota.
-func changesUsage(a *Attributes) bool {
-	switch a.Operation {
-	case Create, Delete:
-		return a.Subresource == ""
-	case Update:
-		return hasUsage(a) || a.Old != nil && a.Old.GetDeletionTimestamp() != nil // then it can be the last one
-	case Connect:
-	}
-	return false
 }
 
 // hasUsage reports whether objects of the resource use more than their number.
@@ -123,7 +133,7 @@ func hasUsage(a *Attributes) bool {
 func checksUsage(a *Attributes) bool {
 	switch {
 	case a.Operation == Create:
-		return true
+		return a.Subresource == ""
 	case a.Operation != Update:
 		return false
 	case a.is("pods", ""):
@@ -142,38 +152,63 @@ type need struct {
 	amount corev1.ResourceList
 }
 
-// charge checks a write, and charges it. It returns no charge if no quota counts the write, and for a dry run.
-func (p *ResourceQuota) charge(ctx context.Context, a *Attributes, rules quotas.Resource) (*account, *charge, error) {
-	all, err := p.quotas(ctx, a.Namespace)
-	if err != nil || len(all) == 0 {
-		return nil, nil, err
-	}
+// charge checks a write against quotas, and charges it in c, which is not charged before. It returns the revision of
+// the account. It charges nothing if no quota counts the write, and for a dry run.
+func (p *ResourceQuota) charge(ctx context.Context, a *Attributes, c *charge, all []*corev1.ResourceQuota) (store.Revision, error) {
 	now := time.Now()
-	needs, err := needsOf(a, rules, all, now)
+	needs, err := needsOf(a, c.rules, all, now)
 	if err != nil || len(needs) == 0 {
-		return nil, nil, err
+		return 0, err
 	}
-	acc, err := p.open(ctx, accountKey{a.Namespace, a.Kind.GR()}, a.Kind, rules, now)
-	if err != nil {
-		return nil, nil, err
-	}
+	acc := p.open(ctx, accountKey{a.Namespace, a.Kind.GR()})
 	defer acc.mu.Unlock()
+	if err := p.update(ctx, acc, a, c.rules, now); err != nil {
+		return 0, err
+	}
 	acc.ledger.Keep(all)
-	c := &charge{uid: a.Object.GetUID(), amounts: map[types.UID]corev1.ResourceList{}}
+	amounts := map[types.UID]corev1.ResourceList{}
+	for _, n := range needs {
+		if err := within(n, acc.used(n.quota, now)); err != nil {
+			return 0, refuse(a, "%w", err)
+		}
+		amounts[n.quota.UID] = n.amount
+	}
+	if a.DryRun {
+		return 0, nil
+	}
+	c.account, c.amounts, c.uid = acc, amounts, a.Object.GetUID()
 	if a.Old != nil {
 		c.uid, c.version = a.Old.GetUID(), a.Old.GetResourceVersion()
 	}
-	for _, n := range needs {
-		if err := within(n, acc.used(n.quota, now)); err != nil {
-			return nil, nil, refuse(a, "%w", err)
-		}
-		c.amounts[n.quota.UID] = n.amount
-	}
-	if a.DryRun {
-		return nil, nil, nil
-	}
 	acc.charges[c] = struct{}{}
-	return acc, c, nil
+	return acc.at, nil
+}
+
+// Recount implements [Recounter]: it checks the write as if for the first time.
+func (c *charge) Recount(ctx context.Context, a *Attributes) (store.Revision, error) {
+	c.settle(false)
+	all, err := c.plugin.quotas(ctx, a.Namespace)
+	if err != nil {
+		return 0, err
+	}
+	since, err := c.plugin.charge(ctx, a, c, all)
+	if since == 0 && err == nil {
+		// The quotas are gone, so nothing is counted any more.
+		changes, err := c.plugin.reader.Changes(ctx, a.Kind.GVR(), a.Namespace, 0)
+		return changes.Now, err
+	}
+	return since, err
+}
+
+// settle ends the charge of a write that was not made, and lets the next look at the changes end that of another.
+func (c *charge) settle(committed bool) {
+	c.account.mu.Lock()
+	defer c.account.mu.Unlock()
+	if committed {
+		c.made = true
+		return
+	}
+	delete(c.account.charges, c)
 }
 
 // quotas returns the quotas of a namespace, by name.
@@ -273,29 +308,58 @@ func amounts(names []corev1.ResourceName, list corev1.ResourceList) string {
 	return strings.Join(parts, ",")
 }
 
-// open returns the account of a resource, locked. It reads the objects if the account is new.
-func (p *ResourceQuota) open(ctx context.Context, key accountKey, kind *catalog.Kind, rules quotas.Resource, now time.Time) (*account, error) {
-	p.mu.Lock()
-	acc := p.accounts[key]
-	if acc == nil {
-		acc = &account{charges: map[*charge]struct{}{}}
-		p.accounts[key] = acc
-	}
-	p.mu.Unlock()
-	acc.mu.Lock()
-	if acc.ledger != nil {
-		return acc, nil
-	}
-	objs, err := p.reader.List(ctx, kind.GVR(), key.namespace, nil)
-	if err != nil {
+// open returns the account of a resource, locked.
+func (p *ResourceQuota) open(ctx context.Context, key accountKey) *account {
+	for {
+		p.mu.Lock()
+		acc, crowded := p.accounts[key], false
+		if acc == nil {
+			crowded = len(p.accounts) >= p.sweep
+			acc = &account{charges: map[*charge]struct{}{}}
+			p.accounts[key] = acc
+		}
+		p.mu.Unlock()
+		if crowded {
+			p.closeAllUnused(ctx, key.namespace)
+		}
+		acc.mu.Lock()
+		if !acc.closed {
+			return acc
+		}
 		acc.mu.Unlock()
-		return nil, err
 	}
-	acc.ledger = quotas.NewLedger(rules)
-	for _, o := range objs {
-		acc.ledger.Set(o, now)
+}
+
+// update brings an account up to date with the changes of stored objects, and ends the charges of the writes that are
+// among them. The caller holds the account's mu.
+func (p *ResourceQuota) update(ctx context.Context, acc *account, a *Attributes, rules quotas.Resource, now time.Time) error {
+	changes, err := p.reader.Changes(ctx, a.Kind.GVR(), a.Namespace, acc.at)
+	if err != nil {
+		return err
 	}
-	return acc, nil
+	if changes.Whole {
+		acc.ledger = quotas.NewLedger(rules)
+	}
+	for _, change := range changes.List {
+		if change.Gone {
+			acc.ledger.Remove(change.Object.GetName())
+		} else {
+			acc.ledger.Set(change.Object, now)
+		}
+	}
+	acc.at = changes.Now
+	if len(acc.charges) == 0 {
+		return nil
+	}
+	seen := map[types.UID]string{} // the newest version
+	for _, change := range changes.List {
+		seen[change.Object.GetUID()] = change.Object.GetResourceVersion()
+	}
+	maps.DeleteFunc(acc.charges, func(c *charge, _ struct{}) bool {
+		version, found := seen[c.uid]
+		return c.made || found && version != c.version
+	})
+	return nil
 }
 
 // used returns the use and charges of a quota. The caller holds mu.
@@ -312,55 +376,44 @@ func (acc *account) used(q *corev1.ResourceQuota, now time.Time) corev1.Resource
 	return used
 }
 
-// settle ends a charge, which may be nil, in the account where it is, and brings the account of the object up to date.
-func (p *ResourceQuota) settle(ctx context.Context, key accountKey, kind *catalog.Kind, name string, charged *account, c *charge, committed bool) {
-	if charged != nil {
-		charged.mu.Lock()
-		if committed {
-			p.refresh(ctx, charged, key, kind, name)
-		}
-		delete(charged.charges, c)
-		charged.mu.Unlock()
-	}
-	if !committed {
-		return
-	}
-	p.mu.Lock()
-	acc := p.accounts[key]
-	p.mu.Unlock()
-	if acc != nil && acc != charged {
-		acc.mu.Lock()
-		p.refresh(ctx, acc, key, kind, name)
-		acc.mu.Unlock()
-	}
-	if kind.Group == "" && kind.Resource == "resourcequotas" {
-		p.closeUnused(ctx, key.namespace)
-	}
-}
-
-// refresh brings an account up to date with the stored object of a name. The caller holds the account's mu.
-func (p *ResourceQuota) refresh(ctx context.Context, acc *account, key accountKey, kind *catalog.Kind, name string) {
-	if acc.ledger == nil {
-		return // it is being made, or could not be
-	}
-	obj, err := p.reader.Get(ctx, kind.GVR(), key.namespace, name)
-	switch {
-	case apierrors.IsNotFound(err):
-		acc.ledger.Remove(name)
-	case err == nil:
-		acc.ledger.Set(obj, time.Now())
-		maps.DeleteFunc(acc.charges, func(c *charge, _ struct{}) bool {
-			return c.uid == obj.GetUID() && c.version != obj.GetResourceVersion()
-		})
-	}
-}
-
-// closeUnused forgets the accounts of a namespace that has no quota any more.
+// closeUnused forgets the accounts of a namespace that has no quota any more, unless a write is charged there.
 func (p *ResourceQuota) closeUnused(ctx context.Context, namespace string) {
 	if all, err := p.quotas(ctx, namespace); err != nil || len(all) > 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.accounts, func(key accountKey, _ *account) bool { return key.namespace == namespace })
+	maps.DeleteFunc(p.accounts, func(key accountKey, acc *account) bool { return key.namespace == namespace && acc.close() })
+}
+
+// closeAllUnused is closeUnused for all namespaces but one: quotas may have been deleted with their namespace, or by
+// another server.
+func (p *ResourceQuota) closeAllUnused(ctx context.Context, but string) {
+	p.mu.Lock()
+	namespaces := map[string]bool{}
+	for key := range p.accounts {
+		namespaces[key.namespace] = key.namespace != but
+	}
+	p.mu.Unlock()
+	for namespace, look := range namespaces {
+		if look {
+			p.closeUnused(ctx, namespace)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sweep = max(minSweep, 2*len(p.accounts))
+}
+
+// close closes an account without charges of writes under way. It reports whether it has.
+func (acc *account) close() bool {
+	acc.mu.Lock()
+	defer acc.mu.Unlock()
+	for c := range acc.charges {
+		if !c.made {
+			return false
+		}
+	}
+	acc.closed = true
+	return true
 }

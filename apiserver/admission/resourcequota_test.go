@@ -136,27 +136,28 @@ func TestQuotaChargesWritesUnderWay(t *testing.T) {
 	a.Finish(true)
 	end(b)
 	full("two stored")
-	// A deletion is free again when it is over.
-	gone := deleting(podKind(), a.Object)
-	if err := p.Validate(t.Context(), gone); err != nil {
-		t.Fatal(err)
-	}
+	// What is deleted is free again as soon as that can be seen, whoever has deleted it.
 	m.remove("pods", "ship", "a")
-	full("a deletion that has not ended")
-	gone.Finish(true)
 	must(begin("c")).Finish(false)
 	// A pod that its node should have deleted long ago does not count.
 	old := podOf("b")
 	old.UID, old.ResourceVersion = "b", "2"
 	old.DeletionTimestamp, old.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now().Add(-time.Hour)}, new(int64(30))
-	stuck := updating(podKind(), old, b.Object)
-	if err := p.Validate(t.Context(), stuck); err != nil {
-		t.Fatal(err)
-	}
 	m.put("pods", old)
-	stuck.Finish(true)
 	must(begin("c"))
-	must(begin("d"))
+	d := must(begin("d"))
+	full("two others")
+	// Another server has charged the account in the meantime: what it stored counts.
+	if since, err := d.Charge.Recounter.Recount(t.Context(), d); err != nil || since < d.Charge.Since {
+		t.Errorf("a new count at revision %d: %d, %v", d.Charge.Since, since, err)
+	}
+	m.put("pods", podOf("other"))
+	if _, err := d.Charge.Recounter.Recount(t.Context(), d); !apierrors.IsForbidden(err) {
+		t.Errorf("a new count with another pod: %v, want Forbidden", err)
+	}
+	d.Finish(false)
+	m.remove("pods", "ship", "other")
+	must(begin("e"))
 	full("two others")
 }
 

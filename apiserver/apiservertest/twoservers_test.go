@@ -15,6 +15,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -138,6 +139,8 @@ var races = []struct {
 	{"chosen node ports", mutant{claims: true}, chosenNodePorts},
 	{"an IPAddress and a Service", mutant{claims: true}, address},
 	{"the change of two services", mutant{claims: true}, changedNodePorts},
+	{"a quota", mutant{spoil: func(w *store.Write) { w.Charge = nil }}, quota},
+	{"what a quota has left", mutant{spoil: func(w *store.Write) { w.Charge = nil }}, quotaLeft},
 	{"the end of a definition", mutant{spoil: func(w *store.Write) { w.Guards = nil }}, endOfDefinition},
 	{"the end of a namespace", mutant{spoil: func(w *store.Write) { w.Guards = nil }}, endOfNamespace},
 }
@@ -323,6 +326,77 @@ func changedNodePorts(p *pair, n int) string {
 		_, err := p.apis[server].Patch(p.Context(), services, "default", name(server), types.JSONPatchType, []byte(patch), metav1.PatchOptions{}, "")
 		return err
 	})
+}
+
+func (p *pair) quota(ns, name, resourceName, hard string) {
+	p.Helper()
+	p.namespace(ns)
+	p.must("resourcequotas", ns, &corev1.ResourceQuota{ObjectMeta: named(name), Spec: corev1.ResourceQuotaSpec{
+		Hard: corev1.ResourceList{corev1.ResourceName(resourceName): resource.MustParse(hard)},
+	}})
+}
+
+func quota(p *pair, n int) string {
+	ns := fmt.Sprint("quota", n)
+	p.quota(ns, "q", "count/secrets", "1")
+	return p.one("exceeded quota: q, requested: count/secrets=1, used: count/secrets=1, limited: count/secrets=1", func(server int) error {
+		_, err := p.create(server, "secrets", ns, &corev1.Secret{ObjectMeta: named(fmt.Sprint("s", server))})
+		return err
+	})
+}
+
+// quotaLeft: many clients of both servers create and delete as much as they can. There is never more than the quota
+// allows, and in the end exactly as much as it does.
+func quotaLeft(p *pair, n int) (fault string) {
+	const hard, clients, each = 5, 4, 6
+	ns, secrets := fmt.Sprint("left", n), corev1.SchemeGroupVersion.WithResource("secrets")
+	p.quota(ns, "q", "count/secrets", strconv.Itoa(hard))
+	begin := p.store.Revision()
+	p.each(func(server int) {
+		g := run.NewGroup(p.Context(), 0)
+		for c := range clients {
+			g.Go(func(ctx context.Context) {
+				for k := range each {
+					name := fmt.Sprintf("s%d-%d-%d", server, c, k)
+					_, err := p.create(server, "secrets", ns, &corev1.Secret{ObjectMeta: named(name)})
+					switch {
+					case err == nil && k%2 == 0:
+						if err := p.apis[server].Delete(ctx, secrets, ns, name, metav1.DeleteOptions{}); err != nil {
+							p.Error(err)
+						}
+					case err != nil && !apierrors.IsForbidden(err):
+						p.Error(err)
+					}
+				}
+			})
+		}
+		g.Wait()
+	})
+	for server := range p.apis {
+		for k := range hard {
+			_, _ = p.create(server, "secrets", ns, &corev1.Secret{ObjectMeta: named(fmt.Sprintf("rest%d-%d", server, k))})
+		}
+	}
+	events, _, err := p.store.Changes(store.Query{Prefix: "secrets/" + ns + "/"}, begin)
+	if err != nil {
+		p.Fatal(err)
+	}
+	stored := 0
+	for _, e := range events {
+		switch {
+		case e.Deleted:
+			stored--
+		case e.Prev.Key == "":
+			stored++
+		}
+		if stored > hard {
+			return fmt.Sprintf("%d objects in a quota of %d", stored, hard)
+		}
+	}
+	if stored != hard {
+		p.Errorf("in the end there are %d objects in a quota of %d", stored, hard)
+	}
+	return ""
 }
 
 // endOfDefinition: no custom resource is stored after the deletion of its definition has begun.

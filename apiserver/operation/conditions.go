@@ -25,6 +25,9 @@ func (o *Operations) commitAdmitted(ctx context.Context, t *Target, a *admission
 			w.Guards[i] = o.guard(&a.Guards[i])
 		}
 	}
+	if a.Charge != nil {
+		w.Charge = &a.Charge.Charge
+	}
 	for range mostLooks {
 		item, err := o.commit(ctx, w)
 		if err == nil {
@@ -53,6 +56,14 @@ func (o *Operations) guard(g *admission.Guard) store.Guard {
 // lookAgain brings the conditions of a write up to date after it failed with an error. It returns false and the error
 // that is left if the write is not to be tried again.
 func (o *Operations) lookAgain(ctx context.Context, a *admission.Attributes, w *store.Write, failed error) (bool, error) {
+	if _, ok := errors.AsType[*store.ChargeError](failed); ok {
+		since, err := a.Charge.Recounter.Recount(ctx, a)
+		if err != nil {
+			return false, err
+		}
+		w.Charge = &store.Charge{Account: w.Charge.Account, By: w.Charge.By, Since: since}
+		return true, nil
+	}
 	e, ok := errors.AsType[*store.GuardError](failed)
 	if !ok {
 		return false, failed

@@ -17,12 +17,13 @@ import (
 
 // A Store keeps the objects. Package store has each method's contract; its values are those of package codec.
 //
-// Revision, Get, List and Watch show the state of this server, without waiting for others: a store that other servers use as well may have a
-// newer state. A read that must not be older than its request calls Fresh before.
+// Revision, Get, List, Changes and Watch show the state of this server, without waiting for others: a store that other
+// servers use as well may have a newer state. A read that must not be older than its request calls Fresh before.
 type Store interface {
 	Revision() store.Revision
 	Get(key string) (store.Record, error)
 	List(q store.Query, p store.Page) (store.Listing, error)
+	Changes(q store.Query, after store.Revision) ([]store.Event, store.Revision, error)
 	Commit(ctx context.Context, w store.Write) (store.Record, error)
 	Watch(ctx context.Context, q store.Query, after store.Revision) iter.Seq2[store.Event, error]
 	Fresh(ctx context.Context) error

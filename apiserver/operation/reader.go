@@ -2,6 +2,7 @@ package operation
 
 import (
 	"context"
+	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
@@ -92,4 +93,38 @@ func (r reader) Holders(_ context.Context, gvr schema.GroupVersionResource, what
 		objs = append(objs, rec.Value.(*codec.Item).Object())
 	}
 	return objs, nil
+}
+
+// Changes implements [admission.Reader].
+func (r reader) Changes(ctx context.Context, gvr schema.GroupVersionResource, namespace string, since store.Revision) (admission.Changes, error) {
+	kind := r.catalog.Resource(gvr)
+	if kind == nil {
+		return admission.Changes{}, apierrors.NewNotFound(gvr.GroupResource(), "")
+	}
+	q := store.Query{Prefix: kind.Prefix(namespace)}
+	if since > 0 {
+		events, now, err := r.store.Changes(q, since)
+		switch {
+		case err == nil:
+			changes := admission.Changes{Now: now}
+			for _, e := range events {
+				item := codec.ItemOf(kind, e.Key, e.Value)
+				changes.List = append(changes.List, admission.Change{Object: item.Object(), Gone: e.Deleted || item.Fault() != nil})
+			}
+			return changes, nil
+		case !errors.Is(err, store.ErrExpired):
+			return admission.Changes{}, StoreFault(err)
+		}
+	}
+	got, err := r.store.List(q, store.Page{})
+	if err != nil {
+		return admission.Changes{}, StoreFault(err)
+	}
+	changes := admission.Changes{Whole: true, Now: got.Revision}
+	for _, rec := range got.Records {
+		if item := codec.ItemOf(kind, rec.Key, rec.Value); item.Fault() == nil {
+			changes.List = append(changes.List, admission.Change{Object: item.Object()})
+		}
+	}
+	return changes, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission/matching"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/kinds"
+	"github.com/sampan-io/sampan/store"
 )
 
 // namespaces has the labels of a few namespaces.
@@ -34,6 +35,10 @@ func (namespaces) List(context.Context, schema.GroupVersionResource, string, fie
 
 func (namespaces) Holders(context.Context, schema.GroupVersionResource, string) ([]catalog.Object, error) {
 	return nil, nil
+}
+
+func (namespaces) Changes(context.Context, schema.GroupVersionResource, string, store.Revision) (admission.Changes, error) {
+	return admission.Changes{}, nil
 }
 
 func all(t *testing.T) *catalog.Catalog {
