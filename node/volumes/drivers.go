@@ -179,10 +179,10 @@ func (f *Files) registerCSINode(ctx context.Context) error {
 
 // editNode changes the names that drivers have for the node, and adds labels.
 func (f *Files) editNode(ctx context.Context, edit func(node *corev1.Node, ids map[string]string) (map[string]string, error)) error {
-	var err error
+	var conflict error
 	for range conflicts {
-		var node *corev1.Node
-		if node, err = client.Nodes.Get(ctx, f.node.Client, "", f.node.Name); err != nil {
+		node, err := client.Nodes.Get(ctx, f.node.Client, "", f.node.Name)
+		if err != nil {
 			return err
 		}
 		ids := map[string]string{}
@@ -205,11 +205,12 @@ func (f *Files) editNode(ctx context.Context, edit func(node *corev1.Node, ids m
 		if err != nil {
 			return err
 		}
-		if _, err = client.Nodes.Patch(ctx, f.node.Client, "", f.node.Name, types.MergePatchType, patch, ""); !apierrors.IsConflict(err) {
-			return err
+		_, conflict = client.Nodes.Patch(ctx, f.node.Client, "", f.node.Name, types.MergePatchType, patch, "")
+		if !apierrors.IsConflict(conflict) {
+			return conflict
 		}
 	}
-	return err
+	return fmt.Errorf("node %s: still in conflict after %d tries: %w", f.node.Name, conflicts, conflict)
 }
 
 // driverPatch returns the merge patch that adds labels to a node, and sets the names that drivers have for it. Labels that are not
@@ -233,18 +234,25 @@ func driverPatch(node *corev1.Node, labels, ids map[string]string) ([]byte, erro
 // editCSINode makes the entry of a driver what it should be; nil means that there should be none. The object is made if
 // necessary, and replaced if it belonged to a node of the same name that was deleted.
 func (f *Files) editCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) error {
-	var err error
+	var last error
 	for range conflicts {
-		var again bool
-		if again, err = f.tryCSINode(ctx, driver, want); err == nil && !again {
+		again, err := f.tryCSINode(ctx, driver, want)
+		switch {
+		case err == nil && !again:
 			return nil
-		}
-		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+		case err == nil:
+			last = errCSINodeReplaced
+		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+			last = err
+		default:
 			return err
 		}
 	}
-	return err
+	return fmt.Errorf("CSINode %s: still in conflict after %d tries: %w", f.node.Name, conflicts, last)
 }
+
+// errCSINodeReplaced means that an entry or an object was removed that another client then made again.
+var errCSINodeReplaced = errors.New("another client makes again what was removed")
 
 func (f *Files) tryCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) (again bool, err error) {
 	self, err := client.Nodes.Get(ctx, f.node.Client, "", f.node.Name)
