@@ -82,7 +82,7 @@ type Attributes struct {
 	// Charge is what the write adds to quotas; nil means nothing.
 	Charge *Charge
 
-	// Warnings are sentences for the client if the write is made, which plug-ins add.
+	// Warnings are sentences for the client, whatever becomes of the write. Plug-ins and the server add to them as they arise.
 	Warnings []string
 
 	// Done is called by the API server, last added first, exactly once for
@@ -324,7 +324,8 @@ type Reader interface {
 	List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, where fields.Set) ([]catalog.Object, error)
 
 	// Holders returns the objects of all namespaces that hold something, in the
-	// words of Kind.Sole: one, or none. It is answered from the index.
+	// words of Kind.Sole: one, or none. It is answered from the index, which has
+	// no records that cannot be read: what these hold is free.
 	Holders(ctx context.Context, gvr schema.GroupVersionResource, what string) ([]catalog.Object, error)
 
 	// Changes returns the changes of the objects in a namespace since a revision, without waiting for any; 0 asks for

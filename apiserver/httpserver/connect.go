@@ -48,7 +48,9 @@ func (s *Server) connect(x *exchange, t operation.Target, stream catalog.Stream,
 	ctx, stop := s.streamContext(x.r.Context())
 	defer stop()
 	t.Inner = stream.Body == nil // logs are read, which is not for webhooks
-	if err := s.objects.AdmitConnect(ctx, &t, item, streamOptions(stream, x.query(), rest)); err != nil {
+	warnings, err := s.objects.AdmitConnect(ctx, &t, item, streamOptions(stream, x.query(), rest))
+	x.warn(warnings)
+	if err != nil {
 		x.fail(err)
 		return
 	}

@@ -251,9 +251,7 @@ func (s *Server) servePatch(x *exchange, t operation.Target) {
 		operation.RecordPatch(x.audit, kind, b)
 		var warnings []string
 		r, warnings, err = s.objects.Patch(x.r.Context(), t, kind, b, opts)
-		if err == nil {
-			x.warn(warnings)
-		}
+		x.warn(warnings)
 		return err
 	})
 	x.conclude(m, r, err, &t)
@@ -314,6 +312,7 @@ func (s *Server) serveDeleteCollection(x *exchange, t operation.Target) {
 	}
 	l, err := s.objects.DeleteCollection(x.r.Context(), t, list, opts)
 	if err != nil {
+		x.warn(l.Warnings(&t))
 		x.fail(err)
 		return
 	}

@@ -18,6 +18,13 @@ func (t *Target) attributes(ctx context.Context, operation admission.Operation, 
 	}
 }
 
+// end finishes the admission of a write: plug-ins learn whether it was committed, and the result has all warnings that arose, also if
+// the write failed or changed nothing.
+func (r *Result) end(a *admission.Attributes, committed bool) {
+	r.Warnings = a.Warnings
+	a.Finish(committed)
+}
+
 // optionsOf returns an object of meta.k8s.io/v1 as admission shows it.
 func optionsOf(opts runtime.Object, kind string) runtime.Object {
 	opts.GetObjectKind().SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind(kind))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -113,7 +112,7 @@ func (o *Operations) createOnce(ctx context.Context, t Target, obj catalog.Objec
 }
 
 // tryCreate is createOnce, and returns a [store.ClaimError] as it is.
-func (o *Operations) tryCreate(ctx context.Context, t Target, obj catalog.Object, how creation) (Result, error) {
+func (o *Operations) tryCreate(ctx context.Context, t Target, obj catalog.Object, how creation) (r Result, err error) {
 	dryRun := how.dryRun
 	named := t.Name != "" // by the URL
 	t.Name = obj.GetName()
@@ -127,7 +126,10 @@ func (o *Operations) tryCreate(ctx context.Context, t Target, obj catalog.Object
 		t.Kind.Default(obj)
 	}
 	fillNew(t.Kind, obj)
-	duplicates := dropDuplicateOwners(obj, "")
+	a := t.attributes(ctx, admission.Create, dryRun)
+	a.Warnings = dropDuplicateOwners(obj, "")
+	committed := false
+	defer func() { r.end(&a, committed) }()
 	if t.Kind.Prepare != nil {
 		t.Kind.Prepare(obj, nil)
 	}
@@ -135,16 +137,13 @@ func (o *Operations) tryCreate(ctx context.Context, t Target, obj catalog.Object
 		// What plug-ins and webhooks add belongs to no manager.
 		obj.SetManagedFields(o.managers.Update(o.write(&t, how.manager), nil, obj))
 	}
-	a := t.attributes(ctx, admission.Create, dryRun)
 	a.Object = obj
-	committed := false
-	defer func() { a.Finish(committed) }()
 	if err := o.admission.Admit(ctx, &a); err != nil {
-		return Result{Warnings: a.Warnings}, err
+		return Result{}, err
 	}
 	obj = a.Object
 	if a.Changed {
-		duplicates = append(duplicates, dropDuplicateOwners(obj, afterAdmission)...)
+		a.Warnings = append(a.Warnings, dropDuplicateOwners(obj, afterAdmission)...)
 	}
 	if o.admission.Mutates() && t.Kind.Default != nil {
 		t.Kind.Default(obj)
@@ -161,14 +160,12 @@ func (o *Operations) tryCreate(ctx context.Context, t Target, obj catalog.Object
 	if len(errs) > 0 {
 		return Result{}, refused(ctx, &t, errs)
 	}
-	if err := o.admission.Validate(ctx, &a); err != nil {
-		return Result{Warnings: a.Warnings}, err
-	}
-	var warnings []string
 	if t.Kind.Warn != nil {
-		warnings = t.Kind.Warn(obj, nil)
+		a.Warnings = append(a.Warnings, t.Kind.Warn(obj, nil)...)
 	}
-	warnings = slices.Concat(duplicates, warnings, a.Warnings)
+	if err := o.admission.Validate(ctx, &a); err != nil {
+		return Result{}, err
+	}
 	if obj.GetResourceVersion() != "" && !dryRun { // as upstream: after the checks, and only if the object is stored
 		return Result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
@@ -180,7 +177,7 @@ func (o *Operations) tryCreate(ctx context.Context, t Target, obj catalog.Object
 		if _, err := o.store.Get(t.Key()); err == nil {
 			return Result{}, apierrors.NewAlreadyExists(t.Kind.GR(), t.Name)
 		}
-		return Result{Made: obj, Created: true, Warnings: warnings}, nil
+		return Result{Made: obj, Created: true}, nil
 	}
 	if err := o.stillServed(&t); err != nil {
 		return Result{}, err // admission can last
@@ -202,7 +199,7 @@ func (o *Operations) tryCreate(ctx context.Context, t Target, obj catalog.Object
 		return Result{}, writeFault(err)
 	}
 	committed = true
-	return Result{Item: item, Created: true, Warnings: warnings}, nil
+	return Result{Item: item, Created: true}, nil
 }
 
 // recheck repeats what is checked and completed before admission, of a new object that a webhook or policy changed. Only where the
@@ -255,14 +252,14 @@ func fillNew(kind *catalog.Kind, obj catalog.Object) {
 }
 
 // issue answers a subresource whose body is not stored.
-func (o *Operations) issue(ctx context.Context, t *Target, handler IssueHandler, body runtime.Object, dryRun bool) (Result, error) {
+func (o *Operations) issue(ctx context.Context, t *Target, handler IssueHandler, body runtime.Object, dryRun bool) (r Result, err error) {
 	item, err := o.Lookup(ctx, t)
 	if err != nil {
 		return Result{}, err
 	}
 	a := t.attributes(ctx, admission.Create, dryRun)
 	a.Object, _ = body.(catalog.Object)
-	defer func() { a.Finish(false) }()
+	defer func() { r.end(&a, false) }()
 	if err := o.admitWhole(ctx, &a); err != nil {
 		return Result{}, err
 	}
@@ -271,7 +268,7 @@ func (o *Operations) issue(ctx context.Context, t *Target, handler IssueHandler,
 		return Result{}, err
 	}
 	answer.GetObjectKind().SetGroupVersionKind(t.Body().Kind)
-	return Result{Made: answer, Created: true, Warnings: a.Warnings}, nil
+	return Result{Made: answer, Created: true}, nil
 }
 
 // review answers the creation of an object that is not stored. There is nothing to

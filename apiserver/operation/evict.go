@@ -64,7 +64,7 @@ func (o *Operations) evict(ctx context.Context, t *Target, body runtime.Object, 
 	return r, err
 }
 
-func (o *Operations) evictOnce(ctx context.Context, t *Target, eviction *policyv1.Eviction, opts metav1.DeleteOptions) (Result, error) {
+func (o *Operations) evictOnce(ctx context.Context, t *Target, eviction *policyv1.Eviction, opts metav1.DeleteOptions) (r Result, err error) {
 	item, err := o.Lookup(ctx, t)
 	if err != nil {
 		return Result{}, err
@@ -78,7 +78,7 @@ func (o *Operations) evictOnce(ctx context.Context, t *Target, eviction *policyv
 	}
 	a := t.attributes(ctx, admission.Create, len(opts.DryRun) > 0)
 	a.Object, a.Old = eviction, pod
-	defer func() { a.Finish(false) }()
+	defer func() { r.end(&a, false) }()
 	if err := o.admitWhole(ctx, &a); err != nil {
 		return Result{}, err
 	}

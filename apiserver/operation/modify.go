@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,9 +38,8 @@ type modification struct {
 	// one, which is nil otherwise.
 	act func(old *codec.Item, body runtime.Object) (catalog.Object, error)
 
-	patched  bool     // the request is a patch
-	warnings []string // of the present try
-	lost     claimRace
+	patched bool // the request is a patch
+	lost    claimRace
 }
 
 // Update replaces an object, or a subresource's view of it, with a body that
@@ -231,7 +229,7 @@ func (o *Operations) modify(ctx context.Context, m *modification) (Result, error
 	return r, err
 }
 
-func (o *Operations) modifyOnce(ctx context.Context, m *modification) (Result, error) {
+func (o *Operations) modifyOnce(ctx context.Context, m *modification) (r Result, err error) {
 	old, err := o.Lookup(ctx, &m.Target)
 	if err != nil {
 		return Result{}, err
@@ -241,9 +239,11 @@ func (o *Operations) modifyOnce(ctx context.Context, m *modification) (Result, e
 		return Result{}, err
 	}
 	stored := old.Object()
-	m.warnings = nil
+	a := m.attributes(ctx, m.operation, m.dryRun)
+	committed := false
+	defer func() { r.end(&a, committed) }()
 	if body == nil {
-		if err := m.complete(obj, old); err != nil {
+		if err := m.complete(obj, old, &a); err != nil {
 			return Result{}, err
 		}
 	}
@@ -253,15 +253,12 @@ func (o *Operations) modifyOnce(ctx context.Context, m *modification) (Result, e
 			return Result{}, apierrors.NewInternalError(err)
 		}
 	}
-	a := m.attributes(ctx, m.operation, m.dryRun)
 	a.Object, a.Old = obj, stored
 	if shown, ok := body.(catalog.Object); ok {
 		a.Object = shown
 	}
-	committed := false
-	defer func() { a.Finish(committed) }()
 	if err := o.admission.Admit(ctx, &a); err != nil {
-		return Result{Warnings: a.Warnings}, err
+		return Result{}, err
 	}
 	if body == nil {
 		obj = a.Object
@@ -270,7 +267,7 @@ func (o *Operations) modifyOnce(ctx context.Context, m *modification) (Result, e
 		}
 	}
 	if body == nil {
-		m.warnings = append(m.warnings, dropDuplicateOwners(obj, afterAdmission)...)
+		a.Warnings = append(a.Warnings, dropDuplicateOwners(obj, afterAdmission)...)
 	}
 	if m.act != nil {
 		if obj, err = m.act(old, body); err != nil {
@@ -287,25 +284,14 @@ func (o *Operations) modifyOnce(ctx context.Context, m *modification) (Result, e
 	if errs := m.validate(ctx, obj, stored); len(errs) > 0 {
 		return Result{}, refused(ctx, &m.Target, errs)
 	}
+	changed := m.countsGeneration() && specChanged(obj, stored)
+	a.Warnings = append(a.Warnings, m.warnings(obj, stored, changed)...)
 	if err := o.admission.Validate(ctx, &a); err != nil {
-		return Result{Warnings: a.Warnings}, err
+		return Result{}, err
 	}
-	var warnings []string
-	if m.countsGeneration() {
-		changed := specChanged(obj, stored)
-		if changed || m.Kind.Counted != nil && !maps.Equal(m.Kind.Counted(obj), m.Kind.Counted(stored)) {
-			obj.SetGeneration(stored.GetGeneration() + 1)
-		}
-		if changed && m.Sub == nil && m.Kind.Warn != nil {
-			warnings = m.Kind.Warn(obj, stored)
-		}
-	} else if !m.Kind.Generation && m.Sub == nil && m.Kind.Warn != nil {
-		warnings = m.Kind.Warn(obj, stored)
+	if changed || m.countsGeneration() && m.Kind.Counted != nil && !maps.Equal(m.Kind.Counted(obj), m.Kind.Counted(stored)) {
+		obj.SetGeneration(stored.GetGeneration() + 1)
 	}
-	if part, ok := m.Shape().(catalog.Part); ok && part.Warn != nil {
-		warnings = part.Warn(obj, stored)
-	}
-	warnings = slices.Concat(m.warnings, warnings, a.Warnings)
 	item, err := newItem(m.Kind, obj, old)
 	if err != nil {
 		return Result{}, err
@@ -322,9 +308,9 @@ func (o *Operations) modifyOnce(ctx context.Context, m *modification) (Result, e
 	switch {
 	case m.dryRun:
 		obj.SetResourceVersion(old.ResourceVersion())
-		return Result{Made: obj, Warnings: warnings}, nil
+		return Result{Made: obj}, nil
 	case !w.Delete && item.Same(old):
-		return Result{Item: old, Warnings: m.warnings}, nil // S2
+		return Result{Item: old}, nil // S2
 	}
 	if w.Delete {
 		if err := o.beforeGone(ctx, &m.Target); err != nil {
@@ -340,12 +326,24 @@ func (o *Operations) modifyOnce(ctx context.Context, m *modification) (Result, e
 		return Result{}, err
 	}
 	committed = true
-	return Result{Item: item, Warnings: warnings}, nil
+	return Result{Item: item}, nil
+}
+
+// warnings returns what the kind or the part of the object warns of. Of kinds that have a generation these are only changes that it
+// counts.
+func (m *modification) warnings(obj, stored catalog.Object, changed bool) []string {
+	if part, ok := m.Shape().(catalog.Part); ok && part.Warn != nil {
+		return part.Warn(obj, stored)
+	}
+	if m.Sub != nil || m.Kind.Warn == nil || m.Kind.Generation && !changed {
+		return nil
+	}
+	return m.Kind.Warn(obj, stored)
 }
 
 // complete checks that obj is for the object that old is, fills in the metadata
 // that clients may leave out or must not change, defaults and prepares it.
-func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
+func (m *modification) complete(obj catalog.Object, old *codec.Item, a *admission.Attributes) error {
 	if err := checkName(&m.Target, obj); err != nil {
 		return err
 	}
@@ -373,7 +371,7 @@ func (m *modification) complete(obj catalog.Object, old *codec.Item) error {
 	}
 	obj.SetGeneration(stored.GetGeneration())
 	if !m.patched {
-		m.warnings = append(m.warnings, dropDuplicateOwners(obj, "")...)
+		a.Warnings = append(a.Warnings, dropDuplicateOwners(obj, "")...)
 	}
 	if m.Kind.Default != nil {
 		m.Kind.Default(obj)

@@ -402,12 +402,13 @@ func contentChanged(a, b *unstructured.Unstructured) bool {
 	return false
 }
 
-// AdmitConnect asks admission about a stream with these options.
-func (o *Operations) AdmitConnect(ctx context.Context, t *Target, item *codec.Item, options runtime.Object) error {
+// AdmitConnect asks admission about a stream with these options. It returns the warnings of plug-ins even with an error.
+func (o *Operations) AdmitConnect(ctx context.Context, t *Target, item *codec.Item, options runtime.Object) (warnings []string, err error) {
 	a := t.attributes(ctx, admission.Connect, false)
 	a.Old, a.Connection = item.Object(), options
 	defer a.Finish(false)
-	return o.admitWhole(ctx, &a)
+	err = o.admitWhole(ctx, &a)
+	return a.Warnings, err
 }
 
 // String names the subject of a target, for messages.

@@ -50,6 +50,12 @@ func (f *finished) Validate(_ context.Context, a *admission.Attributes) error {
 // open returns operations on a store in memory that runs until the test ends.
 func open(t *testing.T, plugins ...admission.Plugin) (*operation.Operations, *catalog.Catalog, *store.Store) {
 	t.Helper()
+	return openWith(t, operation.Options{Admission: plugins})
+}
+
+// openWith is open with other options than those of the store.
+func openWith(t *testing.T, opts operation.Options) (*operation.Operations, *catalog.Catalog, *store.Store) {
+	t.Helper()
 	c, err := catalog.New(kinds.All())
 	if err != nil {
 		t.Fatal(err)
@@ -62,9 +68,8 @@ func open(t *testing.T, plugins ...admission.Plugin) (*operation.Operations, *ca
 	g.Go(func(ctx context.Context) { _ = st.Run(ctx) })
 	t.Cleanup(g.Stop)
 	<-st.Ready()
-	o, err := operation.New(operation.Options{
-		Store: st, Catalog: c, Authorizer: rights{}, Admission: plugins, Managers: managed.New(openapi.NewTypes(c)),
-	})
+	opts.Store, opts.Catalog, opts.Authorizer, opts.Managers = st, c, rights{}, managed.New(openapi.NewTypes(c))
+	o, err := operation.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

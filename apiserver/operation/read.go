@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,6 +78,19 @@ type Listing struct {
 	Meta  metav1.ListMeta
 
 	unreadable []*codec.Item // records that would be in the list or the page if they could be read
+	warned     []string      // during the deletion of the items; each once
+}
+
+// mostWarned is how many warnings of a deletion of many objects are kept. An answer has no room for more that are longer than 16
+// characters.
+const mostWarned = 256
+
+func (l *Listing) warn(warnings []string) {
+	for _, w := range warnings {
+		if len(l.warned) < mostWarned && !slices.Contains(l.warned, w) {
+			l.warned = append(l.warned, w)
+		}
+	}
 }
 
 // List returns the objects that the options choose, in the order of their names.

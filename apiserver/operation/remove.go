@@ -37,7 +37,7 @@ func (o *Operations) removeAllowed(ctx context.Context, t *Target, opts metav1.D
 }
 
 // DeleteCollection deletes the objects that the options choose and answers with what
-// they were. An object that goes by itself in the meantime is no fault.
+// they were. An object that goes by itself in the meantime is no fault. The listing has warnings even with an error.
 func (o *Operations) DeleteCollection(ctx context.Context, t Target, list metav1.ListOptions, opts metav1.DeleteOptions) (Listing, error) {
 	c, err := Select(t.Kind, t.Namespace, list.LabelSelector, list.FieldSelector)
 	if err != nil {
@@ -60,14 +60,16 @@ func (o *Operations) DeleteCollection(ctx context.Context, t Target, list metav1
 	for _, item := range victims {
 		one := t
 		one.Namespace, one.Name = item.Object().GetNamespace(), item.Object().GetName()
-		if _, err := o.removeAllowed(ctx, &one, opts); err != nil && !apierrors.IsNotFound(err) {
-			return Listing{}, err
+		r, err := o.removeAllowed(ctx, &one, opts)
+		out.warn(r.Warnings)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return Listing{warned: out.warned}, err
 		}
 	}
 	return out, nil
 }
 
-func (o *Operations) removeOnce(ctx context.Context, t *Target, opts metav1.DeleteOptions) (Result, error) {
+func (o *Operations) removeOnce(ctx context.Context, t *Target, opts metav1.DeleteOptions) (r Result, err error) {
 	old, err := o.lookupRecord(ctx, t)
 	if err != nil {
 		return Result{}, err
@@ -92,9 +94,9 @@ func (o *Operations) removeOnce(ctx context.Context, t *Target, opts metav1.Dele
 	a := t.attributes(ctx, admission.Delete, dryRun)
 	a.Old = stored
 	committed := false
-	defer func() { a.Finish(committed) }()
+	defer func() { r.end(&a, committed) }()
 	if err := o.admitWhole(ctx, &a); err != nil {
-		return Result{Warnings: a.Warnings}, err
+		return Result{}, err
 	}
 
 	obj := deleting(t.Kind, stored, &opts, now())
@@ -114,7 +116,7 @@ func (o *Operations) removeOnce(ctx context.Context, t *Target, opts metav1.Dele
 	}
 	switch {
 	case dryRun && w.Delete:
-		return Result{Made: deleted(t, old, &opts, old.ResourceVersion()), Warnings: a.Warnings}, nil
+		return Result{Made: deleted(t, old, &opts, old.ResourceVersion())}, nil
 	case dryRun:
 		obj.SetResourceVersion(old.ResourceVersion())
 		return Result{Made: obj}, nil
@@ -131,9 +133,9 @@ func (o *Operations) removeOnce(ctx context.Context, t *Target, opts metav1.Dele
 	}
 	committed = true
 	if w.Delete {
-		return Result{Made: deleted(t, old, &opts, item.ResourceVersion()), Warnings: a.Warnings}, nil
+		return Result{Made: deleted(t, old, &opts, item.ResourceVersion())}, nil
 	}
-	return Result{Item: item, Warnings: a.Warnings}, nil
+	return Result{Item: item}, nil
 }
 
 // deleted is the answer when an object is gone: a Status, or the last state for those resources for which upstream has that.

@@ -3,6 +3,7 @@ package operation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,12 +31,12 @@ func (t *Target) unreadable(fault error) error {
 	}}
 }
 
-// Warnings returns the warning that names the records which a list leaves out.
+// Warnings returns the warnings that arose when the objects were deleted, and the one that names the records which a list leaves out.
 func (l *Listing) Warnings(t *Target) []string {
 	const named = 5
 	n := len(l.unreadable)
 	if n == 0 {
-		return nil
+		return l.warned
 	}
 	var names []string
 	for _, item := range l.unreadable[:min(n, named)] {
@@ -45,11 +46,11 @@ func (l *Listing) Warnings(t *Target) []string {
 	if n > named {
 		names = append(names, "...")
 	}
-	return []string{fmt.Sprintf("%d %s cannot be read from the store and are left out, delete them: %s", n, t.Kind.GR(), strings.Join(names, ", "))}
+	return append(slices.Clone(l.warned), fmt.Sprintf("%d %s cannot be read from the store and are left out, delete them: %s", n, t.Kind.GR(), strings.Join(names, ", ")))
 }
 
 // removeUnreadable deletes a record that cannot be read.
-func (o *Operations) removeUnreadable(ctx context.Context, t *Target, old *codec.Item, opts metav1.DeleteOptions) (Result, error) {
+func (o *Operations) removeUnreadable(ctx context.Context, t *Target, old *codec.Item, opts metav1.DeleteOptions) (r Result, err error) {
 	standIn := old.Object()
 	if err := checkPreconditions(t, opts.Preconditions, old); err != nil {
 		return Result{}, err
@@ -58,22 +59,20 @@ func (o *Operations) removeUnreadable(ctx context.Context, t *Target, old *codec
 	a := t.attributes(ctx, admission.Delete, dryRun)
 	a.Old = standIn
 	committed := false
-	defer func() { a.Finish(committed) }()
+	defer func() { r.end(&a, committed) }()
 	if err := o.admitWhole(ctx, &a); err != nil {
 		return Result{}, err
 	}
-	r := Result{Made: deletedStatus(t, standIn)}
+	if !dryRun {
+		if _, err := o.replace(ctx, t, &a, store.Write{Key: t.Key(), Value: old.Restate(), Delete: true, Expect: old.Revision()}); err != nil {
+			return Result{}, err
+		}
+		committed = true
+	}
 	if f := standIn.GetFinalizers(); len(f) > 0 {
-		r.Warnings = []string{fmt.Sprintf("%s %q could not be read and was deleted without its finalizers: %s", t.Kind.GR(), t.Name, strings.Join(f, ", "))}
+		a.Warnings = append(a.Warnings, fmt.Sprintf("%s %q could not be read and was deleted without its finalizers: %s", t.Kind.GR(), t.Name, strings.Join(f, ", ")))
 	}
-	if dryRun {
-		return r, nil
-	}
-	if _, err := o.replace(ctx, t, &a, store.Write{Key: t.Key(), Value: old.Restate(), Delete: true, Expect: old.Revision()}); err != nil {
-		return Result{}, err
-	}
-	committed = true
-	return r, nil
+	return Result{Made: deletedStatus(t, standIn)}, nil
 }
 
 // beforeGone prepares the removal of an object. With a namespace go the records in it that
