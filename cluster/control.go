@@ -233,7 +233,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 		return nil, err
 	}
 	rules := policies.Options{
-		Set: policies.NewSet(objects), Catalog: p.catalog, Objects: objects, Authorizer: authorizer,
+		Set: policies.NewSet(objects, c.Log), Catalog: p.catalog, Objects: objects, Authorizer: authorizer,
 		Types: openapi.NewTypes(p.catalog), Metrics: policies.NewMetrics(), Conditions: p.webhooks.conditions,
 	}
 	if err := rules.Set.Load(ctx); err != nil { // before the first request

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -22,11 +23,12 @@ type admissionWebhooks struct {
 	validating webhooks.Validating
 	metrics    *webhooks.Metrics
 	conditions *condition.Metrics // of webhooks and of policies
+	log        *slog.Logger
 }
 
 // newWebhooks returns the plug-ins, with the configurations that are stored now: they count from the first request on.
 func (c *cluster) newWebhooks(objects admission.Reader, authorizer *rbac.Authorizer) (*admissionWebhooks, error) {
-	w := &admissionWebhooks{metrics: webhooks.NewMetrics(), conditions: condition.NewMetrics()}
+	w := &admissionWebhooks{metrics: webhooks.NewMetrics(), conditions: condition.NewMetrics(), log: c.Log}
 	opts := webhooks.Options{
 		Objects: objects, Authorizer: authorizer, Metrics: w.metrics, Conditions: w.conditions, Log: c.Log,
 		Calls: webhook.Options{Services: webhook.Services{Objects: objects}, Refuse: c.inventedAddresses(objects)},
@@ -50,7 +52,14 @@ func (p *controlPlane) followWebhooks(ctx context.Context) error {
 		p.webhooks.mutating.Resource(): p.webhooks.mutating.Refresh, p.webhooks.validating.Resource(): p.webhooks.validating.Refresh,
 	} {
 		g.Go(func(ctx context.Context) {
-			follow.Objects(ctx, p.catalog, p.store, resource, func([]catalog.Object) { _ = refresh(ctx) })
+			failed := false
+			follow.Objects(ctx, p.catalog, p.store, resource, func([]catalog.Object) {
+				err := refresh(ctx)
+				if err != nil && !failed && ctx.Err() == nil {
+					p.webhooks.log.ErrorContext(ctx, "cannot read webhook configurations, the earlier ones stay in effect", "resource", resource.Resource, "err", err)
+				}
+				failed = err != nil
+			})
 		})
 	}
 	g.Wait()

@@ -25,7 +25,7 @@ func AdmissionPolicies(ctx context.Context, c *catalog.Catalog, st Store, set *p
 			Records(ctx, st, store.Query{Prefix: prefix}, Follower{
 				All: func(ctx context.Context, _ []store.Record) error { return set.Load(ctx) },
 				Changed: func(ctx context.Context, ev store.Event) {
-					_ = set.Reload(ctx, kind.Resource, strings.TrimPrefix(ev.Key, prefix))
+					set.Reload(ctx, kind.Resource, strings.TrimPrefix(ev.Key, prefix))
 				},
 			})
 		})

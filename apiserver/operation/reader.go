@@ -78,7 +78,7 @@ func (r reader) List(ctx context.Context, gvr schema.GroupVersionResource, names
 	return objs, nil
 }
 
-// Holders implements [admission.Reader].
+// Holders implements [admission.Reader]. Records that cannot be read have no terms in the index (see [codec.Terms]).
 func (r reader) Holders(_ context.Context, gvr schema.GroupVersionResource, what string) ([]catalog.Object, error) {
 	kind := r.catalog.Resource(gvr)
 	if kind == nil {

@@ -1,7 +1,10 @@
 package policies_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -42,7 +46,7 @@ func serve(t testing.TB) *served {
 	f := &served{TB: t}
 	f.Server = apiservertest.Open(t, func(o *apiserver.Options) {
 		objects := operation.NewReader(o.Catalog, o.Store)
-		f.kinds, f.set, f.z = o.Catalog, policies.NewSet(objects), o.Authorizer
+		f.kinds, f.set, f.z = o.Catalog, policies.NewSet(objects, nil), o.Authorizer
 		rules := policies.Options{
 			Set: f.set, Catalog: o.Catalog, Objects: objects, Authorizer: o.Authorizer,
 			Types: openapi.NewTypes(o.Catalog), Metrics: policies.NewMetrics(),
@@ -349,7 +353,7 @@ func TestSetFollows(t *testing.T) {
 	f.apply(bindingOf("p", "p", deny))
 	f.apply(policy("unknown", `paramKind: {apiVersion: rules.example.com/v1, kind: Limit}, validations: [{expression: "params == null"}]`))
 	f.apply(bindingOf("unknown", "unknown", deny))
-	late := policies.NewSet(f.Reader())
+	late := policies.NewSet(f.Reader(), nil)
 	validating := policies.NewValidating(policies.Options{Set: late, Catalog: f.kinds, Objects: f.Reader(), Authorizer: f.z})
 	kind, obj := f.decode(configMap("x", "a: b"))
 	validate := func() error {
@@ -368,9 +372,7 @@ func TestSetFollows(t *testing.T) {
 	if err := f.admin.Delete(t.Context(), bindings, "", "p", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := late.Reload(t.Context(), bindings.Resource, "p"); err != nil {
-		t.Fatal(err)
-	}
+	late.Reload(t.Context(), bindings.Resource, "p")
 	f.wants(validate(), 422, "failed to find resource referenced by paramKind")
 	if err := f.admin.Delete(t.Context(), bindings, "", "unknown", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -380,5 +382,40 @@ func TestSetFollows(t *testing.T) {
 	}
 	if err := validate(); err != nil {
 		t.Errorf("policies without bindings refuse: %v", err)
+	}
+}
+
+// damaged is a reader whose objects cannot be read while err is set.
+type damaged struct {
+	admission.Reader
+	err error
+}
+
+func (d *damaged) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	return d.Reader.Get(ctx, gvr, namespace, name)
+}
+
+// TestUnreadablePoliciesAreLogged checks that a policy that cannot be read is logged once, until it can be read again.
+func TestUnreadablePoliciesAreLogged(t *testing.T) {
+	f := serve(t)
+	var out strings.Builder
+	objects := &damaged{Reader: f.Reader(), err: errors.New("torn")}
+	set := policies.NewSet(objects, slog.New(slog.NewTextHandler(&out, nil)))
+	reload := func() { set.Reload(t.Context(), "validatingadmissionpolicies", "p") }
+	for _, want := range []int{1, 1} {
+		reload()
+		if got := strings.Count(out.String(), "resource=validatingadmissionpolicies name=p err=torn"); got != want {
+			t.Errorf("%d lines, want %d:\n%s", got, want, &out)
+		}
+	}
+	objects.err = nil
+	reload()
+	objects.err = errors.New("torn")
+	reload()
+	if got := strings.Count(out.String(), "name=p"); got != 2 {
+		t.Errorf("%d lines after another fault, want 2:\n%s", got, &out)
 	}
 }

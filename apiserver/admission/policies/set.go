@@ -1,7 +1,9 @@
 package policies
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -17,7 +19,7 @@ import (
 // Resources returns the resources that a set is made of.
 func Resources() []schema.GroupVersionResource {
 	var all []schema.GroupVersionResource
-	for _, t := range NewSet(nil).tables() {
+	for _, t := range NewSet(nil, nil).tables() {
 		all = append(all, t.resource())
 	}
 	return all
@@ -26,6 +28,7 @@ func Resources() []schema.GroupVersionResource {
 // A Set has the stored policies and bindings. It is safe for concurrent use.
 type Set struct {
 	objects admission.Reader
+	log     *slog.Logger
 	current atomic.Pointer[snapshot]
 
 	mu                 sync.Mutex // serialises changes of the tables
@@ -33,6 +36,7 @@ type Set struct {
 	mutating           compiled[*admissionregistrationv1.MutatingAdmissionPolicy, *policy[mutations]]
 	validatingBindings compiled[*admissionregistrationv1.ValidatingAdmissionPolicyBinding, *binding]
 	mutatingBindings   compiled[*admissionregistrationv1.MutatingAdmissionPolicyBinding, *binding]
+	unreadable         map[string]bool // by RESOURCE/NAME: what was logged
 }
 
 // A snapshot has the data for requests: the policies that have bindings, in the order of their names.
@@ -66,10 +70,12 @@ type binding struct {
 	actions      []admissionregistrationv1.ValidationAction
 }
 
-// NewSet returns an empty set of the policies that a reader has.
-func NewSet(objects admission.Reader) *Set {
+// NewSet returns an empty set of the policies that a reader has. It logs which ones cannot be read; a nil log is slog.Default.
+func NewSet(objects admission.Reader, log *slog.Logger) *Set {
 	s := &Set{
 		objects:            objects,
+		log:                cmp.Or(log, slog.Default()),
+		unreadable:         map[string]bool{},
 		validating:         newCompiled("validatingadmissionpolicies", compileValidating),
 		mutating:           newCompiled("mutatingadmissionpolicies", compileMutating),
 		validatingBindings: newCompiled("validatingadmissionpolicybindings", compileValidatingBinding),
@@ -109,26 +115,25 @@ func (s *Set) Load(ctx context.Context) error {
 }
 
 // Reload reads one policy or binding again, of one of [Resources]. It reads the newest state, so that the order of calls
-// does not matter.
-func (s *Set) Reload(ctx context.Context, resource, name string) error {
+// does not matter. One that cannot be read has no effect, and is logged once.
+func (s *Set) Reload(ctx context.Context, resource, name string) {
 	t := s.table(resource)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	obj, err := s.objects.Get(ctx, t.resource(), "", name)
-	switch {
-	case err == nil:
-		if !t.set(obj) {
-			return nil
-		}
-	case apierrors.IsNotFound(err):
+	key := resource + "/" + name
+	if err == nil || apierrors.IsNotFound(err) {
+		delete(s.unreadable, key)
+	} else if !s.unreadable[key] {
+		s.unreadable[key] = true
+		s.log.ErrorContext(ctx, "an admission policy or binding cannot be read and has no effect", "resource", resource, "name", name, "err", err)
+	}
+	if err != nil {
 		t.remove(name)
-	default:
-		t.remove(name)
-		s.publish()
-		return err
+	} else if !t.set(obj) {
+		return
 	}
 	s.publish()
-	return nil
 }
 
 func compileValidatingBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *binding {
@@ -196,7 +201,7 @@ func (s *Set) follow(ctx context.Context, a *admission.Attributes) {
 	}
 	a.Done = append(a.Done, func(committed bool) {
 		if committed {
-			_ = s.Reload(context.WithoutCancel(ctx), resource, name) // what cannot be read has no effect
+			s.Reload(context.WithoutCancel(ctx), resource, name)
 		}
 	})
 }
