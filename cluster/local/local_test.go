@@ -113,6 +113,23 @@ func TestSettleKeepsWhatWasChosen(t *testing.T) {
 			t.Errorf("Differ(%+v) of one that runs = %v, want an error that names %s", asked, err, flag)
 		}
 	}
+	both := ImageSettings{CredentialConfig: "/c", CredentialPrograms: "/p"}
+	if err := p.Keep(Settings{NodeName: first.NodeName, Networks: first.Networks, Images: both}); err != nil {
+		t.Fatal(err)
+	}
+	for want, images := range map[string]ImageSettings{
+		"--registries=none, not /r;":                        {Registries: "/r"},
+		"--image-credential-provider-config=/c, not /d;":    {CredentialConfig: "/d"},
+		"--image-credential-provider-bin-dir=/p, not /q;":   {CredentialPrograms: "/q"},
+		"--image-credential-provider-config=/c, not none; ": {CredentialConfig: NoImageSetting, CredentialPrograms: NoImageSetting},
+	} {
+		if err := p.Differ(Settings{Images: images}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Differ(%+v) = %v, want an error with %q", images, err, want)
+		}
+	}
+	if err := p.Keep(first); err != nil {
+		t.Fatal(err)
+	}
 	for want, asked := range map[string]Settings{
 		`--cluster-domain: cluster domain "No"`:                             {ClusterDomain: "No"},
 		`--cluster-dns-listen: "0.0.0.0"`:                                   {DNSListen: "0.0.0.0"},

@@ -536,8 +536,12 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--static-pod-path", cmp.Or(now.StaticPodPath, NoStaticPodPath), cmp.Or(wanted.StaticPodPath, NoStaticPodPath))
 	case wanted.EventTTL != now.EventTTL:
 		return refuse("--event-ttl", cmp.Or(now.EventTTL, DefaultEventTTL), wanted.EventTTL)
-	case wanted.Images != now.Images:
-		return refuse("the settings of images", fmt.Sprintf("%+v", now.Images), fmt.Sprintf("%+v", wanted.Images))
+	case wanted.Images.Registries != now.Images.Registries:
+		return refuse("--registries", cmp.Or(now.Images.Registries, NoImageSetting), cmp.Or(wanted.Images.Registries, NoImageSetting))
+	case wanted.Images.CredentialConfig != now.Images.CredentialConfig:
+		return refuse("--image-credential-provider-config", cmp.Or(now.Images.CredentialConfig, NoImageSetting), cmp.Or(wanted.Images.CredentialConfig, NoImageSetting))
+	case wanted.Images.CredentialPrograms != now.Images.CredentialPrograms:
+		return refuse("--image-credential-provider-bin-dir", cmp.Or(now.Images.CredentialPrograms, NoImageSetting), cmp.Or(wanted.Images.CredentialPrograms, NoImageSetting))
 	case !reflect.DeepEqual(wanted.Authentication, now.Authentication):
 		return fmt.Errorf("cluster %s is already running with other settings for authentication; stop it with `sampan down --name=%s`, then `sampan up` applies the new ones", p.Name, p.Name)
 	case wanted.DNSListen != now.DNSListen:
