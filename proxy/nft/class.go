@@ -90,7 +90,7 @@ func (c class) family() *family {
 
 // chain returns the name of the class's chain. The chain for clients inside has a suffix.
 func (c class) chain() string {
-	parts := []string{"door" + c.family().digit}
+	parts := []string{"frontend" + c.family().digit}
 	if c.node {
 		parts = append(parts, "node")
 	}

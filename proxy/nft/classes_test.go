@@ -139,7 +139,7 @@ func TestUnusedClassesAreRemovedAndReused(t *testing.T) {
 // TestClassesWithOneHashHaveDistinctNumbers has two sets of sources whose classes want the same number.
 func TestClassesWithOneHashHaveDistinctNumbers(t *testing.T) {
 	rules := make([]proxy.Rule, 2)
-	for i, sources := range []string{"10.30.58.0/24", "10.182.120.0/24"} {
+	for i, sources := range []string{"10.36.37.0/24", "10.168.120.0/24"} {
 		rules[i] = proxy.Rule{
 			Frontend: frontendOf(i + 1), Backends: someBackend, Masquerade: proxy.MasqueradeEverybody,
 			Sources: []netip.Prefix{netip.MustParsePrefix(sources)},

@@ -253,7 +253,7 @@ func TestTheProgramNftCanList(t *testing.T) {
 		if err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
-		for _, want := range []string{"table inet sampan-test", "chain door4-2-foreign", "chain tally-postrouting", "10.2.0.1 . tcp . 80 . original counter packets"} {
+		for _, want := range []string{"table inet sampan-test", "chain frontend4-2-foreign", "chain tally-postrouting", "10.2.0.1 . tcp . 80 . original counter packets"} {
 			if !strings.Contains(string(out), want) {
 				t.Errorf("there is no %q in it", want)
 			}

@@ -40,7 +40,7 @@
 //	prerouting, output   where packets come in and where this node makes them
 //	services4            find the frontend: a node port, or one at an address
 //	cluster4             find a frontend in the service networks; refuse all other addresses there
-//	door4-3-foreign, …   one for each class: counts, chooses, DNAT
+//	frontend4-3-foreign, … one for each class: counts, chooses, DNAT
 //	…-inside             the same for clients inside, where they have separate backends
 //	…-denied             drops connections that are not from the sources of the class
 //	refuse               TCP by a reset, others by ICMP port unreachable
@@ -54,7 +54,7 @@
 //
 // Maps and sets:
 //
-//	doors4       address . protocol . port → class; a node port has the address 0
+//	frontends4   address . protocol . port → class; a node port has the address 0
 //	classes      class → chain
 //	endpoints4   frontend . slot → backend; with affinity also frontend . name → backend
 //	slots4       frontend . slot → name of the backend, for frontends with affinity

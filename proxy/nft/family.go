@@ -105,7 +105,7 @@ type set struct {
 const affinitySize = 1 << 18
 
 // Names of sets and maps of a family.
-func (f *family) frontends() string { return "doors" + f.digit }
+func (f *family) frontends() string { return "frontends" + f.digit }
 func (f *family) endpoints() string { return "endpoints" + f.digit }
 func (f *family) affinity() string  { return "affinity" + f.digit }
 func (f *family) hairpin() string   { return "hairpin" + f.digit }

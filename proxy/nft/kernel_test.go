@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -337,7 +338,7 @@ func TestCloseLeavesOnlyForeignTables(t *testing.T) {
 		c, err := nftables.New()
 		w.must(err)
 		foreign := c.AddTable(&nftables.Table{Name: "foreign", Family: nftables.TableFamilyINet})
-		c.AddChain(&nftables.Chain{Name: "door4-1", Table: foreign})
+		c.AddChain(&nftables.Chain{Name: "frontend4-1", Table: foreign})
 		w.must(c.Flush())
 	})
 	look := func() (seen string) {
@@ -383,6 +384,50 @@ func TestCloseLeavesOnlyForeignTables(t *testing.T) {
 		if after := look(); after != before {
 			t.Errorf("before:\n%s\nafter Remove:\n%s", before, after)
 		}
+	}
+}
+
+// TestReplaceRemovesWhatEarlierVersionsNamed starts over a table with a chain and a map that have names from an earlier version.
+func TestReplaceRemovesWhatEarlierVersionsNamed(t *testing.T) {
+	w := newWorld(t)
+	n := w.nodes[0]
+	names := func(of string) (all []string) {
+		n.do(func() {
+			c, err := nftables.New()
+			w.must(err)
+			chains, err := c.ListChains()
+			w.must(err)
+			sets, err := c.GetSets(&nftables.Table{Name: w.options.Table, Family: nftables.TableFamilyINet})
+			w.must(err)
+			for _, x := range chains {
+				all = append(all, x.Name)
+			}
+			for _, x := range sets {
+				all = append(all, x.Name)
+			}
+		})
+		return slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, of) })
+	}
+	n.do(func() {
+		c, err := nftables.New()
+		w.must(err)
+		ours := c.AddTable(&nftables.Table{Name: w.options.Table, Family: nftables.TableFamilyINet})
+		c.AddChain(&nftables.Chain{Name: "door4-1-foreign", Table: ours})
+		key := &nftables.Set{Name: "doors4", Table: ours, IsMap: true, KeyType: nftables.TypeInetService, DataType: nftables.TypeVerdict}
+		w.must(c.AddSet(key, []nftables.SetElement{{
+			Key: []byte{0, 80}, VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: "door4-1-foreign"},
+		}}))
+		w.must(c.Flush())
+	})
+	if got := names("door"); len(got) != 2 {
+		t.Fatalf("made %q", got)
+	}
+	w.start(proxy.Rule{Frontend: proxy.Frontend{Address: clusterIP(false, 1), Protocol: corev1.ProtocolTCP, Port: port}, Backends: backends(false, n.pods[0])})
+	if got := names("door"); len(got) != 0 {
+		t.Errorf("%q are left", got)
+	}
+	if got := names("frontend"); len(got) < 3 {
+		t.Errorf("%q, want the maps of both families and a chain", got)
 	}
 }
 

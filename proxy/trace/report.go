@@ -69,7 +69,7 @@ type NodeReport struct {
 	Node      string         `json:"node"`
 	Here      proxy.Here     `json:"here"`
 	Known     bool           `json:"known"` // the proxy of the node has the Service
-	Frontends []FrontendSeen `json:"doors"`
+	Frontends []FrontendSeen `json:"frontends"`
 }
 
 // A FrontendSeen is the node's state of one of the [Paths], in their order.
@@ -84,7 +84,7 @@ type FrontendSeen struct {
 	Pool   *proxy.PoolSeen `json:"pool,omitempty"`   // nil: there is none
 	Faults []string        `json:"faults,omitempty"` // failed lookups
 
-	Frontend  *Answer          `json:"door,omitempty"` // nil: not dialled
+	Frontend  *Answer          `json:"frontend,omitempty"` // nil: not dialled
 	Endpoints []EndpointAnswer `json:"endpoints,omitempty"`
 }
 
