@@ -80,7 +80,7 @@ func (w *worker) allocate() {
 		w.n.capacity.Withdraw(w.uid, w.view.Granted(), false)
 		pending.Reason = corev1.PodReasonInfeasible
 	} else {
-		refusal = w.n.capacity.Regrant(w.uid, pod, w.view.Granted(), w.n.object())
+		refusal = w.n.capacity.Regrant(w.uid, pod, w.view.Granted(), w.n.object(), time.Now())
 	}
 	if refusal != nil {
 		pending.Message = refusal.Message

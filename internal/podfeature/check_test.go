@@ -127,7 +127,7 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 			`{volumes: [{emptyDir: {}}, {iscsi: {}}], containers: [{}, {securityContext: {seLinuxOptions: {type: a}}}]}`,
 			[]string{
 				"ignored " + NoEffect("Pod", "p", "spec.containers[1].securityContext.seLinuxOptions", noSELinux),
-				"rejected spec.volumes[1].iscsi: is not supported by Sampan's node agent: " + knownVolumes,
+				"rejected spec.volumes[1].iscsi: is not supported by Sampan's node agent: " + KnownVolumes,
 			},
 		},
 	} {
@@ -150,7 +150,7 @@ func TestRejectionIsFirstRejectedField(t *testing.T) {
 	if f.Field != "spec.volumes[1].iscsi" || f.Reason != Unsupported {
 		t.Errorf("rejected for %+v, want the first volume that is not supported", f)
 	}
-	if w := Warnings("Pod", "p", []Finding{f})[0]; w != "Pod \"p\": spec.volumes[1].iscsi: is rejected by Sampan's node agent: "+knownVolumes {
+	if w := Warnings("Pod", "p", []Finding{f})[0]; w != "Pod \"p\": spec.volumes[1].iscsi: is rejected by Sampan's node agent: "+KnownVolumes {
 		t.Errorf("warning %q", w)
 	}
 	if f := Rejection(read(t, `{containers: [{livenessProbe: {}}]}`)); f.Effect != "" {

@@ -63,13 +63,14 @@ const (
 	noSELinux = "SELinux labels are not set"
 	noWindows = "the node runs linux"
 
-	knownVolumes = "volumes are emptyDir, configMap, secret, projected, downwardAPI, hostPath, image, nfs, csi, persistentVolumeClaim or ephemeral"
+	// KnownVolumes names the types of volumes that a node has, for errors about others.
+	KnownVolumes = "volumes are emptyDir, configMap, secret, projected, downwardAPI, hostPath, image, nfs, csi, persistentVolumeClaim or ephemeral"
 )
 
 // foreign is the rule about volumes that the node agent cannot mount.
 func foreign(field string, asked func(v *corev1.Volume) bool) rule[corev1.Volume] {
 	return rule[corev1.Volume]{
-		field: field, effect: Rejected, because: knownVolumes,
+		field: field, effect: Rejected, because: KnownVolumes,
 		asked: func(v *corev1.Volume) (any, bool) { return nil, asked(v) },
 	}
 }

@@ -17,8 +17,9 @@ import (
 // is never checked again, even if the node has changed since: it has a sandbox, or a start time, which no pod has before
 // its node has seen it.
 
-// Admit decides about a pod, and counts it if it is admitted. A panic is a rejection. Node is the Node object with the resources that
-// the agent computes; it is not changed.
+// Admit decides about a pod, and counts it if it is admitted. For a critical pod it may end others (see
+// [Ledger.AwaitRoom]). A panic is a rejection. Node is the Node object with the resources that the agent computes; it
+// is not changed.
 func (l *Ledger) Admit(pod *corev1.Pod, node *corev1.Node) (rejection *lifecycle.Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

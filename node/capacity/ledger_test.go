@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -79,7 +80,7 @@ func TestDeferredResizeIsGrantedWhenAPodLeaves(t *testing.T) {
 		}
 		l.Join(uid, pod)
 	}
-	if r := l.Regrant("a", asking("a", "800m"), asking("a", "500m"), node); r == nil {
+	if r := l.Regrant("a", asking("a", "800m"), asking("a", "500m"), node, time.Now()); r == nil {
 		t.Fatal("a resize is granted for which the node lacks CPU")
 	}
 	l.Leave("b")

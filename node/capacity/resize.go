@@ -57,12 +57,13 @@ func deferredSince(s *corev1.PodStatus, now time.Time) time.Time {
 }
 
 // Regrant counts a pod with the resources of its specification in place of those granted before, if the node has them.
-// Otherwise it returns why not, and the pod is tried again when another one has freed resources: because it ended, or by a resize.
-func (l *Ledger) Regrant(uid types.UID, pod, granted *corev1.Pod, node *corev1.Node) *lifecycle.Rejection {
+// Otherwise it returns why not, and the pod is tried again when another one has freed resources: because it ended, or
+// by a resize. It has waited since now, unless its status says since when.
+func (l *Ledger) Regrant(uid types.UID, pod, granted *corev1.Pod, node *corev1.Node, now time.Time) *lifecycle.Rejection {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.taken.SetNode(node)
-	d := &deferral{bySpec(pod), bySpec(granted), deferredSince(&pod.Status, time.Now())}
+	d := &deferral{bySpec(pod), bySpec(granted), deferredSince(&pod.Status, now)}
 	refusal := l.exchange(uid, d)
 	earlier := l.deferred[uid]
 	if earlier != nil {

@@ -191,7 +191,7 @@ func (r *Set) follow(ref Reference) *follow {
 
 // Objects reads watched objects; it waits until their first list has succeeded.
 type Objects struct {
-	ctx context.Context //nolint:containedctx // lives for one call of package spec or volume, whose lookups have no context
+	ctx context.Context //nolint:containedctx // lives for one call of package crispec or volumes, whose lookups have no context
 	r   *Set
 }
 

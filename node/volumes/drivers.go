@@ -251,7 +251,7 @@ func (f *Files) editCSINode(ctx context.Context, driver string, want *storagev1.
 	return fmt.Errorf("CSINode %s: still in conflict after %d tries: %w", f.node.Name, conflicts, last)
 }
 
-// errCSINodeReplaced means that an entry or an object was removed that another client then made again.
+// errCSINodeReplaced means that another client makes an entry or an object again that was removed here.
 var errCSINodeReplaced = errors.New("another client makes again what was removed")
 
 func (f *Files) tryCSINode(ctx context.Context, driver string, want *storagev1.CSINodeDriver) (again bool, err error) {

@@ -58,7 +58,8 @@ func TestDriverChangesOnlyItsPartOfTheNode(t *testing.T) {
 	}
 }
 
-// TestLastingConflictIsAnError has each write of the registration of a driver fail that another client can make impossible.
+// TestLastingConflictIsAnError has each write of the registration of a driver fail that another client can make
+// impossible.
 func TestLastingConflictIsAnError(t *testing.T) {
 	conflict := apierrors.NewConflict(corev1.Resource("nodes"), "n1", errors.New("changed"))
 	for name, tt := range map[string]struct {

@@ -164,14 +164,11 @@ func (f *Files) Path(pod *corev1.Pod, v *corev1.Volume) string {
 	return filepath.Join(f.Dir(pod.UID), "volumes", v.Name)
 }
 
-// readOnly reports whether containers may only read a volume.
-func readOnly(v *corev1.Volume) bool {
+// isWritten reports whether the agent writes the content of a volume, and keeps it up to date while the pod runs.
+// Containers may only read it. As in kubelet nothing is done again to volumes of other types once they are there.
+func isWritten(v *corev1.Volume) bool {
 	return v.Secret != nil || v.Projected != nil || v.ConfigMap != nil || v.DownwardAPI != nil
 }
-
-// isWritten reports whether the agent writes the content of a volume, and keeps it up to date while the pod runs. As in kubelet nothing
-// is done again to volumes of other types once they are there.
-func isWritten(v *corev1.Volume) bool { return readOnly(v) }
 
 // SetUp makes the volumes of a pod that are in used, and returns when a token in them has to be replaced (zero: never). Needed is
 // when the pod first needed them. Errors are for users.

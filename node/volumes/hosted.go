@@ -12,12 +12,14 @@ import (
 	"github.com/moby/sys/mountinfo"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/internal/podfeature"
 	"github.com/sampan-io/sampan/internal/volumefit"
 	"github.com/sampan-io/sampan/node/pluginregistry"
 	"github.com/sampan-io/sampan/node/volume"
 )
 
-// isHosted reports whether a volume is a directory of the node outside of the pod's files.
+// isHosted reports whether the content of a volume is not among the pod's files: a path of the node, or what the node
+// or a driver mounts.
 func isHosted(v *corev1.Volume) bool {
 	return v.HostPath != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.NFS != nil || v.CSI != nil
 }
@@ -58,7 +60,7 @@ func (f *Files) hosted(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, g
 			return fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
 		}
 	default:
-		return errors.New("unsupported volume type: want emptyDir, configMap, secret, projected, downwardAPI, hostPath, nfs, csi, ephemeral or persistentVolumeClaim")
+		return errors.New("unsupported volume type: " + podfeature.KnownVolumes)
 	}
 	return link(filepath.Clean(path), f.Path(pod, v))
 }

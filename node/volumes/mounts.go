@@ -157,7 +157,7 @@ func (f *Files) mount(pod *corev1.Pod, c *corev1.Container, attempt int32, index
 		return nil, err
 	}
 	m := &cri.Mount{
-		ContainerPath: containerPath(vm), HostPath: f.Path(pod, v), Readonly: vm.ReadOnly || readOnly(v), RecursiveReadOnly: recursive,
+		ContainerPath: containerPath(vm), HostPath: f.Path(pod, v), Readonly: vm.ReadOnly || isWritten(v), RecursiveReadOnly: recursive,
 	}
 	if u := f.node.Users(pod); u.GetMode() == cri.NamespaceMode_POD {
 		m.UidMappings, m.GidMappings = u.GetUids(), u.GetGids()
@@ -231,7 +231,7 @@ func (f *Files) CatchUp(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		return nil
 	}
 	for _, vm := range c.VolumeMounts {
-		i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == vm.Name && isWritten(&v) && v.Image == nil })
+		i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == vm.Name && isWritten(&v) })
 		if part, err := subPath(vm, env); i < 0 || err != nil || part == "" {
 			continue // mounts reports the error
 		} else if found, err := volume.Find(f.Path(pod, &pod.Spec.Volumes[i]), part); err == nil {
