@@ -1,5 +1,5 @@
-// Package sampan is the root of the module. It holds only the tests of the import rules
-// and of the prose. The programs are in cmd.
+// Package sampan is the root of the module. It holds only tests about the whole tree: import
+// rules, prose, links in comments, platforms, and pages that are generated. The programs are in cmd.
 //
 // See ARCHITECTURE.md.
 package sampan

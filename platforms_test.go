@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/build/constraint"
 	"go/parser"
 	"go/token"
 	"go/types"
@@ -154,19 +155,76 @@ type importer func(path string) (*types.Package, error)
 
 func (i importer) Import(path string) (*types.Package, error) { return i(path) }
 
-// TestPlatformsPage expects a row in docs/internals/platforms.md for each package with files for other systems.
+// TestPlatformsPage expects rows in docs/internals/platforms.md for the packages with files for other systems than
+// Linux, and no others, and a list of those of which the tag portable builds none for Linux.
 func TestPlatformsPage(t *testing.T) {
 	page, err := os.ReadFile("docs/internals/platforms.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = filepath.WalkDir(".", func(path string, _ os.DirEntry, err error) error {
-		if pkg := filepath.ToSlash(filepath.Dir(path)); strings.HasSuffix(path, "_other.go") && !strings.Contains(string(page), "`"+pkg+"`") {
-			t.Errorf("%s: docs/internals/platforms.md does not name the package %s", path, pkg)
+	portable := map[string]bool{} // by package with a file for other systems
+	err = filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
 		}
-		return err
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		expr, err := constraint.Parse(strings.SplitN(buildLine(text), "\n", 2)[0])
+		if err != nil {
+			expr = nil // no constraint
+		}
+		pkg := filepath.ToSlash(filepath.Dir(path))
+		if builds(path, expr, "windows") != builds(path, expr, "linux") || builds(path, expr, "darwin") != builds(path, expr, "linux") {
+			portable[pkg] = portable[pkg] || strings.Contains(buildLine(text), "portable")
+		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	rows := map[string]bool{}
+	for line := range strings.Lines(string(page)) {
+		if first, _, ok := strings.Cut(strings.TrimPrefix(line, "| `"), " |"); ok && strings.HasPrefix(line, "| `") {
+			for pkg := range strings.SplitSeq(strings.ReplaceAll(first, "`", ""), ", ") {
+				rows[pkg] = true
+			}
+		}
+	}
+	_, without, _ := strings.Cut(string(page), "Without such a file are")
+	without, _, _ = strings.Cut(without, "\n\n")
+	for pkg, covered := range portable {
+		if !rows[pkg] {
+			t.Errorf("docs/internals/platforms.md has no row for the package %s", pkg)
+		}
+		if listed := strings.Contains(without, "`"+pkg+"`"); listed == covered {
+			t.Errorf("docs/internals/platforms.md: %s is in the list of packages without a file for the tag portable: %t, want %t", pkg, listed, !covered)
+		}
+	}
+	for pkg := range rows {
+		if _, ok := portable[pkg]; !ok {
+			t.Errorf("docs/internals/platforms.md has a row for %s, which has no file for other systems", pkg)
+		}
+	}
+}
+
+// buildLine returns the text of a file from its build constraint on; empty if it has none.
+func buildLine(text []byte) string {
+	before, _, _ := strings.Cut(string(text), "\npackage ")
+	if i := strings.Index(before, "//go:build "); i >= 0 {
+		return before[i:]
+	}
+	return ""
+}
+
+// builds reports whether a file is built for a system, by its name and its constraint.
+func builds(path string, expr constraint.Expr, goos string) bool {
+	name := strings.TrimSuffix(filepath.Base(path), ".go")
+	for _, other := range []string{"linux", "darwin", "windows"} {
+		if strings.HasSuffix(name, "_"+other) && other != goos {
+			return false
+		}
+	}
+	return expr == nil || expr.Eval(func(tag string) bool { return tag == goos || tag == "unix" && goos != "windows" })
 }

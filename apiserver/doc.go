@@ -13,8 +13,8 @@
 //
 // [Local] calls the operations without the HTTP layer: parts of the same program see
 // the same results as clients over HTTPS, and share the decoded objects. Which
-// kinds there are, and everything that differs between them, is in package catalog;
-// the operations know none by name.
+// kinds there are, and how they differ, is in package catalog. The operations know
+// few by name: pods, evictions and budgets, and namespaces when they are removed.
 //
 //	S1  A write is answered after it was committed, with the committed object.
 //	S2  A write that changes nothing writes nothing.

@@ -4,7 +4,9 @@
 // scope, how its objects are defaulted, prepared and checked, its columns, its
 // selectable fields and its subresources. Routes, discovery, OpenAPI, tables,
 // storage keys and the names that authorization speaks of are derived from the
-// table, so that adding a kind touches one place: a file in catalog/<group>.
+// table. To add a kind is a file in catalog/<group> and a line in the Kinds of
+// that group. What acts on objects of the kind is elsewhere: a controller, its
+// role in package bootstrappolicy, a form in the command line.
 //
 // Everything in a Kind is a pure function of objects. What needs more than the
 // object (does the namespace exist, which addresses are free, who asks) is

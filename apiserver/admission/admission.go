@@ -82,7 +82,8 @@ type Attributes struct {
 	// Charge is what the write adds to quotas; nil means nothing.
 	Charge *Charge
 
-	// Warnings are sentences for the client, whatever becomes of the write. Plug-ins and the server add to them as they arise.
+	// Warnings are sentences for the client, whatever becomes of the write. Plug-ins and the server add to them as they
+	// arise.
 	Warnings []string
 
 	// Done is called by the API server, last added first, exactly once for

@@ -2,7 +2,7 @@
 //
 // A [Policy] says which requests are recorded, at which stages, and with which bodies. [Auditor.Begin] returns the
 // [Record] of a request, or nil if the policy wants none; the methods of a nil Record do nothing. The record travels in the
-// context of the request, so that the authorizer and admission plug-ins can add annotations ([Annotate]).
+// context of the request, so that the authorizer and admission plug-ins can add annotations ([Record.Annotate]).
 //
 // An event is encoded once, when its stage is reached, and goes to each sink. In the modes blocking and blocking-strict
 // the request waits for the sink; in the mode batch the event is put into a bounded queue. When a queue is full, the disk is

@@ -22,7 +22,7 @@ import (
 	"github.com/sampan-io/sampan/internal/sorting"
 )
 
-// Types has the schemas of objects: [openapi.Types].
+// Types has the schemas of objects. It is implemented by package apiserver/openapi.
 type Types interface {
 	Of(kind *catalog.Kind, obj runtime.Object) typed.ParseableType
 }

@@ -43,7 +43,7 @@ func (t *Target) Coerce(obj runtime.Object, v codec.Validation) (warnings []stri
 	return codec.UnknownFields(unknown, t.Kind.GroupVersionKind, v)
 }
 
-// coerceApplied is coerce for obj, the result of the server-side apply of config.
+// coerceApplied is Coerce for obj, the result of the server-side apply of config.
 func (t *Target) coerceApplied(obj runtime.Object, config *unstructured.Unstructured) error {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || t.Kind.Coerce == nil {

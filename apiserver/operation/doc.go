@@ -8,5 +8,6 @@
 // this process is in package apiserver.
 //
 // [Operations] owns the order of writers that lost against others (turns) and the metrics of authorization and admission. Objects
-// are in the [Store]; which kinds there are, and everything that differs between them, is in package catalog.
+// are in the [Store]; which kinds there are, and how they differ, is in package catalog. By name the package knows
+// only pods and disruption budgets, for evictions, and namespaces, whose unreadable records are removed with them.
 package operation

@@ -156,7 +156,7 @@ func (t *Target) apply(change func(catalog.Object, runtime.Object) error, old *c
 }
 
 // Patch changes an object, or a subresource's view of it. Validation looks at
-// the object that comes out; what it warns of is returned.
+// the object that comes out; its warnings are returned.
 func (o *Operations) Patch(ctx context.Context, t Target, kind types.PatchType, p []byte, opts metav1.PatchOptions) (r Result, warnings []string, err error) {
 	if err := o.Allow(ctx, &t, VerbPatch, nil, t.Name); err != nil {
 		return Result{}, nil, err
@@ -220,7 +220,7 @@ func (o *Operations) Patch(ctx context.Context, t Target, kind types.PatchType, 
 	return r, warnings, err
 }
 
-// modify makes a change and answers with what the object, or the view of it, is then.
+// modify makes a change and answers with the object, or the view of it, after that.
 func (o *Operations) modify(ctx context.Context, m *modification) (Result, error) {
 	r, err := o.untilWon(ctx, &m.Target, func() (Result, error) { return o.modifyOnce(ctx, m) })
 	if v, ok := m.view(); ok && err == nil {
@@ -329,8 +329,8 @@ func (o *Operations) modifyOnce(ctx context.Context, m *modification) (r Result,
 	return Result{Item: item}, nil
 }
 
-// warnings returns what the kind or the part of the object warns of. Of kinds that have a generation these are only changes that it
-// counts.
+// warnings returns the warnings of the kind or of the part of the object. Of kinds with a generation only changes
+// that it counts have any.
 func (m *modification) warnings(obj, stored catalog.Object, changed bool) []string {
 	if part, ok := m.Shape().(catalog.Part); ok && part.Warn != nil {
 		return part.Warn(obj, stored)

@@ -402,7 +402,8 @@ func contentChanged(a, b *unstructured.Unstructured) bool {
 	return false
 }
 
-// AdmitConnect asks admission about a stream with these options. It returns the warnings of plug-ins even with an error.
+// AdmitConnect asks admission about a stream with these options. It returns the warnings of plug-ins even with an
+// error.
 func (o *Operations) AdmitConnect(ctx context.Context, t *Target, item *codec.Item, options runtime.Object) (warnings []string, err error) {
 	a := t.attributes(ctx, admission.Connect, false)
 	a.Old, a.Connection = item.Object(), options

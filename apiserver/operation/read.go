@@ -81,8 +81,8 @@ type Listing struct {
 	warned     []string      // during the deletion of the items; each once
 }
 
-// mostWarned is how many warnings of a deletion of many objects are kept. An answer has no room for more that are longer than 16
-// characters.
+// mostWarned is how many warnings of a deletion of many objects are kept. An answer has no room for more that are
+// longer than 16 characters.
 const mostWarned = 256
 
 func (l *Listing) warn(warnings []string) {

@@ -123,7 +123,7 @@ func (c *Selection) readsContent() bool {
 	return c.kind.Untyped() && slices.ContainsFunc(c.fields, func(f fields.Requirement) bool { return f.Field != fieldName && f.Field != fieldNamespace })
 }
 
-// readied returns the items in the form that matches takes: the functions of the kind get objects of the hub.
+// readied returns the items in the form that Matches takes: the functions of the kind get objects of the hub.
 func (c *Selection) readied(ctx context.Context, items []*codec.Item) ([]*codec.Item, error) {
 	if !c.readsContent() {
 		return items, nil

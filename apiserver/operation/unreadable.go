@@ -31,7 +31,8 @@ func (t *Target) unreadable(fault error) error {
 	}}
 }
 
-// Warnings returns the warnings that arose when the objects were deleted, and the one that names the records which a list leaves out.
+// Warnings returns the warnings that arose when the objects were deleted, and the one that names the records which a
+// list leaves out.
 func (l *Listing) Warnings(t *Target) []string {
 	const named = 5
 	n := len(l.unreadable)

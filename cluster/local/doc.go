@@ -6,7 +6,7 @@
 // the context in the kubeconfig. An [Instance] is the state file of a running cluster.
 //
 // [Start] runs the program in the background and is notified over a pipe when it is
-// ready or has failed; [Stop] stops it and waits for its processes. Both wait on file
-// descriptors and do not poll. The package is the command line's view of a cluster,
+// ready or has failed; [End] ends a process and waits until it is gone. On Linux both wait on
+// file descriptors and do not poll. The package is the command line's view of a cluster,
 // without linking one.
 package local

@@ -16,8 +16,9 @@ import (
 )
 
 // An authority is replaced in two steps, so that no client has to be changed at the moment in which the new one begins to
-// sign. [Prepare] makes the new certificate and adds it to the trusted ones; clients get both. [Activate] makes the new
-// one sign. The old one stays trusted until it expires, or until [DropFormer].
+// sign. [Authority.Prepare] makes the new certificate and adds it to the trusted ones; clients get both.
+// [Authority.Activate] makes the new one sign. The old one stays trusted until it expires, or until
+// [Authority.DropFormer].
 //
 // The key of a new authority is in ca-next.key until it signs. Each step is one atomic change of a file that decides, so
 // that a process that is killed in between leaves the state of before or of after:

@@ -58,7 +58,7 @@ func readRoots(file string, cfg *rest.Config) (roots, error) {
 // legacyIssuer is the issuer of tokens in Secrets.
 const legacyIssuer = "kubernetes/serviceaccount"
 
-// tokenSigner signs the tokens of Secrets. It implements [tokens.Signer].
+// tokenSigner signs the tokens of Secrets. It implements Signer of package controller/tokens.
 type tokenSigner struct {
 	method jwt.SigningMethod
 	key    crypto.Signer
@@ -139,7 +139,7 @@ type legacyClaims struct {
 	Namespace  string    `json:"kubernetes.io/serviceaccount/namespace"`
 }
 
-// SignLegacy implements [tokens.Signer].
+// SignLegacy implements Signer of package controller/tokens.
 func (s *tokenSigner) SignLegacy(namespace, account string, uid types.UID, secret string) (string, error) {
 	token := jwt.NewWithClaims(s.method, legacyClaims{
 		RegisteredClaims: jwt.RegisteredClaims{Issuer: legacyIssuer, Subject: "system:serviceaccount:" + namespace + ":" + account},
@@ -153,7 +153,8 @@ func (s *tokenSigner) SignLegacy(namespace, account string, uid types.UID, secre
 	return signed, nil
 }
 
-// authority signs certificates with a certificate and a key that are files. It implements [certificates.Authority].
+// authority signs certificates with a certificate and a key that are files. It implements Authority of package
+// controller/certificates.
 type authority struct {
 	certFile, keyFile string
 	now               atomic.Pointer[pair]
@@ -196,7 +197,7 @@ func (a *authority) follow(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// Sign implements [certificates.Authority].
+// Sign implements Authority of package controller/certificates.
 func (a *authority) Sign(template *x509.Certificate, public crypto.PublicKey) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
@@ -208,5 +209,5 @@ func (a *authority) Sign(template *x509.Certificate, public crypto.PublicKey) ([
 	return x509.CreateCertificate(rand.Reader, &signed, now.cert, public, now.key)
 }
 
-// NotAfter implements [certificates.Authority].
+// NotAfter implements Authority of package controller/certificates.
 func (a *authority) NotAfter() time.Time { return a.now.Load().cert.NotAfter }

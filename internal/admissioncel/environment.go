@@ -116,7 +116,7 @@ func base(d Declarations) (*environment.EnvSet, error) {
 var environments sync.Map // by Declarations; immutable values that take milliseconds to make
 
 // Types are the types of objects that are known in advance. The zero Types means that any object may come, as in
-// the evaluation of a request; [Compiler.Typed] checks expressions with others.
+// the evaluation of a request; a compiler for other types checks expressions against these.
 type Types struct {
 	Object, Params *apicel.DeclType
 }

@@ -1,9 +1,9 @@
 // Package lifecycle decides the next actions for one pod on its node, and computes the pod's status.
 //
-// It is the pure core of the node agent: [Decide] returns the actions to start now, [Status] returns the status to write
-// to the API server. Both are functions of a [View]: the pod as the API server has it, the state of its containers in the
-// container runtime, the memory of its worker, and the time. The package does no I/O, does not wait and keeps no state,
-// so every behaviour is a story in testdata.
+// It is the pure core of the node agent: [Decide] returns the actions to start now, [Runtime.Status] returns the
+// status to write to the API server. Both are functions of a [View]: the pod as the API server has it, the state of
+// its containers in the container runtime, the memory of its worker, and the time. The package does no I/O, does not
+// wait and keeps no state, so every behaviour is a story in testdata.
 //
 // Decide is level-triggered: it reads the current state, never past events. Two calls with the same view return the same
 // actions, and a worker that lost an event only loses time. The caller leaves out actions that are already being carried

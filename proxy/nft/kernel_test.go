@@ -387,8 +387,9 @@ func TestCloseLeavesOnlyForeignTables(t *testing.T) {
 	}
 }
 
-// TestReplaceRemovesWhatEarlierVersionsNamed starts over a table with a chain and a map that have names from an earlier version.
-func TestReplaceRemovesWhatEarlierVersionsNamed(t *testing.T) {
+// TestReplaceRemovesNamesOfEarlierVersions starts over a table with a chain and a map that have names from an earlier
+// version.
+func TestReplaceRemovesNamesOfEarlierVersions(t *testing.T) {
 	w := newWorld(t)
 	n := w.nodes[0]
 	names := func(of string) (all []string) {

@@ -36,7 +36,7 @@ type Set struct {
 	mutating           compiled[*admissionregistrationv1.MutatingAdmissionPolicy, *policy[mutations]]
 	validatingBindings compiled[*admissionregistrationv1.ValidatingAdmissionPolicyBinding, *binding]
 	mutatingBindings   compiled[*admissionregistrationv1.MutatingAdmissionPolicyBinding, *binding]
-	unreadable         map[string]bool // by RESOURCE/NAME: what was logged
+	unreadable         map[string]bool // by RESOURCE/NAME; the ones that were logged
 }
 
 // A snapshot has the data for requests: the policies that have bindings, in the order of their names.
@@ -70,7 +70,8 @@ type binding struct {
 	actions      []admissionregistrationv1.ValidationAction
 }
 
-// NewSet returns an empty set of the policies that a reader has. It logs which ones cannot be read; a nil log is slog.Default.
+// NewSet returns an empty set of the policies that a reader has. It logs which ones cannot be read; a nil log is
+// slog.Default.
 func NewSet(objects admission.Reader, log *slog.Logger) *Set {
 	s := &Set{
 		objects:            objects,
@@ -190,7 +191,7 @@ func bind[B any](policies []*policy[B], bindings []*binding) []bound[B] {
 	return all
 }
 
-// follow makes the set have what the request writes, before the request is answered.
+// follow puts the object that the request writes into the set, before the request is answered.
 func (s *Set) follow(ctx context.Context, a *admission.Attributes) {
 	if a.Kind.Group != admissionregistrationv1.GroupName || a.DryRun {
 		return

@@ -2,5 +2,5 @@
 // configurations of one layer with one static program (cmd/sampan-demo).
 //
 // The program is embedded under the build tag "embed", from demo.bin, which "make build" creates. Without the tag there
-// are no built-in images, and [Program] reports that; [Archive] makes the images from any program.
+// are no built-in images, and [Program] reports that; [New] makes the images from any program.
 package demo
