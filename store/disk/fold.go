@@ -362,12 +362,16 @@ const (
 )
 
 func (w *snapshotWriter) add(r raw) error {
-	if len(w.buf) == 0 {
-		w.buf = beginFrame(w.buf, payloadBatch)
-	}
 	e := r.entry()
 	if w.reseal != nil {
 		e.Data = w.reseal(e.Key, e.Data)
+	}
+	return w.addEntry(e)
+}
+
+func (w *snapshotWriter) addEntry(e store.Entry) error {
+	if len(w.buf) == 0 {
+		w.buf = beginFrame(w.buf, payloadBatch)
 	}
 	w.live += int64(e.Size())
 	w.buf = appendEntry(w.buf, FormatVersion, e)
