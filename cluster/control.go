@@ -299,6 +299,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 					forwarder.Service(w, r, q.Object.(*corev1.Service), forward.Target{Scheme: q.Scheme, Port: q.Port, Path: q.Path})
 				},
 			},
+			Paths:      c.ownPaths(p),
 			Audit:      c.audit,
 			Checks:     c.healthChecks(p),
 			Version:    KubernetesVersion,

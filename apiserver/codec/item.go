@@ -248,16 +248,22 @@ func (i *Item) encoded() *encoded {
 	if e := i.firstProto.Value(); e != nil {
 		return e
 	}
+	e := i.mustEncode()
+	if i.askedProto {
+		i.proto.Store(e)
+	} else {
+		i.askedProto, i.firstProto = true, weak.Make(e)
+	}
+	return e
+}
+
+// mustEncode encodes the object. The caller holds mu.
+func (i *Item) mustEncode() *encoded {
 	obj := shallowCopy(i.object())
 	obj.SetResourceVersion("")
 	e, err := encode(i.kind, obj)
 	if err != nil {
 		panic(fmt.Sprintf("codec: a stored %s does not encode: %v", i.kind.Kind, err))
-	}
-	if i.askedProto {
-		i.proto.Store(e)
-	} else {
-		i.askedProto, i.firstProto = true, weak.Make(e)
 	}
 	return e
 }

@@ -36,7 +36,7 @@ func (x *exchange) limitTime(p *path) (end func(), err error) {
 	if text == "" && read && (p.name != "" || p.resource == "") {
 		return none, nil
 	}
-	if p.resource == "" && strings.HasPrefix(x.r.URL.Path, "/debug/pprof/") || p.resource != "" && (longRunning(p.subresource) || verbOf(x.r, p) == operation.VerbWatch || x.blocks()) {
+	if p.resource == "" && (strings.HasPrefix(x.r.URL.Path, "/debug/pprof/") || strings.HasPrefix(x.r.URL.Path, "/sampan/")) || p.resource != "" && (longRunning(p.subresource) || verbOf(x.r, p) == operation.VerbWatch || x.blocks()) {
 		return none, nil
 	}
 	limit := requestTimeout

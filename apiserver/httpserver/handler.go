@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"runtime"
 	"slices"
@@ -290,7 +291,9 @@ func (s *Server) servePath(x *exchange, verb string) {
 	case p == "/openapi", strings.HasPrefix(p, "/openapi/"):
 		h = s.opts.OpenAPI
 	default:
-		h = s.debugPath(p)
+		if h = s.opts.Paths[p]; h == nil {
+			h = s.debugPath(p)
+		}
 	}
 	if h == nil {
 		x.notFoundPage()
@@ -319,6 +322,7 @@ func (s *Server) paths() []string {
 	if s.opts.Issuer != nil {
 		paths = append(paths, auth.DiscoveryPath, auth.KeysPath)
 	}
+	paths = slices.AppendSeq(paths, maps.Keys(s.opts.Paths))
 	for _, v := range s.opts.Aggregator.Remote().Versions() {
 		paths = append(paths, "/apis/"+v.Group, "/apis/"+v.Group+"/"+v.Version)
 	}

@@ -84,6 +84,11 @@ type Options struct {
 	// means 404.
 	Issuer http.Handler
 
+	// Paths has the handlers of further paths that name no resource. Each is authorized as such, by its path and the
+	// method, so that only administrators may use it unless a role has it. An answer may be a long stream: it has no
+	// time limit as long as its client reads. The handlers report errors with [WriteError].
+	Paths map[string]http.Handler
+
 	// Connect has the handlers of subresources that are streams.
 	Connect map[catalog.Handler]ConnectHandler
 
