@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// A Frozen is the state of a store at one revision. It stays as it is while writes go on, and keeps the memory of the
+// A Frozen is the state of an image at one revision. It stays as it is while writes go on, and keeps the memory of the
 // records in it until it is unreachable. It is safe for concurrent use.
 type Frozen struct {
 	Revision Revision
 
-	images  []*image // in the order of their keys
+	sets    []*set // in the order of their keys
 	records int
 }
 
 // Freeze returns the state at the newest revision. It holds up writes for the time that it takes to note the
 // resources, whatever number of records they have: the trees copy on write.
-func (s *Store) Freeze() *Frozen {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := &Frozen{Revision: s.last}
-	names := make([]string, 0, len(s.resources))
-	for name, r := range s.resources {
+func (i *Image) Freeze() *Frozen {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	f := &Frozen{Revision: i.last}
+	names := make([]string, 0, len(i.resources))
+	for name, r := range i.resources {
 		if r.live.Len() > 0 {
 			names = append(names, name)
 		}
@@ -30,9 +30,9 @@ func (s *Store) Freeze() *Frozen {
 	// A key goes on with "/" behind the name of its resource: "a-b/x" is before "a/x".
 	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(a+"/", b+"/") })
 	for _, name := range names {
-		img := s.resources[name].freeze()
-		f.images = append(f.images, img)
-		f.records += img.live.Len()
+		frozen := i.resources[name].freeze()
+		f.sets = append(f.sets, frozen)
+		f.records += frozen.live.Len()
 	}
 	return f
 }
@@ -44,9 +44,9 @@ func (f *Frozen) Len() int { return f.records }
 // means never.
 func (f *Frozen) All() iter.Seq2[Record, int64] {
 	return func(yield func(Record, int64) bool) {
-		for _, img := range f.images {
+		for _, in := range f.sets {
 			more := true
-			img.live.Scan(func(_ string, rec *record) bool {
+			in.live.Scan(func(_ string, rec *record) bool {
 				more = yield(rec.Record, rec.expires)
 				return more
 			})

@@ -28,8 +28,8 @@ func (p Profile) Remove(ctx context.Context) (bool, error) {
 	return had, p.Unrecord()
 }
 
-// Unrecord removes the record of the data directory by [Profile.Record]. If the default one has the data of another cluster of that
-// name, then the name means that one from now on.
+// Unrecord removes the record of the data directory by [Profile.Record]. If the default one has the data of another
+// cluster of that name, then the name means that one from now on.
 func (p Profile) Unrecord() error {
 	recorded, err := p.Recorded()
 	if err != nil || recorded != p.DataDir {
@@ -139,6 +139,22 @@ func (p Profile) unstarted(ctx context.Context) (release func(), err error) {
 		return nil, fmt.Errorf("cluster %s is being started in %s; stop it with `sampan down --name=%s`; nothing was removed", p.Name, p.DataDir, p.Name)
 	}
 	return func() { _ = dir.Close() }, nil
+}
+
+// KeepStopped keeps the cluster, which must not run, from being started by [Start] until the result is called. It
+// blocks for up to a few seconds while it is being started.
+func (p Profile) KeepStopped(ctx context.Context) (release func(), err error) {
+	unstarted, err := p.unstarted(ctx)
+	if err != nil {
+		return nil, err
+	}
+	free, err := p.lock()
+	if err != nil {
+		unstarted()
+		return nil, err
+	}
+	free() // a server takes it itself
+	return unstarted, nil
 }
 
 // lock takes the lock that the store of a running cluster holds (see package

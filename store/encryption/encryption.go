@@ -131,6 +131,16 @@ func (e *Encryption) Save(ctx context.Context) error {
 	return err
 }
 
+// Use is [Encryption.Save] for a program that has not opened all values: it keeps all keys in the file.
+func (e *Encryption) Use(ctx context.Context) error {
+	if e.unkept != nil {
+		return e.Save(ctx)
+	}
+	var err error
+	e.saved.Store(&err)
+	return nil
+}
+
 // prune removes own keys that are not used. It is not important: an error is logged.
 func (e *Encryption) prune(ctx context.Context) {
 	c, _, err := load(e.opts.Keys)

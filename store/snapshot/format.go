@@ -48,6 +48,9 @@ type Info struct {
 	Time      time.Time      `json:"time"`
 	Secrets   string         `json:"secrets"` // [Encrypted] or [Plain]
 
+	// Keys says that the files have the keys of the cluster.
+	Keys bool `json:"keys,omitempty"`
+
 	// Settings are the settings that the objects depend on, in the format of the cluster's settings.
 	Settings json.RawMessage `json:"settings,omitempty"`
 }
