@@ -45,15 +45,23 @@ type Cluster struct {
 	// nodes were Ready.
 	ReadyAfter time.Duration
 
-	cmd  *exec.Cmd
-	log  *logBuffer
-	stop func()
+	program string
+	data    string // directory
+	cmd     *exec.Cmd
+	log     *logBuffer
+	stop    func()
 }
 
 // New starts a cluster and blocks until it is ready. A cluster that can't be
 // started fails the test with the reason. What the cluster logged is printed when
 // the test has failed.
 func New(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	return newCluster(t, o, "")
+}
+
+// newCluster starts a cluster, with the objects of a snapshot if that is not "".
+func newCluster(t testing.TB, o Options, snapshot string) *Cluster {
 	t.Helper()
 	program, err := find(o.Program)
 	if err != nil {
@@ -62,13 +70,23 @@ func New(t testing.TB, o Options) *Cluster {
 	if o.Real && os.Getuid() != 0 {
 		t.Skip("clustertest: real nodes need root")
 	}
-	c := &Cluster{Name: "t-" + strings.ToLower(rand.Text()[:10]), log: &logBuffer{}}
-	data := filepath.Join(t.TempDir(), "data")
-	args := []string{"serve", "--report", "--ephemeral", "--name=" + c.Name, "--data-dir=" + data}
-	if !o.Real {
+	c := &Cluster{Name: "t-" + strings.ToLower(rand.Text()[:10]), log: &logBuffer{}, program: program}
+	c.data = filepath.Join(t.TempDir(), "data")
+	args := []string{"serve", "--report", "--ephemeral", "--name=" + c.Name, "--data-dir=" + c.data}
+	switch {
+	case o.Real && snapshot != "":
+		args = append(args, "--simulated-nodes=0")
+	case o.Real:
+	case snapshot == "" || o.Nodes > 0:
 		args = append(args, fmt.Sprintf("--simulated-nodes=%d", max(1, o.Nodes)))
 	}
-	if err := c.start(program, data, append(args, o.Args...)); err != nil {
+	if snapshot != "" {
+		args = append(args, "--from="+snapshot)
+		if _, err := os.Stat(keysOf(snapshot)); err == nil {
+			args = append(args, "--decryption-keys="+keysOf(snapshot))
+		}
+	}
+	if err := c.start(program, c.data, append(args, o.Args...)); err != nil {
 		t.Fatalf("clustertest: %v\n%s", err, c.log)
 	}
 	t.Cleanup(func() {
@@ -77,7 +95,7 @@ func New(t testing.TB, o Options) *Cluster {
 			t.Logf("log of cluster %s:\n%s", c.Name, c.log)
 		}
 	})
-	c.Kubeconfig = filepath.Join(data, "admin.kubeconfig")
+	c.Kubeconfig = filepath.Join(c.data, "admin.kubeconfig")
 	return c
 }
 

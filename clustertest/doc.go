@@ -12,6 +12,16 @@
 // life without containers, and no root is needed. With [Options.Real] there is one
 // node with real containers.
 //
+// A [Template] prepares a cluster once for a package of tests, such as by installing definitions and an operator's
+// objects, and gives each test a copy of it:
+//
+//	var prepared = clustertest.Template{Prepare: func(t testing.TB, c *clustertest.Cluster) { install(t, c.Kubeconfig) }}
+//
+//	func TestOne(t *testing.T) {
+//		c := prepared.Fork(t)
+//		...
+//	}
+//
 // The cluster and its data are removed at the end of the test, even if the test
 // crashes or is killed, because the program stops when its parent process ends.
 //

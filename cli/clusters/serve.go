@@ -25,6 +25,7 @@ func serveCommand(o Options) *cobra.Command {
 		report bool
 		brief  bool
 		log    session.Log
+		from   source
 	)
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -43,7 +44,7 @@ func serveCommand(o Options) *cobra.Command {
 			if report {
 				r = local.NewReporter()
 			}
-			err := serve(cmd, o, s, r, log.To(cmd.ErrOrStderr()), brief)
+			err := serve(cmd, o, s, r, log.To(cmd.ErrOrStderr()), brief, from.maker(cmd, s))
 			if err != nil {
 				r.Fail(err)
 			}
@@ -52,6 +53,7 @@ func serveCommand(o Options) *cobra.Command {
 	}
 	settingsFlags(cmd, &s)
 	copyFlag(cmd)
+	from.flags(cmd.Flags())
 	log.AddFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&report, "report", false, "report readiness on file descriptor 3")
 	cmd.Flags().BoolVar(&brief, "ephemeral", false, "stop when standard input is closed, and remove all containers and data")
@@ -62,15 +64,37 @@ func serveCommand(o Options) *cobra.Command {
 // forgetOthers lets go of all other verbs. A server runs for long, and a tenth of the memory of an idle one was theirs.
 func forgetOthers(cmd *cobra.Command) { cmd.Root().ResetCommands() }
 
-func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter, log *slog.Logger, brief bool) error {
+func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter, log *slog.Logger, brief bool, from func(local.Profile) error) (err error) {
 	p, err := profileOf(cmd)
 	if err != nil {
 		return err
 	}
 	if brief { // the directory must be empty, and is removed at the end: there is nothing to record
 		p.Default = ""
+		if err := mustBeNew(p); err != nil {
+			return err
+		}
 	} else if err := errors.Join(checkDataDir(cmd, p), checkNoMember(p), checkCopy(cmd, p)); err != nil {
 		return err
+	}
+	if from != nil {
+		if !brief {
+			if p, _, err = restorable(cmd, false); err != nil {
+				return err
+			}
+		}
+		if err := from(p); err != nil {
+			return err
+		}
+	}
+	started := false
+	if brief {
+		defer func() {
+			if !started {
+				_, purgeErr := p.Remove(context.WithoutCancel(cmd.Context()))
+				err = errors.Join(err, purgeErr)
+			}
+		}()
 	}
 	var networks local.Claims
 	defer networks.Release()
@@ -91,6 +115,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	if !brief {
 		return o.Serve(cmd.Context(), service)
 	}
+	started = true
 	return serveBriefly(cmd, o, service)
 }
 
@@ -118,16 +143,21 @@ func flagValues(cmd *cobra.Command, settled local.Settings) map[string]string {
 	return all
 }
 
-// serveBriefly serves until standard input ends, and removes everything.
-func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
-	if holds, err := s.Profile.Holds(); holds || err != nil {
-		return fmt.Errorf("--ephemeral needs an empty data directory, because it removes it at the end, but %s is not empty; nothing was changed", s.Profile.DataDir)
+// mustBeNew says that there is a cluster already, which must not be removed at the end.
+func mustBeNew(p local.Profile) error {
+	if holds, err := p.Holds(); holds || err != nil {
+		return fmt.Errorf("--ephemeral needs an empty data directory, because it removes it at the end, but %s is not empty; nothing was changed", p.DataDir)
 	}
-	if i, _, err := s.Profile.Instance(); err != nil {
+	if i, _, err := p.Instance(); err != nil {
 		return err
 	} else if i.Exists() {
-		return fmt.Errorf("--ephemeral needs a new cluster name, but cluster %s already exists on this machine; nothing was changed", s.Profile.Name)
+		return fmt.Errorf("--ephemeral needs a new cluster name, but cluster %s already exists on this machine; nothing was changed", p.Name)
 	}
+	return nil
+}
+
+// serveBriefly serves until standard input ends, and removes everything.
+func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	input := run.NewGroup(ctx, 0)

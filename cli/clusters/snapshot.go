@@ -299,7 +299,47 @@ func openSnapshot(cmd *cobra.Command, name string) (in io.Reader, end func(), er
 	return f, func() { _ = f.Close() }, nil
 }
 
-// origin is how the flags of a restored cluster are called.
+// A source has the flags of a snapshot that a cluster is made from.
+type source struct {
+	origin
+	file string
+}
+
+func (s *source) flags(f *pflag.FlagSet) {
+	f.StringVar(&s.file, "from", "", "make a new, independent cluster with the objects of a snapshot: a file, or - for standard input")
+	s.origin.flags(f)
+}
+
+// maker returns the function that makes the data of the cluster, or nil without --from.
+func (s *source) maker(cmd *cobra.Command, asked local.Settings) func(local.Profile) error {
+	if s.file == "" {
+		return nil
+	}
+	return func(p local.Profile) error {
+		if err := checkKeys(s.keys); err != nil {
+			return err
+		}
+		in, end, err := openSnapshot(cmd, s.file)
+		if err != nil {
+			return fmt.Errorf("--from: %w", err)
+		}
+		defer end()
+		if err := s.restore(cmd, p, asked, in); err != nil {
+			return fmt.Errorf("--from: %s: %w", s.file, err)
+		}
+		return nil
+	}
+}
+
+// restore makes the data of an independent cluster.
+func (o *origin) restore(cmd *cobra.Command, p local.Profile, asked local.Settings, in io.Reader) error {
+	r := o.restoration(p, settled(cmd, p, asked))
+	r.Independent = true
+	_, err := snapshots.Restore(cmd.Context(), in, r)
+	return err
+}
+
+// origin has the flags of the keys of a snapshot.
 type origin struct {
 	keys       snapshots.Keys
 	decryption string
@@ -310,7 +350,7 @@ func (o *origin) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.decryption, "decryption-keys", "", "file with the keys of the Secrets in the snapshot: pki/encryption.yaml of the cluster that it is of (default: that of the cluster of the same name on this machine)")
 }
 
-// of fills in the file with keys of a cluster of this machine, if it has the name of the snapshot's.
+// restoration returns the description of a cluster. The keys of Secrets may be found in a cluster of this machine.
 func (o *origin) restoration(p local.Profile, settings func(snapshots.Description) (local.Settings, error)) snapshots.Restoration {
 	r := snapshots.Restoration{Profile: p, Keys: o.keys, Decryption: o.decryption}
 	r.Settings = settings
@@ -452,7 +492,7 @@ func settled(cmd *cobra.Command, p local.Profile, asked local.Settings) func(sna
 	}
 }
 
-// inherit completes settings by those of the cluster of a snapshot. Whether nodes are simulated comes from the
+// inherit completes settings by the ones of the cluster of a snapshot. Whether nodes are simulated comes from the
 // snapshot, unless flags say it; --simulated-nodes=0 means a real node.
 func inherit(cmd *cobra.Command, asked, from local.Settings) local.Settings {
 	if !asked.Simulated() && !cmd.Flags().Changed("simulated-nodes") {

@@ -14,7 +14,10 @@ import (
 )
 
 func upCommand(o Options) *cobra.Command {
-	var s local.Settings
+	var (
+		s    local.Settings
+		from source
+	)
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a cluster in the background and wait until it is ready",
@@ -22,66 +25,83 @@ func upCommand(o Options) *cobra.Command {
 			"the cluster's context the current context of the kubeconfig. A stopped cluster is started with its data; a running\n" +
 			"cluster is left unchanged. The flags are kept: `sampan up` alone starts it again with the same settings. A real node\n" +
 			"needs root; simulated nodes do not.",
-		Example: "  sampan up\n  sampan up --simulated-nodes=3\n  sampan up --name=test --data-dir=/srv/test\n  sampan up --advertise-address=192.0.2.1",
+		Example: "  sampan up\n  sampan up --simulated-nodes=3\n  sampan up --name=test --data-dir=/srv/test\n  sampan up --name=copy --from=nightly.snapshot\n  sampan up --advertise-address=192.0.2.1",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			printed, err := asObject(cmd)
-			if err != nil {
-				return err
-			}
-			// Check this before the start: a running cluster without a kubeconfig would be useless.
-			if err := local.Mergeable(flag(cmd, "kubeconfig")); err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			if printed {
-				out = io.Discard // it is all in the object
-			}
-			p, i, running, err := found(cmd)
-			if err != nil {
-				return err
-			}
-			if err := checkNoMember(p); err != nil {
-				return err
-			}
-			if err := damaged(p, i); running && err != nil {
-				return err
-			}
-			if running && i.Starting() {
-				return fmt.Errorf("cluster %s is already being started by process %d; wait for it, or stop it with %s", p.Name, i.Process.PID, hint(cmd, "down"))
-			}
-			if running {
-				if err := p.Differ(s); err != nil {
-					return err
-				}
-				_, _ = fmt.Fprintf(out, "cluster %s is already running\n", p.Name)
-				if differs := versionDiffers(o, p, i); differs != "" {
-					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", differs)
-				}
-			} else if i, err = start(cmd, o, p, s); err != nil {
-				return err
-			} else {
-				_, _ = fmt.Fprintf(out, "cluster %s is ready after %v\n", p.Name, i.ReadyAfter.Round(time.Millisecond))
-			}
-			if !i.Simulated {
-				warnOfConditions(cmd, p)
-			}
-			warnOfStart(cmd, i)
-			warnOfRefusedWrites(cmd, p)
-			file, err := p.Merge(cmd.Context(), flag(cmd, "kubeconfig"))
-			if err != nil {
-				return fmt.Errorf("cluster %s is running, but %w; %s prints the kubeconfig", p.Name, err, hint(cmd, "kubeconfig"))
-			}
-			if printed {
-				return encode(cmd, started{i, running, file, p.Context()})
-			}
-			_, _ = fmt.Fprintf(out, "API server %s, context %q in %s\n", i.Server, p.Context(), file)
-			return nil
+			return up(cmd, o, s, from.maker(cmd, s))
 		},
 	}
 	settingsFlags(cmd, &s)
 	copyFlag(cmd)
+	from.flags(cmd.Flags())
 	return cmd
+}
+
+// up starts a cluster, unless it runs, and makes its context the current one. From, if not nil, makes the data of a new cluster.
+func up(cmd *cobra.Command, o Options, s local.Settings, from func(local.Profile) error) error {
+	printed, err := asObject(cmd)
+	if err != nil {
+		return err
+	}
+	// Check this before the start: a running cluster without a kubeconfig would be useless.
+	if err := local.Mergeable(flag(cmd, "kubeconfig")); err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if printed {
+		out = io.Discard // it is all in the object
+	}
+	p, i, running, err := found(cmd)
+	if err != nil {
+		return err
+	}
+	if err := checkNoMember(p); err != nil {
+		return err
+	}
+	if err := damaged(p, i); running && err != nil {
+		return err
+	}
+	if running && i.Starting() {
+		return fmt.Errorf("cluster %s is already being started by process %d; wait for it, or stop it with %s", p.Name, i.Process.PID, hint(cmd, "down"))
+	}
+	if from != nil {
+		if running || i.Exists() || holds(p) {
+			return fmt.Errorf("cluster %s exists already, and a snapshot makes a new one: pass another --name; nothing was changed", p.Name)
+		}
+		if p, _, err = restorable(cmd, false); err != nil {
+			return err
+		}
+		if err := from(p); err != nil {
+			return err
+		}
+	}
+	if running {
+		if err := p.Differ(s); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(out, "cluster %s is already running\n", p.Name)
+		if differs := versionDiffers(o, p, i); differs != "" {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", differs)
+		}
+	} else if i, err = start(cmd, o, p, s); err != nil {
+		return err
+	} else {
+		_, _ = fmt.Fprintf(out, "cluster %s is ready after %v\n", p.Name, i.ReadyAfter.Round(time.Millisecond))
+	}
+	if !i.Simulated {
+		warnOfConditions(cmd, p)
+	}
+	warnOfStart(cmd, i)
+	warnOfRefusedWrites(cmd, p)
+	file, err := p.Merge(cmd.Context(), flag(cmd, "kubeconfig"))
+	if err != nil {
+		return fmt.Errorf("cluster %s is running, but %w; %s prints the kubeconfig", p.Name, err, hint(cmd, "kubeconfig"))
+	}
+	if printed {
+		return encode(cmd, started{i, running, file, p.Context()})
+	}
+	_, _ = fmt.Fprintf(out, "API server %s, context %q in %s\n", i.Server, p.Context(), file)
+	return nil
 }
 
 // started is what -o json and -o yaml print of a cluster that is up.

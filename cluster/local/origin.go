@@ -65,7 +65,7 @@ type CopyError struct {
 func (e *CopyError) Error() string {
 	const keys = "Both have the same certificate authority and the same keys: administrators, nodes and tokens of one are those of the other."
 	if e.Original != "" {
-		return fmt.Sprintf("%s is a copy of the cluster in %s. %s To move a cluster, stop it and remove the original; to start another cluster with the same objects, save a snapshot of the original (`sampan snapshot save`) and restore it under another name; to start the copy all the same, pass --accept-copy", e.DataDir, e.Original, keys)
+		return fmt.Sprintf("%s is a copy of the cluster in %s. %s To move a cluster, stop it and remove the original; to start another cluster with the same objects, start the original and use `sampan fork`; to start the copy all the same, pass --accept-copy", e.DataDir, e.Original, keys)
 	}
 	return fmt.Sprintf("the cluster in %s was last started on another machine (in %s there). If its data was copied and the original is still used: %s If it was moved or restored and there is no other one, pass --accept-copy once", e.DataDir, e.Last, keys)
 }

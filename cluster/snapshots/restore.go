@@ -61,7 +61,7 @@ type Result struct {
 	Description
 	Same    bool // it has the keys and the ID of the original
 	Records int  // that the cluster has
-	Dropped int  // that it has not, by the rule of [Change.Apply]
+	Dropped int  // that are left out, by the rule of [Change.Apply]
 	Pending int  // pods and claims that are as new
 }
 
