@@ -143,7 +143,7 @@ func Run(ctx context.Context, o Options) error {
 	stages = append(
 		stages,
 		run.Stage{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}},
-		slices.Concat(workers, names, c.noticeTasks(control.as("system:apiserver", "system:masters")), c.credentialTasks(control), c.quarantineTasks(control.as("system:apiserver", "system:masters"))),
+		slices.Concat(workers, names, c.noticeTasks(control.as("system:apiserver", "system:masters")), c.credentialTasks(control), c.snapshotTasks(control), c.quarantineTasks(control.as("system:apiserver", "system:masters"))),
 	)
 	stages = append(stages, proxy...)
 	if s := c.firewall(c.local(control)); s != nil {

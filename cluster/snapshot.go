@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/cluster/snapshots"
+	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/snapshot"
 )
 
@@ -24,6 +27,22 @@ func (c *cluster) snapshots(p *controlPlane) snapshots.Source {
 			return snapshot.Info{ClusterID: p.id(), Cluster: c.Profile.Name, Version: c.Version, API: KubernetesVersion, Settings: settings}
 		},
 	}
+}
+
+// snapshotTasks returns the part that saves snapshots by itself, if the settings ask for that.
+func (c *cluster) snapshotTasks(p *controlPlane) run.Stage {
+	every := c.Settings.Snapshots.Period()
+	if every == 0 {
+		return nil
+	}
+	schedule := snapshots.Schedule{
+		Source: c.snapshots(p), Dir: cmp.Or(c.Settings.Snapshots.Dir, c.Profile.Snapshots()), Name: c.Profile.Name,
+		Every: every, Keep: c.Settings.Snapshots.Count(), Log: c.Log,
+		Failed: func(err error) {
+			c.notices.add(store.Notice{Warning: true, Reason: "SnapshotFailed", Message: "cannot save a snapshot of the cluster: " + err.Error()})
+		},
+	}
+	return run.Stage{{Name: "scheduled snapshots", Run: schedule.Run}}
 }
 
 // id returns the ID of the cluster, which is the UID of the namespace kube-system, as other programs have it; "" until

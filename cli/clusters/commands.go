@@ -154,6 +154,9 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.StringVar(&s.LoadBalancerAddresses, "load-balancer-addresses", "", "comma-separated ranges and prefixes of addresses for Services of type LoadBalancer, such as 192.0.2.10-192.0.2.20,2001:db8::/120, or none (default none)")
 	f.StringVar((*string)(&s.ProxyMode), "proxy-mode", "", "default proxy mode of Services: kernel or userspace (default kernel)")
 	f.Var(ttlFlag{&s.EventTTL}, "event-ttl", "how long Events are kept after their last update (default 1h0m0s)")
+	f.StringVar(&s.Snapshots.Every, "snapshot-every", "", "how often the cluster saves a snapshot by itself, such as 6h; \"none\" takes it back (default none)")
+	f.IntVar(&s.Snapshots.Keep, "snapshot-keep", 0, "number of snapshots of --snapshot-every that are kept (default 5)")
+	f.Var(dirFlag{&s.Snapshots.Dir}, "snapshot-dir", "directory of the snapshots of --snapshot-every; \"none\" takes it back (default: snapshots in the data directory)")
 	authenticationFlags(f, &s.Authentication)
 	imageFlags(f, &s.Images)
 	f.StringVar(&s.Profiling, "profiling", "", "serve /debug/pprof of the API server to administrators: true or false (default true)")
@@ -237,6 +240,9 @@ func settingsArgs(s local.Settings) []string {
 	if s.EventTTL != 0 {
 		add("event-ttl", s.EventTTL)
 	}
+	if s.Snapshots.Keep != 0 {
+		add("snapshot-keep", s.Snapshots.Keep)
+	}
 	if s.Pods.IsValid() {
 		add("pod-network", s.Pods)
 	}
@@ -246,7 +252,7 @@ func settingsArgs(s local.Settings) []string {
 	if s.NodeMaskSize != 0 {
 		add("node-cidr-mask-size", s.NodeMaskSize)
 	}
-	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "healthz-bind-address": s.ProxyHealth, "metrics-bind-address": s.ProxyMetrics, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms, "container-runtime-endpoint": s.RuntimeEndpoint, "cni-conf-dir": s.CNIConfDir, "cni-bin-dir": s.CNIBinDir, "kubelet-config": s.KubeletConfig, "advertise-address": s.AdvertiseAddress} {
+	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "healthz-bind-address": s.ProxyHealth, "metrics-bind-address": s.ProxyMetrics, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms, "container-runtime-endpoint": s.RuntimeEndpoint, "cni-conf-dir": s.CNIConfDir, "cni-bin-dir": s.CNIBinDir, "kubelet-config": s.KubeletConfig, "advertise-address": s.AdvertiseAddress, "snapshot-every": s.Snapshots.Every, "snapshot-dir": s.Snapshots.Dir} {
 		if value != "" {
 			add(name, value)
 		}
@@ -287,6 +293,30 @@ func (p pathFlag) Set(text string) error {
 	}
 	*p.to = path
 	return nil
+}
+
+// dirFlag reads the path of a directory, which is made when it is needed, or local.NoSnapshots.
+type dirFlag struct{ to *string }
+
+func (d dirFlag) String() string {
+	if d.to == nil {
+		return ""
+	}
+	return *d.to
+}
+
+func (dirFlag) Type() string { return "directory" }
+
+func (d dirFlag) Set(text string) (err error) {
+	switch text {
+	case "":
+		return errors.New("must be the path of a directory")
+	case local.NoSnapshots:
+		*d.to = text
+		return nil
+	}
+	*d.to, err = filepath.Abs(text)
+	return err
 }
 
 // dirsFlag reads absolute paths of directories that exist, separated by commas, or local.NoImageSetting.

@@ -47,9 +47,6 @@ func checkKeys(k snapshots.Keys) error {
 	return nil
 }
 
-// snapshotTime is how the names of snapshots have the time.
-const snapshotTime = "20060102-150405"
-
 // credentialsOf returns the administrator's credentials of a running cluster of this machine.
 func credentialsOf(cmd *cobra.Command) (local.Profile, local.Credentials, error) {
 	p, i, running, err := found(cmd)
@@ -104,10 +101,8 @@ func snapshotSave() *cobra.Command {
 				_, err := fetchInto(cmd.Context(), c, cmd.OutOrStdout(), filing)
 				return err
 			}
-			file := filepath.Join(p.Snapshots(), p.Name+"-"+time.Now().UTC().Format(snapshotTime)+snapshots.Extension)
-			if len(args) > 0 {
-				file = args[0]
-			} else if err := os.MkdirAll(p.Snapshots(), 0o700); err != nil {
+			file, err := snapshotFile(p, args)
+			if err != nil {
 				return err
 			}
 			d, err := saveFile(cmd.Context(), c, file, filing)
@@ -124,6 +119,18 @@ func snapshotSave() *cobra.Command {
 	keysFlags(cmd.Flags(), &keys)
 	cmd.Flags().BoolVar(&with, "with-keys", false, "also save the keys of the cluster, so that a restored cluster is the same for its clients; needs --passphrase-file or --key-file")
 	return cmd
+}
+
+// snapshotFile returns the file to save a snapshot to.
+func snapshotFile(p local.Profile, args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	dir, err := p.SnapshotDir()
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	return filepath.Join(dir, p.Name+"-"+time.Now().UTC().Format(snapshots.FileTime)+snapshots.Extension), err
 }
 
 func leftOut(d snapshots.Description) string {

@@ -58,3 +58,14 @@ func TestInheritedSettings(t *testing.T) {
 		}
 	}
 }
+
+// The settings of snapshots reach the program in the background.
+func TestSnapshotFlagsArePassedOn(t *testing.T) {
+	want := local.SnapshotSettings{Every: "6h", Keep: 3, Dir: "/backup"}
+	var got local.Settings
+	cmd := &cobra.Command{}
+	settingsFlags(cmd, &got)
+	if err := cmd.Flags().Parse(settingsArgs(local.Settings{Snapshots: want})); err != nil || got.Snapshots != want {
+		t.Errorf("got %+v, %v, want %+v", got.Snapshots, err, want)
+	}
+}

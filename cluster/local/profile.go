@@ -162,12 +162,6 @@ func (p Profile) DriverSockets() []string {
 // EncryptionKeys returns the file with the keys that records are encrypted with on disk.
 func (p Profile) EncryptionKeys() string { return filepath.Join(p.DataDir, "pki", "encryption.yaml") }
 
-// Snapshots returns the directory of the cluster's snapshots, unless a setting names another one.
-func (p Profile) Snapshots() string { return filepath.Join(p.DataDir, "snapshots") }
-
-// SnapshotDir returns the directory of the cluster's snapshots.
-func (p Profile) SnapshotDir() (string, error) { return p.Snapshots(), nil }
-
 // Kubeconfig returns the file with the administrator's credentials, which the
 // cluster itself writes at each start.
 func (p Profile) Kubeconfig() string { return filepath.Join(p.DataDir, "admin.kubeconfig") }

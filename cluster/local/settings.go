@@ -128,6 +128,9 @@ type Settings struct {
 	// Images says where a real node gets images from.
 	Images ImageSettings `json:"images,omitzero"`
 
+	// Snapshots says when the cluster saves snapshots by itself.
+	Snapshots SnapshotSettings `json:"snapshots,omitzero"`
+
 	// Networks of pods and services; a zero Pair means free ones.
 	Networks
 
@@ -305,6 +308,7 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	}
 	asked.AdvertiseAddress = kept("", asked.AdvertiseAddress, NoAdvertiseAddress)
 	asked.SchedulerConfig = kept("", asked.SchedulerConfig, NoSchedulerConfig)
+	asked.Snapshots = SnapshotSettings{}.with(asked.Snapshots)
 	if asked.LoadBalancerAddresses == NoLoadBalancerAddresses {
 		asked.LoadBalancerAddresses = ""
 	}
@@ -439,6 +443,7 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	s.Server = s.Server.with(asked.Server)
 	s.Authentication = s.Authentication.with(asked.Authentication)
 	s.Images = s.Images.with(asked.Images)
+	s.Snapshots = s.Snapshots.with(asked.Snapshots)
 	s.Profiling, s.RequestLog = cmp.Or(asked.Profiling, s.Profiling), cmp.Or(asked.RequestLog, s.RequestLog)
 	s.AdvertiseAddress = kept(s.AdvertiseAddress, asked.AdvertiseAddress, NoAdvertiseAddress)
 	s.SchedulerConfig = kept(s.SchedulerConfig, asked.SchedulerConfig, NoSchedulerConfig)
@@ -542,6 +547,12 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--image-credential-provider-config", cmp.Or(now.Images.CredentialConfig, NoImageSetting), cmp.Or(wanted.Images.CredentialConfig, NoImageSetting))
 	case wanted.Images.CredentialPrograms != now.Images.CredentialPrograms:
 		return refuse("--image-credential-provider-bin-dir", cmp.Or(now.Images.CredentialPrograms, NoImageSetting), cmp.Or(wanted.Images.CredentialPrograms, NoImageSetting))
+	case wanted.Snapshots.Every != now.Snapshots.Every:
+		return refuse("--snapshot-every", cmp.Or(now.Snapshots.Every, NoSnapshots), cmp.Or(wanted.Snapshots.Every, NoSnapshots))
+	case wanted.Snapshots.Count() != now.Snapshots.Count():
+		return refuse("--snapshot-keep", now.Snapshots.Count(), wanted.Snapshots.Count())
+	case wanted.Snapshots.Dir != now.Snapshots.Dir:
+		return refuse("--snapshot-dir", cmp.Or(now.Snapshots.Dir, NoSnapshots), cmp.Or(wanted.Snapshots.Dir, NoSnapshots))
 	case !reflect.DeepEqual(wanted.Authentication, now.Authentication):
 		return fmt.Errorf("cluster %s is already running with other settings for authentication; stop it with `sampan down --name=%s`, then `sampan up` applies the new ones", p.Name, p.Name)
 	case wanted.DNSListen != now.DNSListen:
@@ -590,7 +601,7 @@ func (s Settings) check() error {
 	if s.EventTTL != 0 && s.EventTTL < Duration(time.Second) {
 		errs = append(errs, fmt.Errorf("--event-ttl: must be >= 1s, got %v", s.EventTTL))
 	}
-	errs = append(errs, s.checkDNS(), s.ProxyMode.check(), s.Server.check(), s.checkServing())
+	errs = append(errs, s.checkDNS(), s.Snapshots.check(), s.ProxyMode.check(), s.Server.check(), s.checkServing())
 	if _, err := s.Pool(); err != nil {
 		errs = append(errs, err)
 	}
