@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
+	"sync"
 
+	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/cluster/snapshots"
 	"github.com/sampan-io/sampan/internal/run"
@@ -14,7 +16,19 @@ import (
 
 // ownPaths returns the handlers of the API server's paths that only Sampan has.
 func (c *cluster) ownPaths(p *controlPlane) map[string]http.Handler {
-	return map[string]http.Handler{snapshots.Path: c.snapshots(p)}
+	source := c.snapshots(p)
+	var mu sync.Mutex
+	loader := apiserver.NewLoader(p.catalog)
+	decode := func(key string, data []byte) (store.Value, error) {
+		mu.Lock() // a loader counts
+		defer mu.Unlock()
+		return loader.Decode(key, data)
+	}
+	source.Put = snapshots.Reset{
+		Store: p.store, Decode: decode, ID: p.id, Limit: c.storeMemory().quota,
+		Kinds: func() []*catalog.Kind { return p.catalog.Snapshot().Hubs() },
+	}
+	return map[string]http.Handler{snapshots.Path: source}
 }
 
 // snapshots returns the maker of snapshots of the cluster.

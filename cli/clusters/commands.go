@@ -49,7 +49,7 @@ type Service struct {
 // Commands returns the verbs. They read the global flags --name, --data-dir and
 // --kubeconfig of the root that they are added to.
 func Commands(o Options) []*cobra.Command {
-	return []*cobra.Command{upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), certsCommand(), demoCommand(o), encryptionCommand(), joinCommand(o), agentCommand(o), leaveCommand(o), snapshotCommand(), forkCommand(o)}
+	return []*cobra.Command{upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), certsCommand(), demoCommand(o), encryptionCommand(), joinCommand(o), agentCommand(o), leaveCommand(o), snapshotCommand(), forkCommand(o), resetCommand()}
 }
 
 // named returns the cluster that the global flags name, with its data where they say or by default.

@@ -55,7 +55,7 @@ func (f *fetched) Close() error {
 	return f.ReadCloser.Close()
 }
 
-// clientOf returns an HTTP client with the credentials of an administrator, and what ends its connections.
+// clientOf returns an HTTP client with the credentials of an administrator, and a function that ends its connections.
 func clientOf(c local.Credentials) (*http.Client, func(), error) {
 	cert, err := tls.X509KeyPair(c.Cert, c.Key)
 	if err != nil {
@@ -84,4 +84,28 @@ func refusal(resp *http.Response) error {
 		return fmt.Errorf("it has no snapshots: it runs an earlier version (%d)", resp.StatusCode)
 	}
 	return fmt.Errorf("%s", resp.Status)
+}
+
+// Put puts the objects of a running cluster back to a snapshot, whose Secrets are plain; see [Reset].
+func Put(ctx context.Context, c local.Credentials, in io.Reader) (out Reverted, err error) {
+	client, end, err := clientOf(c)
+	if err != nil {
+		return out, err
+	}
+	defer end()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.Server+Path, in)
+	if err != nil {
+		return out, err
+	}
+	req.Header.Set("Content-Type", MediaType)
+	resp, err := client.Do(req)
+	if err != nil {
+		return out, fmt.Errorf("sending the snapshot to the API server: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return out, refusal(resp)
+	}
+	err = json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&out)
+	return out, err
 }

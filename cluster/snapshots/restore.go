@@ -421,3 +421,38 @@ func (w *restorer) flushClaims() error {
 	}
 	return nil
 }
+
+// Plain copies a snapshot with Secrets that are not encrypted, as a running cluster takes it. The copy is for a
+// connection, not for a file.
+func Plain(ctx context.Context, out io.Writer, in io.Reader, o Restoration) error {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	r, isSealed, err := o.Keys.reader(in)
+	if err != nil {
+		return err
+	}
+	from, err := describe(r.Info, isSealed)
+	if err != nil {
+		return err
+	}
+	info := r.Info
+	info.Secrets, info.Keys = snapshot.Plain, false
+	to, err := snapshot.NewWriter(out, info)
+	if err != nil {
+		return err
+	}
+	w := &restorer{Restoration: o, ctx: ctx, from: from}
+	sum, err := r.Read(snapshot.Sink{Record: func(e store.Entry) error {
+		if from.Secrets == snapshot.Encrypted && sealed(e.Data) {
+			if err := w.decrypt(&e, true); err != nil {
+				return err
+			}
+		}
+		return to.Add(e)
+	}})
+	if err == nil {
+		_, err = to.Close(sum.Unreadable)
+	}
+	return err
+}

@@ -131,7 +131,7 @@ func (s Schedule) last() (t time.Time) {
 	return t
 }
 
-// prune removes the oldest scheduled snapshots, and what a crash has left of incomplete ones.
+// prune removes the oldest scheduled snapshots, and incomplete ones of a crash.
 func (s Schedule) prune(ctx context.Context) {
 	all := s.names()
 	excess := slices.Clone(all[:max(0, len(all)-s.Keep)])

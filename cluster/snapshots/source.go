@@ -36,6 +36,9 @@ type Source struct {
 
 	// Seal encrypts the saved form of a record, as it is on disk.
 	Seal func(key string, data []byte) ([]byte, error)
+
+	// Put serves PUT requests: see [Reset]. Nil means that they are not supported.
+	Put http.Handler
 }
 
 // Write writes a snapshot of now. Plain says that Secrets are not encrypted in it. No write to the store waits for out.
@@ -74,6 +77,10 @@ func (s Source) Write(ctx context.Context, out io.Writer, plain bool) (snapshot.
 // ServeHTTP implements [http.Handler]. A snapshot that cannot be finished ends without its end, which every reader
 // notices.
 func (s Source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPut && s.Put != nil {
+		s.Put.ServeHTTP(w, r)
+		return
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		httpserver.WriteError(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: Path}, r.Method))
 		return
