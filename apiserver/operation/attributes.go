@@ -19,7 +19,7 @@ func (t *Target) attributes(ctx context.Context, operation admission.Operation, 
 }
 
 // end finishes the admission of a write: plug-ins learn whether it was committed, and the result has all warnings
-// that arose, also if the write failed or changed nothing.
+// that arose, even if the write failed or changed nothing.
 func (r *Result) end(a *admission.Attributes, committed bool) {
 	r.Warnings = a.Warnings
 	a.Finish(committed)
