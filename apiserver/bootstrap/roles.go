@@ -47,16 +47,7 @@ func (r *Reconciler) storedRoles(ctx context.Context) (o rbac.Objects, err error
 			return o, fmt.Errorf("listing %s: %w", resource, err)
 		}
 		for _, obj := range objs {
-			switch obj := obj.(type) {
-			case *rbacv1.ClusterRole:
-				o.ClusterRoles = append(o.ClusterRoles, *obj)
-			case *rbacv1.Role:
-				o.Roles = append(o.Roles, *obj)
-			case *rbacv1.ClusterRoleBinding:
-				o.ClusterRoleBindings = append(o.ClusterRoleBindings, *obj)
-			case *rbacv1.RoleBinding:
-				o.RoleBindings = append(o.RoleBindings, *obj)
-			}
+			o.Add(obj)
 		}
 	}
 	return o, nil

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/flowcontrol"
@@ -60,7 +59,7 @@ func (f *flowControlFollower) follow(ctx context.Context, st Store, prefix strin
 			f.update(func() {
 				maps.DeleteFunc(f.objects, func(key string, _ catalog.Object) bool { return strings.HasPrefix(key, prefix) })
 				for _, rec := range records {
-					f.set(rec)
+					keep(f.objects, rec)
 				}
 			})
 			return nil
@@ -70,19 +69,11 @@ func (f *flowControlFollower) follow(ctx context.Context, st Store, prefix strin
 				if ev.Deleted {
 					delete(f.objects, ev.Key)
 				} else {
-					f.set(ev.Record)
+					keep(f.objects, ev.Record)
 				}
 			})
 		},
 	})
-}
-
-// set takes a stored object. One that cannot be read counts as missing. The caller holds mu.
-func (f *flowControlFollower) set(rec store.Record) {
-	delete(f.objects, rec.Key)
-	if item := rec.Value.(*codec.Item); item.Fault() == nil {
-		f.objects[rec.Key] = item.Object()
-	}
 }
 
 // update makes a change and lets the server use the new state.

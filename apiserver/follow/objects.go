@@ -42,6 +42,7 @@ func Objects(ctx context.Context, c *catalog.Catalog, st Store, gvr schema.Group
 	})
 }
 
+// keep makes known have a stored object. One that cannot be read counts as missing.
 func keep(known map[string]catalog.Object, rec store.Record) {
 	delete(known, rec.Key)
 	if item := rec.Value.(*codec.Item); item.Fault() == nil {

@@ -281,14 +281,22 @@ func (x *exchange) readDeleteOptions() (opts metav1.DeleteOptions, err error) {
 	return opts, err
 }
 
-func (s *Server) serveDelete(x *exchange, t operation.Target) {
-	m, ok := x.media(offerOf(&t))
-	if !ok {
-		return
+// deletion returns the encoding of the answer and the options of a DELETE, unless the request is answered because they
+// are wrong.
+func (x *exchange) deletion(t *operation.Target) (m codec.Media, opts metav1.DeleteOptions, ok bool) {
+	if m, ok = x.media(offerOf(t)); !ok {
+		return m, opts, false
 	}
 	opts, err := x.readDeleteOptions()
 	if err != nil {
 		x.fail(err)
+	}
+	return m, opts, err == nil
+}
+
+func (s *Server) serveDelete(x *exchange, t operation.Target) {
+	m, opts, ok := x.deletion(&t)
+	if !ok {
 		return
 	}
 	r, err := s.objects.Delete(x.r.Context(), t, opts)
@@ -296,13 +304,8 @@ func (s *Server) serveDelete(x *exchange, t operation.Target) {
 }
 
 func (s *Server) serveDeleteCollection(x *exchange, t operation.Target) {
-	m, ok := x.media(offerOf(&t))
+	m, opts, ok := x.deletion(&t)
 	if !ok {
-		return
-	}
-	opts, err := x.readDeleteOptions()
-	if err != nil {
-		x.fail(err)
 		return
 	}
 	list, err := listOptions(x.query())

@@ -56,8 +56,8 @@ func (o *Operations) updateFields(t *Target, manager string) fieldsUpdate {
 	}
 }
 
-// newItem encodes an object that is to replace what old holds. An account that differs in
-// times alone is no change, and if there is no other either, the item is the same as old (S2).
+// newItem encodes an object that is to replace what old holds. Managed fields that differ in
+// times alone are no change, and if there is no other either, the item is the same as old (S2).
 func newItem(kind *catalog.Kind, obj catalog.Object, old *codec.Item) (*codec.Item, error) {
 	fresh, kept := obj.GetManagedFields(), old.Object().GetManagedFields()
 	if len(fresh) == 0 || !catalog.SameManagers(fresh, kept) {
@@ -113,22 +113,16 @@ func (o *Operations) applyConfiguration(ctx context.Context, t Target, body []by
 			if err != nil {
 				return nil, nil, apierrors.NewInternalError(err)
 			}
-			obj, err := o.managers.Apply(w, stored, config, force)
-			if err == nil {
-				err = t.coerceApplied(obj, config)
-			}
-			if err == nil {
-				obj, err = t.accept(obj)
-			}
+			obj, err := o.applied(&t, w, stored, config, force)
 			return obj, nil, err
 		}
-		body, account, err := o.managers.ApplyView(w, old.Object(), show(v, old.Object()), config, force)
+		body, entries, err := o.managers.ApplyView(w, old.Object(), show(v, old.Object()), config, force)
 		if err != nil {
 			return nil, nil, err
 		}
 		obj, body, err := t.apply(v.Apply, old, body)
 		if err == nil {
-			obj.SetManagedFields(account)
+			obj.SetManagedFields(entries)
 		}
 		return obj, body, err
 	}
@@ -149,6 +143,19 @@ func (o *Operations) applyConfiguration(ctx context.Context, t Target, body []by
 	}
 }
 
+// applied returns a stored object, or a new one if it is nil, with a configuration merged into it, as an object of the
+// hub.
+func (o *Operations) applied(t *Target, w managed.Write, stored catalog.Object, config *unstructured.Unstructured, force bool) (catalog.Object, error) {
+	obj, err := o.managers.Apply(w, stored, config, force)
+	if err == nil {
+		err = t.coerceApplied(obj, config)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.accept(obj)
+}
+
 // gone reports whether there is no such object.
 func (o *Operations) gone(ctx context.Context, t *Target) bool {
 	_, err := o.Lookup(ctx, t)
@@ -158,13 +165,7 @@ func (o *Operations) gone(ctx context.Context, t *Target) bool {
 // createApplied makes the object that a configuration describes. Who may patch must be
 // allowed to create as well.
 func (o *Operations) createApplied(ctx context.Context, t Target, config *unstructured.Unstructured, opts metav1.PatchOptions) (Result, error) {
-	obj, err := o.managers.Apply(o.write(&t, opts.FieldManager), nil, config, false)
-	if err == nil {
-		err = t.coerceApplied(obj, config)
-	}
-	if err == nil {
-		obj, err = t.accept(obj)
-	}
+	obj, err := o.applied(&t, o.write(&t, opts.FieldManager), nil, config, false)
 	if err != nil {
 		return Result{}, err
 	}

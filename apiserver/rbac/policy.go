@@ -25,6 +25,20 @@ type Objects struct {
 	RoleBindings        []rbacv1.RoleBinding        `json:"roleBindings,omitempty"`
 }
 
+// Add adds a copy of an object of one of the four kinds; others are ignored.
+func (o *Objects) Add(obj any) {
+	switch obj := obj.(type) {
+	case *rbacv1.ClusterRole:
+		o.ClusterRoles = append(o.ClusterRoles, *obj)
+	case *rbacv1.Role:
+		o.Roles = append(o.Roles, *obj)
+	case *rbacv1.ClusterRoleBinding:
+		o.ClusterRoleBindings = append(o.ClusterRoleBindings, *obj)
+	case *rbacv1.RoleBinding:
+		o.RoleBindings = append(o.RoleBindings, *obj)
+	}
+}
+
 // A Policy is an index of RBAC objects by subject and namespace. It is safe for concurrent use.
 // Authorize and RulesFor do not block: a change of a binding makes a new version of the index, which
 // shares the unchanged parts with the previous one, so they see a binding either before or after a

@@ -31,16 +31,7 @@ func StoredPolicy(ctx context.Context, stored admission.Reader) (o rbac.Objects,
 			return o, err
 		}
 		for _, obj := range all {
-			switch obj := obj.(type) {
-			case *rbacv1.ClusterRole:
-				o.ClusterRoles = append(o.ClusterRoles, *obj)
-			case *rbacv1.Role:
-				o.Roles = append(o.Roles, *obj)
-			case *rbacv1.ClusterRoleBinding:
-				o.ClusterRoleBindings = append(o.ClusterRoleBindings, *obj)
-			case *rbacv1.RoleBinding:
-				o.RoleBindings = append(o.RoleBindings, *obj)
-			}
+			o.Add(obj)
 		}
 	}
 	return o, nil
