@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// docLink matches a link of a doc comment to an exported name: in brackets a name, a type with a member, or one of both after the name
-// or the path of a package. Links to packages alone are not checked.
+// docLink matches a link of a doc comment to an exported name: in brackets a name, a type with a member, or one of
+// both after the name or the path of a package. Links to packages alone are not checked.
 var docLink = regexp.MustCompile(`(?:^|[\s(])\[\*?((?:[\w.-]+/)*)((?:[a-z]\w*\.)?)([A-Z]\w*)(\.[A-Za-z]\w*)?\](?:$|[\s.,;:)?!'])`)
 
 // majorVersion matches the end of the path of a module of version 2 or later.
@@ -34,8 +34,8 @@ type link struct {
 	text, member string
 }
 
-// TestDocLinks checks that the links in comments of the product lead to names of this module. Links to names of other modules are not
-// looked up.
+// TestDocLinks checks that the links in comments of the product lead to names of this module. Links to names of other
+// modules are not looked up.
 func TestDocLinks(t *testing.T) {
 	fset := token.NewFileSet()
 	all := map[string]*documented{}

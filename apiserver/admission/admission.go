@@ -326,7 +326,7 @@ type Reader interface {
 
 	// Holders returns the objects of all namespaces that hold something, in the
 	// words of Kind.Sole: one, or none. It is answered from the index, which has
-	// no records that cannot be read: what these hold is free.
+	// no records that cannot be read: these hold nothing.
 	Holders(ctx context.Context, gvr schema.GroupVersionResource, what string) ([]catalog.Object, error)
 
 	// Changes returns the changes of the objects in a namespace since a revision, without waiting for any; 0 asks for

@@ -7,7 +7,7 @@
 // A [Grantor] checks writes of these objects: a user can grant only what the user has. The rules of
 // cluster roles that collect rules of others are written by a controller.
 //
-// An [Authorizer] allows what the policy allows, and to the agent of a node what rules cannot express: it
+// An [Authorizer] asks the policy, and gives the agent of a node rights that rules cannot express: it
 // reads and writes its Node, its Lease and its pods, and reads the secrets, config maps and service
 // accounts that its pods name, and no others. Package auth finds the user.
 package rbac

@@ -12,9 +12,9 @@ import (
 	"github.com/sampan-io/sampan/cluster/local"
 )
 
-// TestSettingsBecomeArguments sets each field of the settings alone, and checks that the arguments for the program in the background
-// set the same: a field without a flag, or a flag that is not passed on, fails. The flags of the API server have one field: each of
-// them is set.
+// TestSettingsBecomeArguments sets each field of the settings alone, and checks that the arguments for the program in
+// the background set the same: a field without a flag, or a flag that is not passed on, fails. The flags of the API
+// server have one field: each of them is set.
 func TestSettingsBecomeArguments(t *testing.T) {
 	ofProgram := map[string]bool{"LastPort": true} // fields that no flag sets
 	values := []any{                               // the first of the type of a field that its flag accepts

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestVolumeTypesAreKnownOrRejected checks that each type of volume of the API is either in the list of the types that a node
-// has, or has a rule that rejects it.
+// TestVolumeTypesAreKnownOrRejected checks that each type of volume of the API is either in the list of the types
+// that a node has, or has a rule that rejects it.
 func TestVolumeTypesAreKnownOrRejected(t *testing.T) {
 	known := strings.FieldsFunc(strings.TrimPrefix(KnownVolumes, "volumes are "), func(r rune) bool { return r == ',' || r == ' ' })
 	for field := range reflect.TypeFor[corev1.VolumeSource]().Fields() {

@@ -11,8 +11,8 @@ import (
 	"github.com/sampan-io/sampan/node/metrics"
 )
 
-// TestKnownVolumesAreMade checks that each type of volume that the node has is made in one way, and has the name of a plug-in for
-// metrics, which that of a claim gets from its volume.
+// TestKnownVolumesAreMade checks that each type of volume that the node has is made in one way, and has the name of a
+// plug-in for metrics, which that of a claim gets from its volume.
 func TestKnownVolumesAreMade(t *testing.T) {
 	for field := range reflect.TypeFor[corev1.VolumeSource]().Fields() {
 		v := &corev1.Volume{}
