@@ -169,6 +169,10 @@ type Lifecycle struct {
 	// DefaultPropagation is how dependents are treated when a DELETE does not
 	// say; empty means background.
 	DefaultPropagation metav1.DeletionPropagation
+
+	// AnswersDeleted says that a DELETE after which the object is gone is answered with its last state, as
+	// upstream does for some kinds, and not with a Status.
+	AnswersDeleted bool
 }
 
 // Defined is what only kinds have that a CustomResourceDefinition defines, and that definition itself.

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/codec"
@@ -138,10 +137,10 @@ func (o *Operations) removeOnce(ctx context.Context, t *Target, opts metav1.Dele
 	return Result{Item: item}, nil
 }
 
-// deleted is the answer when an object is gone: a Status, or the last state for those resources for which upstream has that.
+// deleted is the answer when an object is gone: a Status, or the last state for kinds that answer with that.
 func deleted(t *Target, old *codec.Item, opts *metav1.DeleteOptions, version string) runtime.Object {
 	stored := old.Object()
-	if !answersDeleted[t.Kind.GR()] || t.Kind.GR() == deviceTaintRules && t.Kind.Version == "v1" {
+	if !t.Kind.AnswersDeleted {
 		return deletedStatus(t, stored)
 	}
 	obj := stored.DeepCopyObject().(catalog.Object)
@@ -154,21 +153,6 @@ func deleted(t *Target, old *codec.Item, opts *metav1.DeleteOptions, version str
 
 func deletedStatus(t *Target, obj catalog.Object) *metav1.Status {
 	return Success(&metav1.StatusDetails{Name: t.Name, Group: t.Kind.Group, Kind: t.Kind.Resource, UID: obj.GetUID()})
-}
-
-var deviceTaintRules = schema.GroupResource{Group: "resource.k8s.io", Resource: "devicetaintrules"}
-
-// answersDeleted are the resources for which upstream answers a DELETE with the object. Of DeviceTaintRules these are the versions
-// before v1.
-var answersDeleted = map[schema.GroupResource]bool{
-	{Resource: "namespaces"}: true, {Resource: "persistentvolumeclaims"}: true, {Resource: "persistentvolumes"}: true, {Resource: "pods"}: true,
-	{Resource: "podtemplates"}: true, {Resource: "resourcequotas"}: true, {Resource: "serviceaccounts"}: true, {Resource: "services"}: true,
-	{Group: "storage.k8s.io", Resource: "csidrivers"}: true, {Group: "storage.k8s.io", Resource: "csinodes"}: true,
-	{Group: "storage.k8s.io", Resource: "storageclasses"}: true, {Group: "storage.k8s.io", Resource: "volumeattachments"}: true,
-	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: true, {Group: "resource.k8s.io", Resource: "deviceclasses"}: true,
-	{Group: "resource.k8s.io", Resource: "resourceclaims"}: true, {Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: true,
-	{Group: "resource.k8s.io", Resource: "resourceslices"}: true, {Group: "resource.k8s.io", Resource: "resourcepoolstatusrequests"}: true,
-	deviceTaintRules: true,
 }
 
 func checkPreconditions(t *Target, p *metav1.Preconditions, old *codec.Item) error {

@@ -35,8 +35,9 @@ func namespaces() *catalog.Kind {
 			"status.phase": catalog.Value(func(ns *corev1.Namespace) string { return string(ns.Status.Phase) }),
 		},
 		Lifecycle: catalog.Lifecycle{
-			Terminating: catalog.Default(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceTerminating }),
-			Held:        func(obj catalog.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
+			AnswersDeleted: true,
+			Terminating:    catalog.Default(func(ns *corev1.Namespace) { ns.Status.Phase = corev1.NamespaceTerminating }),
+			Held:           func(obj catalog.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
 		},
 		Subresources: []catalog.Subresource{
 			{

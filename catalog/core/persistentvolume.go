@@ -23,6 +23,7 @@ func persistentVolumes() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("PersistentVolume"),
 		Resource:         "persistentvolumes",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Warn:             catalog.Warn(warnOfVolume),
 		Singular:         "persistentvolume",
 		ShortNames:       []string{"pv"},

@@ -25,6 +25,7 @@ func persistentVolumeClaims() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("PersistentVolumeClaim"),
 		Resource:         "persistentvolumeclaims",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Warn:             catalog.Warn(warnOfClaim),
 		Singular:         "persistentvolumeclaim",
 		ShortNames:       []string{"pvc"},

@@ -35,7 +35,7 @@ func pods() *catalog.Kind {
 		Validate:         catalog.Validate(validatePod),
 		Warn:             catalog.WarnChange(warnOfPod),
 		Generation:       true,
-		Lifecycle:        catalog.Lifecycle{Grace: podGrace},
+		Lifecycle:        catalog.Lifecycle{Grace: podGrace, AnswersDeleted: true},
 		Columns:          podColumns(),
 		Fields: map[string]func(catalog.Object) string{
 			"spec.nodeName":           text(func(p *corev1.Pod) string { return p.Spec.NodeName }),

@@ -15,6 +15,7 @@ func podTemplates() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("PodTemplate"),
 		Resource:         "podtemplates",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Singular:         "podtemplate",
 		Namespaced:       true,
 		New:              func() catalog.Object { return &corev1.PodTemplate{} },

@@ -21,6 +21,7 @@ func resourceQuotas() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("ResourceQuota"),
 		Resource:         "resourcequotas",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Singular:         "resourcequota",
 		ShortNames:       []string{"quota"},
 		Namespaced:       true,

@@ -23,6 +23,7 @@ func services() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("Service"),
 		Resource:         "services",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		CreatedByUpdate:  true,
 		Singular:         "service",
 		ShortNames:       []string{"svc"},

@@ -14,6 +14,7 @@ func serviceAccounts() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: gvk("ServiceAccount"),
 		Resource:         "serviceaccounts",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Warn:             catalog.WarnChange(warnOfAccount),
 		Singular:         "serviceaccount",
 		ShortNames:       []string{"sa"},

@@ -22,6 +22,7 @@ func classes() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("DeviceClass"),
 		Resource:         "deviceclasses",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Singular:         "deviceclass",
 		New:              func() catalog.Object { return &resourcev1.DeviceClass{} },
 		NewList:          func() runtime.Object { return &resourcev1.DeviceClassList{} },
@@ -35,6 +36,7 @@ func claims() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"),
 		Resource:         "resourceclaims",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Singular:         "resourceclaim",
 		Namespaced:       true,
 		New:              func() catalog.Object { return &resourcev1.ResourceClaim{} },
@@ -75,6 +77,7 @@ func templates() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate"),
 		Resource:         "resourceclaimtemplates",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Singular:         "resourceclaimtemplate",
 		Namespaced:       true,
 		New:              func() catalog.Object { return &resourcev1.ResourceClaimTemplate{} },
@@ -99,6 +102,7 @@ func sliceKind() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: resourcev1.SchemeGroupVersion.WithKind("ResourceSlice"),
 		Resource:         "resourceslices",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Singular:         "resourceslice",
 		New:              func() catalog.Object { return &resourcev1.ResourceSlice{} },
 		NewList:          func() runtime.Object { return &resourcev1.ResourceSliceList{} },

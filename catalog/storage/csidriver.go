@@ -37,6 +37,7 @@ func csiDrivers() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("CSIDriver"),
 		Resource:         "csidrivers",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Conditional:      true,
 		Singular:         "csidriver",
 		New:              func() catalog.Object { return &storagev1.CSIDriver{} },

@@ -21,6 +21,7 @@ func csiNodes() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("CSINode"),
 		Resource:         "csinodes",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Conditional:      true,
 		Singular:         "csinode",
 		New:              func() catalog.Object { return &storagev1.CSINode{} },

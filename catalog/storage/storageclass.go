@@ -48,6 +48,7 @@ func storageClasses() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("StorageClass"),
 		Resource:         "storageclasses",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Warn:             catalog.Warn(warnOfClass),
 		Singular:         "storageclass",
 		ShortNames:       []string{"sc"},

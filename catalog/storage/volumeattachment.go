@@ -23,6 +23,7 @@ func volumeAttachments() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("VolumeAttachment"),
 		Resource:         "volumeattachments",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Conditional:      true,
 		Singular:         "volumeattachment",
 		New:              func() catalog.Object { return &storagev1.VolumeAttachment{} },

@@ -17,6 +17,7 @@ func volumeAttributesClasses() *catalog.Kind {
 	return &catalog.Kind{
 		GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("VolumeAttributesClass"),
 		Resource:         "volumeattributesclasses",
+		Lifecycle:        catalog.Lifecycle{AnswersDeleted: true},
 		Singular:         "volumeattributesclass",
 		ShortNames:       []string{"vac"},
 		New:              func() catalog.Object { return &storagev1.VolumeAttributesClass{} },
