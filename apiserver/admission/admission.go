@@ -319,6 +319,9 @@ type Reader interface {
 	// Get returns the object, or an API status error (NotFound).
 	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error)
 
+	// Await is Get, and blocks until the object exists. The error is NotFound if ctx is over before.
+	Await(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error)
+
 	// List returns the objects in the namespace (empty: all) whose fields, by
 	// the names of Kind.Fields, have these values (nil: all objects). A field
 	// in Kind.Indexed is answered from the index.

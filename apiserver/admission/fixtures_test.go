@@ -26,6 +26,7 @@ type memory struct {
 	mu      sync.Mutex
 	objects map[string]catalog.Object // guarded by mu; by "resource/namespace/name"
 	history []written                 // guarded by mu; the writes after revision 1, which has the objects from the beginning
+	changed chan struct{}             // guarded by mu; closed at the next write
 }
 
 type written struct {
@@ -50,6 +51,25 @@ func (m *memory) Get(_ context.Context, gvr schema.GroupVersionResource, namespa
 		return o, nil
 	}
 	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+}
+
+func (m *memory) Await(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {
+	for {
+		m.mu.Lock()
+		if m.changed == nil {
+			m.changed = make(chan struct{})
+		}
+		changed := m.changed
+		m.mu.Unlock()
+		o, err := m.Get(ctx, gvr, namespace, name)
+		if err == nil || ctx.Err() != nil {
+			return o, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
 }
 
 func (m *memory) List(_ context.Context, gvr schema.GroupVersionResource, namespace string, _ fields.Set) ([]catalog.Object, error) {
@@ -107,6 +127,10 @@ func (m *memory) Changes(ctx context.Context, gvr schema.GroupVersionResource, n
 func (m *memory) note(resource string, o catalog.Object, gone bool) {
 	m.history = append(m.history, written{resource, admission.Change{Object: o, Gone: gone}})
 	o.SetResourceVersion(fmt.Sprint(1 + len(m.history)))
+	if m.changed != nil {
+		close(m.changed)
+		m.changed = nil
+	}
 }
 
 func (m *memory) put(resource string, o catalog.Object) {

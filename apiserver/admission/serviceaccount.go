@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,29 +27,18 @@ const (
 // the API server with, unless the pod or the account does not want one.
 //
 // The default service account of a namespace is made by a controller after the
-// namespace. A pod that comes in between waits for it a moment: the plug-in sees
-// service accounts being made, so nothing is asked repeatedly.
-type ServiceAccount struct {
-	reader Reader
-
-	mu      sync.Mutex
-	waiting map[string][]chan struct{} // guarded by mu; by namespace; closed when its default account is there
-}
+// namespace. A pod that comes in between waits for it a moment, whichever server
+// stores it.
+type ServiceAccount struct{ reader Reader }
 
 // NewServiceAccount returns the plug-in.
-func NewServiceAccount(r Reader) *ServiceAccount {
-	return &ServiceAccount{reader: r, waiting: map[string][]chan struct{}{}}
-}
+func NewServiceAccount(r Reader) *ServiceAccount { return &ServiceAccount{reader: r} }
 
 // Name implements [Plugin].
 func (*ServiceAccount) Name() string { return "ServiceAccount" }
 
 // Admit implements [Mutator].
 func (p *ServiceAccount) Admit(ctx context.Context, a *Attributes) error {
-	if a.Operation == Create && a.is("serviceaccounts", "") && a.Name == defaultAccount {
-		a.Done = append(a.Done, func(bool) { p.wake(a.Namespace) })
-		return nil
-	}
 	pod := a.createdPod()
 	if pod == nil {
 		return nil
@@ -95,62 +83,20 @@ func admitMirror(a *Attributes, pod *corev1.Pod) error {
 }
 
 func (p *ServiceAccount) account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	get := func() (*corev1.ServiceAccount, error) {
-		o, err := p.reader.Get(ctx, core("serviceaccounts"), namespace, name)
-		if err != nil {
-			return nil, err
-		}
-		account, ok := o.(*corev1.ServiceAccount)
-		if !ok {
-			return nil, fmt.Errorf("it is a %T", o)
-		}
-		return account, nil
+	o, err := p.reader.Get(ctx, core("serviceaccounts"), namespace, name)
+	if apierrors.IsNotFound(err) && name == defaultAccount {
+		ctx, cancel := context.WithTimeout(ctx, accountPatience)
+		defer cancel()
+		o, err = p.reader.Await(ctx, core("serviceaccounts"), namespace, name)
 	}
-	account, err := get()
-	if !apierrors.IsNotFound(err) || name != defaultAccount {
-		return account, err
+	if err != nil {
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, accountPatience)
-	defer cancel()
-	for apierrors.IsNotFound(err) && ctx.Err() == nil {
-		made, leave := p.wait(namespace)
-		// Looked for again now that nothing can be missed.
-		if account, err = get(); apierrors.IsNotFound(err) {
-			select {
-			case <-made:
-				account, err = get()
-			case <-ctx.Done():
-			}
-		}
-		leave()
+	account, ok := o.(*corev1.ServiceAccount)
+	if !ok {
+		return nil, fmt.Errorf("it is a %T", o)
 	}
-	return account, err
-}
-
-// wait returns a channel that is closed when the controller has made, or tried to make, the default
-// account of the namespace. The caller must call leave in the end.
-func (p *ServiceAccount) wait(namespace string) (made <-chan struct{}, leave func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := make(chan struct{})
-	p.waiting[namespace] = append(p.waiting[namespace], c)
-	return c, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		others := slices.DeleteFunc(p.waiting[namespace], func(o chan struct{}) bool { return o == c })
-		if p.waiting[namespace] = others; len(others) == 0 {
-			delete(p.waiting, namespace)
-		}
-	}
-}
-
-func (p *ServiceAccount) wake(namespace string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.waiting[namespace] {
-		close(c)
-	}
-	delete(p.waiting, namespace)
+	return account, nil
 }
 
 // automount says whether a pod gets a token. The pod has the last word.

@@ -93,7 +93,7 @@ func openPair(t *testing.T, m mutant, change func(plugins []admission.Plugin) []
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(r), addresses, admission.NewResourceQuota(r)}
+			o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(r), admission.NewServiceAccount(r), addresses, admission.NewResourceQuota(r)}
 			if change != nil {
 				o.Admission = change(o.Admission)
 			}
@@ -131,7 +131,7 @@ func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name}
 // races are what two servers may do at the same time for the same thing. A round returns what went wrong, or nothing.
 var races = []struct {
 	name   string
-	mutant mutant // of which the race finds the fault
+	mutant mutant // of which the race finds the fault; none if it needs no condition
 	round  func(p *pair, n int) string
 }{
 	{"a node port", mutant{claims: true}, nodePort},
@@ -142,6 +142,7 @@ var races = []struct {
 	{"a quota", mutant{spoil: func(w *store.Write) { w.Charge = nil }}, quota},
 	{"what a quota has left", mutant{spoil: func(w *store.Write) { w.Charge = nil }}, quotaLeft},
 	{"the end of a definition", mutant{spoil: func(w *store.Write) { w.Guards = nil }}, endOfDefinition},
+	{"a service account", mutant{}, serviceAccount},
 	{"the end of a namespace", mutant{spoil: func(w *store.Write) { w.Guards = nil }}, endOfNamespace},
 }
 
@@ -162,6 +163,9 @@ func TestTwoServers(t *testing.T) {
 // The races find the faults of a store that ignores a condition.
 func TestTwoServersMutants(t *testing.T) {
 	for _, r := range races {
+		if !r.mutant.claims && r.mutant.spoil == nil {
+			continue // it needs no condition
+		}
 		t.Run(r.name, func(t *testing.T) {
 			p := openPair(t, r.mutant, nil)
 			for n := range 500 {
@@ -395,6 +399,24 @@ func quotaLeft(p *pair, n int) (fault string) {
 	}
 	if stored != hard {
 		p.Errorf("in the end there are %d objects in a quota of %d", stored, hard)
+	}
+	return ""
+}
+
+// serviceAccount: a pod gets the default service account that another server is making.
+func serviceAccount(p *pair, n int) string {
+	ns := fmt.Sprint("account", n)
+	p.namespace(ns)
+	var fault error
+	p.each(func(server int) {
+		if server == 0 {
+			p.must("serviceaccounts", ns, &corev1.ServiceAccount{ObjectMeta: named("default")})
+			return
+		}
+		_, fault = p.create(server, "pods", ns, &corev1.Pod{ObjectMeta: named("p"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "demo"}}}})
+	})
+	if fault != nil {
+		return fault.Error()
 	}
 	return ""
 }

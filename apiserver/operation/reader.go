@@ -42,6 +42,30 @@ func (r reader) Get(ctx context.Context, gvr schema.GroupVersionResource, namesp
 	return item.Object(), nil
 }
 
+// Await implements [admission.Reader].
+func (r reader) Await(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {
+	kind := r.catalog.Resource(gvr)
+	if kind == nil {
+		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+	}
+	q := store.Query{Prefix: kind.Key(namespace, name)}
+	for {
+		before := r.store.Revision()
+		o, err := r.Get(ctx, gvr, namespace, name)
+		if !apierrors.IsNotFound(err) || ctx.Err() != nil {
+			return o, err
+		}
+		for ev, failed := range r.store.Watch(ctx, q, before) {
+			if failed != nil && !errors.Is(failed, store.ErrExpired) {
+				return nil, err
+			}
+			if failed != nil || ev.Key != "" && !ev.Deleted {
+				break
+			}
+		}
+	}
+}
+
 // List implements [admission.Reader]. Records that cannot be read are left out.
 func (r reader) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, where fields.Set) ([]catalog.Object, error) {
 	kind := r.catalog.Resource(gvr)

@@ -37,6 +37,10 @@ func (namespaces) Holders(context.Context, schema.GroupVersionResource, string) 
 	return nil, nil
 }
 
+func (n namespaces) Await(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (catalog.Object, error) {
+	return n.Get(ctx, gvr, namespace, name)
+}
+
 func (namespaces) Changes(context.Context, schema.GroupVersionResource, string, store.Revision) (admission.Changes, error) {
 	return admission.Changes{}, nil
 }
