@@ -145,7 +145,7 @@ type Storing struct {
 	// Sole returns what belongs to the object alone, beside its name: no other object,
 	// of whatever kind, is stored that has one of these as well, and the store keeps an
 	// index of them. Nil means nothing. Services have it for their addresses and node
-	// ports, and IPAddresses, which may take an address from Services.
+	// ports, IPAddresses, which may take an address from Services, and Nodes for their pod networks.
 	Sole func(obj Object) []string
 }
 

@@ -139,6 +139,7 @@ var races = []struct {
 	{"chosen node ports", mutant{claims: true}, chosenNodePorts},
 	{"an IPAddress and a Service", mutant{claims: true}, address},
 	{"the change of two services", mutant{claims: true}, changedNodePorts},
+	{"a pod network", mutant{claims: true}, podNetwork},
 	{"a quota", mutant{spoil: func(w *store.Write) { w.Charge = nil }}, quota},
 	{"what a quota has left", mutant{spoil: func(w *store.Write) { w.Charge = nil }}, quotaLeft},
 	{"the end of a definition", mutant{spoil: func(w *store.Write) { w.Guards = nil }}, endOfDefinition},
@@ -328,6 +329,26 @@ func changedNodePorts(p *pair, n int) string {
 	return p.one("provided port is already allocated", func(server int) error {
 		patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/ports/0/nodePort", "value": %d}]`, 30010+n)
 		_, err := p.apis[server].Patch(p.Context(), services, "default", name(server), types.JSONPatchType, []byte(patch), metav1.PatchOptions{}, "")
+		return err
+	})
+}
+
+// podNetwork: of two nodes one gets the network. Where no plug-in has words for it, the refusal is a conflict that
+// names both.
+func podNetwork(p *pair, n int) string {
+	network := fmt.Sprintf("10.%d.%d.0/24", 128+n/250, n%250)
+	return p.one("podCIDR="+network+" belongs to nodes/", func(server int) error {
+		node := &corev1.Node{ObjectMeta: named(fmt.Sprintf("n%d-%d", n, server)), Spec: corev1.NodeSpec{PodCIDR: network, PodCIDRs: []string{network}}}
+		if n%2 == 0 {
+			_, err := p.create(server, "nodes", "", node)
+			return err
+		}
+		node.Spec = corev1.NodeSpec{}
+		if _, err := p.create(server, "nodes", "", node); err != nil {
+			p.Fatal(err)
+		}
+		patch := fmt.Sprintf(`{"spec": {"podCIDR": %q, "podCIDRs": [%[1]q]}}`, network)
+		_, err := p.apis[server].Patch(p.Context(), corev1.SchemeGroupVersion.WithResource("nodes"), "", node.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "")
 		return err
 	})
 }

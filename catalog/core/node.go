@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -60,6 +61,7 @@ func nodes() *catalog.Kind {
 		Fields: map[string]func(catalog.Object) string{
 			"spec.unschedulable": catalog.Value(func(n *corev1.Node) string { return yes(n.Spec.Unschedulable) }),
 		},
+		Storing: catalog.Storing{Sole: soleOfNode},
 		Subresources: []catalog.Subresource{
 			{
 				Name:  "status",
@@ -236,6 +238,18 @@ func isFeature(name string) bool {
 		}
 	}
 	return true
+}
+
+// soleOfNode returns the pod networks of a node. Nodes that got one together would give the same addresses to their
+// pods.
+func soleOfNode(obj catalog.Object) []string {
+	var held []string
+	for _, text := range obj.(*corev1.Node).Spec.PodCIDRs {
+		if network, err := netip.ParsePrefix(text); err == nil {
+			held = append(held, "podCIDR="+network.Masked().String())
+		}
+	}
+	return held
 }
 
 func validatePodCIDRs(cidrs []string, at *field.Path) field.ErrorList {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,10 @@ import (
 
 // Loop is the name of the controller's loop.
 const Loop = "node-ipam-controller"
+
+// retryConflict is after how long a node whose networks were given to another one gets others: the cache shows the
+// other one by then.
+const retryConflict = time.Second
 
 // Options configures the controller. Client and Networks are required.
 type Options struct {
@@ -94,8 +99,11 @@ func (c *ipam) reconcile(ctx context.Context, key controller.Key) (controller.Re
 	}
 	now, err := client.Nodes.Patch(ctx, c.client, "", node.Name, types.StrategicMergePatchType, patch, "")
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return controller.Result{}, nil // it is gone, or another by now
+	case apierrors.IsNotFound(err):
+		return controller.Result{}, nil
+	case apierrors.IsConflict(err):
+		// It is another node by now, or a node that is not in the cache yet has got one of the networks.
+		return controller.Result{After: retryConflict}, nil
 	case err != nil:
 		return controller.Result{}, fmt.Errorf("failed to update node %s with its pod networks: %w", node.Name, err)
 	}

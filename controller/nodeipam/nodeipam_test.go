@@ -1,14 +1,17 @@
 package nodeipam
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -94,4 +97,27 @@ func TestFullNetworkWaitsForDeletion(t *testing.T) {
 			t.Errorf("after the deletion the node late has %q", got["late"])
 		}
 	}, node("first", "10.244.1.0/24"), node("late"))
+}
+
+// A node whose networks another one has got in the meantime gets others.
+func TestLostNetworkIsReplaced(t *testing.T) {
+	lost := 0
+	controlling(t, []Network{parts(4)}, func(t *testing.T, s *clienttest.Server) {
+		s.Intercept(func(r clienttest.Request) error {
+			if r.Verb != "patch" || r.Name != "a" {
+				return nil
+			}
+			if lost++; lost > 1 {
+				return nil
+			}
+			return apierrors.NewConflict(corev1.Resource("nodes"), "a", errors.New("podCIDR=10.244.1.0/24 belongs to nodes/other"))
+		})
+		s.Set(t, node("a"))
+		synctest.Wait()
+		s.Set(t, node("other", "10.244.1.0/24"))
+		time.Sleep(time.Minute)
+		if got := given(s); got["a"] != "10.244.2.0/24" || lost != 2 {
+			t.Errorf("after %d requests the node has %q, want the next network", lost, got["a"])
+		}
+	})
 }
