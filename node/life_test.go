@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/clienttest"
 	"github.com/sampan-io/sampan/node/criclient"
+	"github.com/sampan-io/sampan/node/crispec"
 )
 
 // A scripted runtime is a simulated one whose commands a test answers, and that records what it is asked for. It answers no
@@ -32,6 +34,8 @@ type scripted struct {
 
 	mu    sync.Mutex
 	calls []string // guarded by mu
+	// limits has the resources that the runtime reports, by container; nil: it reports none.
+	limits map[string]*cri.LinuxContainerResources
 }
 
 func (s *scripted) note(words ...string) {
@@ -44,6 +48,12 @@ func (s *scripted) noted() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.calls)
+}
+
+func (s *scripted) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = nil
 }
 
 // name returns the name of a container by its ID.
@@ -67,7 +77,26 @@ func (s *scripted) StopContainer(ctx context.Context, id string, grace time.Dura
 
 func (s *scripted) UpdateContainerResources(ctx context.Context, id string, r *cri.LinuxContainerResources) error {
 	s.note("update", s.name(id), resource.NewQuantity(r.GetMemoryLimitInBytes(), resource.BinarySI).String())
+	if s.limits != nil {
+		s.mu.Lock()
+		s.limits[id] = r
+		s.mu.Unlock()
+	}
 	return s.Runtime.UpdateContainerResources(ctx, id, r)
+}
+
+func (s *scripted) PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatusResponse, error) {
+	r, err := s.Runtime.PodSandboxStatus(ctx, id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, c := range r.GetContainersStatuses() {
+		if l := s.limits[c.GetId()]; l != nil {
+			c = proto.CloneOf(c)
+			c.Resources = &cri.ContainerResources{Linux: l}
+			r.ContainersStatuses[i] = c
+		}
+	}
+	return r, err
 }
 
 // withScript runs f with an agent on a scripted runtime.
@@ -258,6 +287,88 @@ func TestResizeInPlace(t *testing.T) {
 			t.Errorf("calls %q, want %q", s.noted(), want)
 		}
 	})
+}
+
+// TestResizeAcrossRestarts resizes a pod whose agent has been ended: while no agent runs, after it has started again, and between the
+// operation of the runtime and its report.
+func TestResizeAcrossRestarts(t *testing.T) {
+	for _, reports := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			s := &scripted{Runtime: r.rt, exec: func([]string) int32 { return 0 }}
+			if reports {
+				s.limits = map[string]*cri.LinuxContainerResources{}
+			}
+			r.opts.Runtime = s
+			stop := r.start()
+			list := func(memory string) corev1.ResourceRequirements {
+				l := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+				return corev1.ResourceRequirements{Limits: l, Requests: l}
+			}
+			r.create(webPod("web", func(p *corev1.Pod) { p.Spec.Containers[0].Resources = list("64Mi") }))
+			created := r.await("web", "ready", isReady)
+			_, id, _ := strings.Cut(created.Status.ContainerStatuses[0].ContainerID, "://")
+			if reports { // as the container was created
+				if err := s.UpdateContainerResources(r.Context(), id, crispec.Resources(created, corev1.PodQOSGuaranteed, &created.Spec.Containers[0], crispec.Capacity{})); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.forget()
+			resize := func(memory string) {
+				patch := []byte(`{"spec":{"containers":[{"name":"web","resources":{"limits":{"memory":"` + memory + `"},"requests":{"memory":"` + memory + `"}}}]}}`)
+				if _, err := client.Pods.Patch(r.Context(), r.api, "default", "web", types.StrategicMergePatchType, patch, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			calls := func(step, memory string, want ...string) {
+				r.await("web", step, func(p *corev1.Pod) bool {
+					res := p.Status.ContainerStatuses[0].Resources
+					return res != nil && res.Limits.Memory().Cmp(resource.MustParse(memory)) == 0
+				})
+				synctest.Wait()
+				if got := s.noted(); !slices.Equal(got, want) {
+					t.Errorf("runtime that reports resources %v, %s: calls %q, want %q", reports, step, got, want)
+				}
+				s.forget()
+			}
+			again := func(memory string) []string { // a runtime that reports nothing gets what it may not have once more
+				if reports {
+					return nil
+				}
+				return []string{"update web " + memory}
+			}
+			stop()
+			stop = r.start()
+			<-r.node.Ready()
+			synctest.Wait()
+			calls("started again", "64Mi", again("64Mi")...)
+			resize("128Mi")
+			calls("resized after the start", "128Mi", "update web 128Mi")
+			stop()
+			resize("256Mi")
+			stop = r.start()
+			calls("resized without an agent", "256Mi", "update web 256Mi")
+			stop()
+			resize("32Mi")
+			if reports {
+				s.limits[id].MemoryLimitInBytes = 32 << 20
+			}
+			stop = r.start()
+			calls("applied, but not reported", "32Mi", again("32Mi")...)
+			stop()
+			if reports {
+				s.limits[id].MemoryLimitInBytes = 5 << 20
+			}
+			stop = r.start()
+			<-r.node.Ready()
+			synctest.Wait()
+			calls("other resources than reported", "32Mi", "update web 32Mi")
+			if p := r.await("web", "ready", isReady); p.Status.ContainerStatuses[0].RestartCount != 0 {
+				t.Error("the container was restarted")
+			}
+			stop()
+		})
+	}
 }
 
 // TestDeferredResizesWaitForOtherPods has two resizes that wait for a third pod: the one of the pod with the higher priority comes first.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,7 +19,8 @@ import (
 
 // Resize in place: a change of the resources of a pod through the subresource resize is granted by the node, if what it has
 // left suffices, and then applied to each running container by the runtime. What was granted and applied is in the status of
-// the pod, from which another agent goes on.
+// the pod, from which another agent goes on. It compares that with what the runtime reports, because the agent before it may have
+// ended between applying and reporting.
 
 // adoptResources restores the granted and applied resources from the status of a pod. Containers that do not run get those
 // of the specification.
@@ -38,6 +40,81 @@ func (w *worker) adoptResources(pod *corev1.Pod) {
 	})
 	r.Whole = adoptedWhole(pod)
 	r.Enforced = r.Whole
+}
+
+// adoptApplied finds out with which resources the running containers run that the worker has not started itself: those that
+// the status of the pod reported, if the runtime reports these, too, or the granted ones, if the agent was ended between
+// applying and reporting them. Otherwise the status counts, and the runtime applies the granted resources once more.
+func (w *worker) adoptApplied() {
+	r := &w.view.Memory.Resize
+	var found []*lifecycle.Container
+	for i := range w.view.Containers {
+		c := &w.view.Containers[i]
+		if _, known := r.Applied[c.ID]; !known && c.State == lifecycle.Running && !w.starts(c.Name) {
+			found = append(found, c)
+		}
+	}
+	if len(found) == 0 {
+		return
+	}
+	granted, reported := map[string]*corev1.Container{}, reportedResources(&w.view.Last)
+	lifecycle.EachResizable(w.view.Granted(), func(c *corev1.Container) { granted[c.Name] = c })
+	for _, c := range found {
+		if spec := granted[c.Name]; spec != nil {
+			var known bool
+			r.Applied[c.ID], known = w.appliedTo(c, spec, reported[c.ID])
+			if !known {
+				r.Unsure[c.ID] = true
+			}
+		}
+	}
+	w.resize.begun = w.resize.begun || w.view.Resizing()
+}
+
+// appliedTo returns the resources with which a running container runs, and whether the runtime reports these: the resources in the
+// status of the pod, which are nil if it has none, or those granted.
+func (w *worker) appliedTo(c *lifecycle.Container, granted *corev1.Container, reported *corev1.ResourceRequirements) (corev1.ResourceRequirements, bool) {
+	r := &w.view.Memory.Resize
+	has := func(resources corev1.ResourceRequirements, whole *corev1.ResourceRequirements) bool {
+		pod, of := *w.view.Pod, *granted
+		pod.Spec.Resources, of.Resources = whole, resources
+		return c.Limits != nil && *c.Limits == criclient.LimitsOf(crispec.Resources(&pod, lifecycle.ClassOf(&pod), &of, w.n.spec(w.uid, c.Name)))
+	}
+	now := lifecycle.Effective(granted.Resources, r.Whole)
+	if reported == nil {
+		return now, has(granted.Resources, r.Whole)
+	}
+	before := lifecycle.Effective(*reported, r.Enforced)
+	switch {
+	case has(*reported, r.Enforced):
+		return before, true
+	case has(granted.Resources, r.Whole):
+		return now, true
+	}
+	return before, false
+}
+
+// starts reports whether an attempt at a container is being made.
+func (w *worker) starts(container string) bool {
+	for _, op := range w.busy {
+		if op.starts[container] {
+			return true
+		}
+	}
+	return false
+}
+
+// reportedResources returns the resources of the running containers that a status has, by container ID.
+func reportedResources(s *corev1.PodStatus) map[string]*corev1.ResourceRequirements {
+	all := map[string]*corev1.ResourceRequirements{}
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range list {
+			if _, id, ok := strings.Cut(list[i].ContainerID, "://"); ok && list[i].State.Running != nil && list[i].Resources != nil {
+				all[id] = list[i].Resources
+			}
+		}
+	}
+	return all
 }
 
 // adoptedWhole returns the resources of a pod as a whole that its status reports, which also has those of its containers.
@@ -159,7 +236,10 @@ func (w *worker) apply(a lifecycle.Action, now time.Time) {
 		if err == nil {
 			err = w.n.limit(after, qos)
 		}
-		return w.endResize(ctx, began, err, func(r *lifecycle.Resize) { r.Applied[a.ID] = applied })
+		return w.endResize(ctx, began, err, func(r *lifecycle.Resize) {
+			r.Applied[a.ID] = applied
+			delete(r.Unsure, a.ID)
+		})
 	})
 }
 

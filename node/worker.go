@@ -139,7 +139,7 @@ func newWorker(n *Node, pod *corev1.Pod) *worker {
 			Memory: lifecycle.Memory{
 				Failures: map[string]lifecycle.Failure{}, Restarts: map[string]lifecycle.Backoff{}, Ready: map[string]bool{},
 				Started: map[string]bool{}, Hooked: map[string]int32{}, Unfit: map[string]lifecycle.Cause{},
-				Resize: lifecycle.Resize{Allocated: map[string]corev1.ResourceRequirements{}, Applied: map[string]corev1.ResourceRequirements{}},
+				Resize: lifecycle.Resize{Allocated: map[string]corev1.ResourceRequirements{}, Applied: map[string]corev1.ResourceRequirements{}, Unsure: map[string]bool{}},
 				StopBy: map[string]time.Time{}, PreStopped: map[string]bool{}, Replaced: map[string]bool{},
 			},
 		},
@@ -388,6 +388,7 @@ func (w *worker) look(ctx context.Context) {
 	w.n.metrics.Pods.Ended(w.view.Pod, w.view.Containers, s.Containers, ran)
 	w.view.Sandboxes, w.view.Containers = s.Sandboxes, s.Containers
 	w.forgetContainers()
+	w.adoptApplied()
 	w.shown.looks++
 	w.sandboxes = w.sandboxes[:0:0]
 	for _, sb := range s.Sandboxes {
@@ -412,6 +413,7 @@ func (w *worker) forgetContainers() {
 	prune(m.PreStopped, has)
 	prune(m.Replaced, has)
 	prune(m.Resize.Applied, has)
+	prune(m.Resize.Unsure, has)
 	prune(w.attempts.unstarted, has)
 	prune(w.attempts.pinned, has)
 }

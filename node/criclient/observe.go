@@ -112,6 +112,10 @@ func containerOf(ctx context.Context, s *cri.ContainerStatus, sandbox string) li
 	if u := s.GetUser().GetLinux(); u != nil {
 		c.User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()}}
 	}
+	if r := s.GetResources().GetLinux(); r != nil {
+		limits := LimitsOf(r)
+		c.Limits = &limits
+	}
 	switch s.GetState() {
 	case cri.ContainerState_CONTAINER_CREATED:
 		c.State = lifecycle.Created
@@ -129,6 +133,16 @@ func containerOf(ctx context.Context, s *cri.ContainerStatus, sandbox string) li
 		c.State = lifecycle.Unknown
 	}
 	return c
+}
+
+// LimitsOf returns the part of the resources of a container that changes when the pod is resized. Values that mean no limit
+// become 0, so that those asked of a runtime and those it reports can be compared.
+func LimitsOf(r *cri.LinuxContainerResources) lifecycle.Limits {
+	l := lifecycle.Limits{CPUShares: max(0, r.GetCpuShares()), Memory: max(0, r.GetMemoryLimitInBytes())}
+	if r.GetCpuQuota() > 0 {
+		l.CPUQuota, l.CPUPeriod = r.GetCpuQuota(), r.GetCpuPeriod()
+	}
+	return l
 }
 
 func nanos(ns int64) time.Time {

@@ -20,6 +20,9 @@ type Resize struct {
 	// Applied has the resources that the runtime has applied, by container ID, with the limits of the pod where the container had
 	// none of its own. A container without an entry has those allocated.
 	Applied map[string]corev1.ResourceRequirements
+	// Unsure has the containers, by ID, that ran before the agent started and of which it is not known whether they have what
+	// Applied says. The runtime applies the granted resources once more to these.
+	Unsure map[string]bool
 	// Whole has the resources of the pod as a whole that the node has granted, Enforced the resources of its cgroup. nil
 	// means that there are none.
 	Whole, Enforced *corev1.ResourceRequirements
@@ -139,7 +142,7 @@ func (v *View) containerResizing() bool {
 // that, as its resize policy says.
 func (d *Decision) resize(v *View, c *corev1.Container, latest Container) (replace bool) {
 	names := changed(v.effective(c), v.applied(c, latest.ID))
-	if len(names) == 0 {
+	if len(names) == 0 && !v.Memory.Resize.Unsure[latest.ID] {
 		return false
 	}
 	for _, p := range c.ResizePolicy {

@@ -67,6 +67,14 @@ type Container struct {
 	Reason, Message string
 	Image, ImageID  string
 	User            *corev1.ContainerUser
+	Limits          *Limits // that the runtime reports; nil if it reports none
+}
+
+// Limits are the limits of a container in the kernel. 0 means none.
+type Limits struct {
+	CPUShares           int64
+	CPUQuota, CPUPeriod int64 // microseconds
+	Memory              int64 // bytes
 }
 
 // Memory is the state of a worker about its pod that is not in the runtime.
