@@ -174,9 +174,13 @@ func (n *Node) ownUsers() concern {
 // pluggedDevices is the concern of the devices of device plug-ins.
 func (n *Node) pluggedDevices() concern {
 	return concern{
-		reason: failedSandbox, describe: notMade,
+		waits: true, reason: failedSandbox, describe: notMade,
 		prepare: func(ctx context.Context, p *preparation) error {
-			if err := n.plugins.devices.Allocate(ctx, p.pod); err != nil {
+			err := n.plugins.devices.Allocate(ctx, p.pod)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
 				return &lifecycle.RejectionError{Rejection: lifecycle.Rejection{Reason: "UnexpectedAdmissionError", Message: err.Error()}}
 			}
 			return nil

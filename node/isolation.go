@@ -12,11 +12,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/internal/sorting"
 	"github.com/sampan-io/sampan/node/crispec"
+	"github.com/sampan-io/sampan/node/deviceplugin"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
 	"github.com/sampan-io/sampan/node/lifecycle"
 	"github.com/sampan-io/sampan/node/podcgroup"
@@ -94,6 +96,28 @@ func (w *worker) refuse(r lifecycle.Rejection) func() {
 func (n *Node) devicesChanged() {
 	n.registrar.Outdated()
 	n.nudge(n.plugins.devices.Pods())
+}
+
+// deviceHolder returns what a pod that has devices is doing.
+func (n *Node) deviceHolder(uid types.UID) deviceplugin.Holding {
+	n.workers.mu.Lock()
+	defer n.workers.mu.Unlock()
+	switch w := n.workers.all[uid]; {
+	case w != nil && w.leaves():
+		return deviceplugin.Ending
+	case w != nil || n.workers.arrivals != nil:
+		return deviceplugin.Active
+	case n.workers.found[uid] != nil:
+		return deviceplugin.Ending
+	}
+	return deviceplugin.Gone
+}
+
+// releaseDevices takes back the devices of a pod whose containers have ended for good, before the API server learns that.
+func (w *worker) releaseDevices() {
+	if w.n.plugins.devices != nil && w.view.Finished() && !w.view.Alive() && w.busy["start"] == nil { // a start may be making a container
+		w.n.plugins.devices.Release(w.uid)
+	}
 }
 
 // serveDevicePlugins serves device plug-ins until ctx is cancelled. Without them the node goes on.

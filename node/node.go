@@ -392,6 +392,7 @@ func New(opts Options) (*Node, error) {
 	if opts.RootDir != "" && opts.DevicePluginDir != "" {
 		n.plugins.devices = deviceplugin.New(deviceplugin.Options{
 			Dir: opts.DevicePluginDir, Also: opts.KubeletPluginDir, State: filepath.Join(opts.RootDir, "devices.json"), Changed: n.devicesChanged, Log: n.log,
+			Holder:     n.deviceHolder,
 			Registered: n.metrics.Devices.Registers, Allocated: n.metrics.Devices.Gave,
 		})
 	}

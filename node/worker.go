@@ -200,6 +200,13 @@ func (w *worker) leaving() bool {
 	return w.inbox.gone
 }
 
+// leaves reports whether the pod is being deleted, or has ended: it starts no more containers.
+func (w *worker) leaves() bool {
+	w.inbox.mu.Lock()
+	defer w.inbox.mu.Unlock()
+	return w.inbox.gone || w.inbox.pod.DeletionTimestamp != nil || podstate.Finished(w.inbox.observed.Pod)
+}
+
 // touch records that the pod's containers have changed.
 func (w *worker) touch() {
 	w.outdate()
@@ -460,6 +467,7 @@ func (w *worker) step(now time.Time) time.Time {
 		w.freed = true
 		w.n.capacity.Free(w.uid)
 	}
+	w.releaseDevices()
 	renewal := w.renew(now)
 	d := lifecycle.Decide(w.view)
 	var starts []lifecycle.Action

@@ -41,12 +41,25 @@ type Options struct {
 	State string
 	// Changed is called when capacities have changed. It must not block.
 	Changed func()
+	// Holder returns what a pod that has devices is doing; nil means that every such pod is Active. It must not block.
+	Holder func(pod types.UID) Holding
 	// Registered and Allocated are called when a plug-in of a resource has registered, and when it has answered a request for devices;
 	// nil means that they are not counted. They must not block.
 	Registered func(resource string)
 	Allocated  func(resource string, took time.Duration)
 	Log        *slog.Logger
 }
+
+// Holding is what a pod that has devices is doing.
+type Holding int
+
+// A pod keeps its devices while it is Active. One that is Ending releases them when its containers have ended. One that is Gone has
+// nothing left on the node.
+const (
+	Active Holding = iota
+	Ending
+	Gone
+)
 
 // The limits of what plug-ins may do.
 const (
@@ -63,6 +76,7 @@ type Manager struct {
 	group     *run.Group         // guarded by mu; nil outside of Run
 	resources map[string]*supply // guarded by mu; by name of the resource
 	grants    map[owner]grant    // guarded by mu
+	changed   chan struct{}      // guarded by mu; closed, and replaced, when devices may have become free, see changes
 }
 
 // A supply is the devices of one resource.
@@ -99,7 +113,10 @@ func New(opts Options) *Manager {
 	if opts.Allocated == nil {
 		opts.Allocated = func(string, time.Duration) {}
 	}
-	return &Manager{opts: opts, resources: map[string]*supply{}, grants: map[owner]grant{}}
+	if opts.Holder == nil {
+		opts.Holder = func(types.UID) Holding { return Active }
+	}
+	return &Manager{opts: opts, resources: map[string]*supply{}, grants: map[owner]grant{}, changed: make(chan struct{})}
 }
 
 // Run serves the registration socket until ctx is cancelled. A record of devices that cannot be read is given up, as by kubelet:
@@ -231,6 +248,7 @@ func (m *Manager) follow(ctx context.Context, name string, p *plugin) {
 	if s := m.resources[name]; s.plugin == p {
 		s.plugin = nil
 	}
+	m.changes()
 	m.mu.Unlock()
 	m.opts.Changed()
 	if ctx.Err() == nil {
@@ -260,6 +278,7 @@ func (m *Manager) receive(ctx context.Context, name string, p *plugin) error {
 		current := s.plugin == p
 		if current {
 			s.devices = devices
+			m.changes()
 		}
 		m.mu.Unlock()
 		if !current {
@@ -378,9 +397,16 @@ func sorted(all []*podresources.ContainerDevices) []*podresources.ContainerDevic
 	return all
 }
 
-// Allocate gives each container of the pod the devices that it asks for, unless it has them. An error is final: the pod
-// can't run on this node. Resources that no plug-in has registered, or that the pod gets by a claim, are left alone.
+// Allocate gives each container of the pod the devices that it asks for, unless it has them. It waits for devices of pods that are
+// ending. An error is final unless ctx is cancelled: the pod can't run on this node. Resources that no plug-in has registered, or
+// that the pod gets by a claim, are left alone.
 func (m *Manager) Allocate(ctx context.Context, pod *corev1.Pod) error {
+	passed := map[string]bool{} // the init containers that have ended when later containers run
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways {
+			passed[c.Name] = true
+		}
+	}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			for _, name := range slices.Sorted(maps.Keys(list[i].Resources.Limits)) {
@@ -388,8 +414,16 @@ func (m *Manager) Allocate(ctx context.Context, pod *corev1.Pod) error {
 				if q.IsZero() || podstate.FromClaim(pod, name) {
 					continue
 				}
-				if err := m.allocate(ctx, owner{pod.UID, list[i].Name, string(name)}, int(q.Value())); err != nil {
-					return err
+				r := request{owner: owner{pod.UID, list[i].Name, string(name)}, n: int(q.Value()), passed: passed}
+				for {
+					err := m.allocate(ctx, r)
+					if short := (*shortage)(nil); errors.As(err, &short) && m.awaitDevices(ctx, r) {
+						continue
+					}
+					if err != nil {
+						return err
+					}
+					break
 				}
 			}
 		}
@@ -397,79 +431,144 @@ func (m *Manager) Allocate(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// allocate gives a container n devices of a resource.
-func (m *Manager) allocate(ctx context.Context, o owner, n int) error {
-	p, available, err := m.available(o, n)
+// A request is for n devices of a resource for a container.
+type request struct {
+	owner
+	n      int
+	passed map[string]bool // the init containers of the pod that run before the others; these get their devices again
+}
+
+// awaitDevices waits until devices may have become free, and returns false if the request can't be fulfilled by waiting: even with the
+// devices of pods that are ending there are too few.
+func (m *Manager) awaitDevices(ctx context.Context, r request) bool {
+	m.mu.Lock()
+	s, changed, held := m.resources[r.Resource], m.changed, map[types.UID]int{}
+	count := len(m.free(r))
+	for o, g := range m.grants {
+		if o.Resource != r.Resource || o.Pod == r.Pod {
+			continue
+		}
+		for _, id := range g.Devices {
+			if s.devices[id].GetHealth() == api.Healthy {
+				held[o.Pod]++
+			}
+		}
+	}
+	plugged := s.plugin != nil
+	m.mu.Unlock()
+	if !plugged {
+		return false
+	}
+	for uid, n := range held {
+		switch m.opts.Holder(uid) {
+		case Ending:
+			count += n
+		case Gone:
+			m.Release(uid)
+			count += n
+		}
+	}
+	if count < r.n {
+		return false
+	}
+	m.opts.Log.Debug("a pod waits for devices of pods that are ending", "resource", r.Resource, "pod", r.Pod)
+	select {
+	case <-changed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// changes has the requests that wait look again. The caller holds mu.
+func (m *Manager) changes() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// allocate gives a container the devices that it asks for.
+func (m *Manager) allocate(ctx context.Context, r request) error {
+	p, available, again, err := m.available(r)
 	if err != nil || p == nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	var preferred []string
-	if p.options.GetGetPreferredAllocationAvailable() {
-		r, err := p.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{
-			{AvailableDeviceIDs: available, AllocationSize: int32(n)},
+	if p.options.GetGetPreferredAllocationAvailable() && len(again) < r.n {
+		answer, err := p.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{
+			{AvailableDeviceIDs: available, MustIncludeDeviceIDs: again, AllocationSize: int32(r.n)},
 		}})
-		if err == nil && len(r.GetContainerResponses()) == 1 {
-			preferred = r.GetContainerResponses()[0].GetDeviceIDs()
+		if err == nil && len(answer.GetContainerResponses()) == 1 {
+			preferred = answer.GetContainerResponses()[0].GetDeviceIDs()
 		}
 	}
-	ids, err := m.reserve(o, n, preferred)
+	ids, err := m.reserve(r, preferred)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	r, err := p.client.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
-	m.opts.Allocated(o.Resource, time.Since(began))
-	if err == nil && len(r.GetContainerResponses()) != 1 {
-		err = fmt.Errorf("the plug-in answered for %d containers, want 1", len(r.GetContainerResponses()))
+	answer, err := p.client.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
+	m.opts.Allocated(r.Resource, time.Since(began))
+	if err == nil && len(answer.GetContainerResponses()) != 1 {
+		err = fmt.Errorf("the plug-in answered for %d containers, want 1", len(answer.GetContainerResponses()))
 	}
 	if err != nil {
-		m.give(o)
+		m.give(r.owner)
 		return fmt.Errorf("Allocate failed due to rpc error: %w, which is unexpected", err) //nolint:staticcheck // kubelet's words
 	}
-	said, err := json.Marshal(r.GetContainerResponses()[0])
+	said, err := json.Marshal(answer.GetContainerResponses()[0])
 	if err != nil {
 		return err
 	}
-	return m.keep(o, grant{ids, said})
+	return m.keep(r.owner, grant{ids, said})
 }
 
-// available returns the plug-in of a resource and its free devices; nil if there is nothing to do.
-func (m *Manager) available(o owner, n int) (*plugin, []string, error) {
+// available returns the plug-in of a resource, its free devices, and those of them that an init container of the pod has had; nil
+// if there is nothing to do.
+func (m *Manager) available(r request) (p *plugin, free, again []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.resources[o.Resource]
-	if g, has := m.grants[o]; has && g.Response != nil {
-		return nil, nil, nil // given before
+	s := m.resources[r.Resource]
+	if g, has := m.grants[r.owner]; has && g.Response != nil {
+		return nil, nil, nil, nil // given before
 	}
 	if s == nil {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
-	free := m.free(o.Resource)
-	if s.plugin == nil || len(free) < n {
-		return nil, nil, unavailable(o.Resource, n, len(free))
+	free = m.free(r)
+	if s.plugin == nil || len(free) < r.n {
+		return nil, nil, nil, &shortage{r.Resource, r.n, len(free)}
 	}
-	return s.plugin, free, nil
+	again = m.again(r, free)
+	return s.plugin, free, again[:min(len(again), r.n)], nil
 }
 
-func unavailable(resource string, asked, free int) error {
-	return fmt.Errorf("Allocate failed due to requested number of devices unavailable for %s. Requested: %d, Available: %d, which is unexpected", //nolint:staticcheck // kubelet's words
-		resource, asked, free)
+// A shortage is the error of a request for more devices than are free.
+type shortage struct {
+	resource    string
+	asked, free int
 }
 
-// free returns the healthy devices that no container has, sorted. The caller holds mu.
-func (m *Manager) free(name string) []string {
+func (s *shortage) Error() string {
+	return fmt.Sprintf("Allocate failed due to requested number of devices unavailable for %s. Requested: %d, Available: %d, which is unexpected",
+		s.resource, s.asked, s.free)
+}
+
+// free returns the healthy devices that no container has which runs at the same time as that of the request, sorted: the containers of
+// a pod run when its init containers have ended, except for sidecars. The caller holds mu.
+func (m *Manager) free(r request) []string {
 	taken := map[string]bool{}
 	for o, g := range m.grants {
-		if o.Resource == name {
-			for _, id := range g.Devices {
-				taken[id] = true
-			}
+		if o.Resource != r.Resource || o == r.owner || o.Pod == r.Pod && r.passed[o.Container] {
+			continue
+		}
+		for _, id := range g.Devices {
+			taken[id] = true
 		}
 	}
 	var ids []string
-	for id, d := range m.resources[name].devices {
+	for id, d := range m.resources[r.Resource].devices {
 		if !taken[id] && d.GetHealth() == api.Healthy {
 			ids = append(ids, id)
 		}
@@ -478,22 +577,35 @@ func (m *Manager) free(name string) []string {
 	return ids
 }
 
-// reserve takes n free devices, the preferred ones first.
-func (m *Manager) reserve(o owner, n int, preferred []string) ([]string, error) {
+// again returns the free devices that init containers of the pod of a request have had. They are used first. The caller holds mu.
+func (m *Manager) again(r request, free []string) []string {
+	had := map[string]bool{}
+	for o, g := range m.grants {
+		if o.Resource == r.Resource && o.Pod == r.Pod && o != r.owner && r.passed[o.Container] {
+			for _, id := range g.Devices {
+				had[id] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(free), func(id string) bool { return !had[id] })
+}
+
+// reserve takes free devices, first those that an init container has had, then the preferred ones.
+func (m *Manager) reserve(r request, preferred []string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.grants, o) // of a start that was cut off
-	free := m.free(o.Resource)
+	delete(m.grants, r.owner) // of a start that was cut off
+	free := m.free(r)
 	var ids []string
-	for _, id := range slices.Concat(preferred, free) {
-		if len(ids) < n && slices.Contains(free, id) && !slices.Contains(ids, id) {
+	for _, id := range slices.Concat(m.again(r, free), preferred, free) {
+		if len(ids) < r.n && slices.Contains(free, id) && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
-	if len(ids) < n {
-		return nil, unavailable(o.Resource, n, len(free))
+	if len(ids) < r.n {
+		return nil, &shortage{r.Resource, r.n, len(free)}
 	}
-	m.grants[o] = grant{Devices: ids}
+	m.grants[r.owner] = grant{Devices: ids}
 	return ids, m.save()
 }
 
@@ -509,12 +621,13 @@ func (m *Manager) give(o owner) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.grants, o)
+	m.changes()
 	if err := m.save(); err != nil {
 		m.opts.Log.Warn("devices of containers not written", "err", err)
 	}
 }
 
-// Release takes back the devices of a pod that is gone.
+// Release takes back the devices of a pod whose containers have ended for good.
 func (m *Manager) Release(pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -523,6 +636,7 @@ func (m *Manager) Release(pod types.UID) {
 	if len(m.grants) == before {
 		return
 	}
+	m.changes()
 	if err := m.save(); err != nil {
 		m.opts.Log.Warn("devices of containers not written", "err", err)
 	}

@@ -258,3 +258,85 @@ func TestRecordsAfterAPowerCut(t *testing.T) {
 	r.report(api.Healthy, api.Healthy)
 	r.wantResources(2, 2)
 }
+
+// TestPodsWaitForDevicesOfEndingPods asks for devices that pods have which are running, ending or gone.
+func TestPodsWaitForDevicesOfEndingPods(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	holding := map[types.UID]Holding{}
+	asked := make(chan types.UID, 10)
+	r.manager.opts.Holder = func(pod types.UID) Holding {
+		asked <- pod
+		return holding[pod]
+	}
+	r.register()
+	r.report(api.Healthy, api.Healthy)
+	if err := r.manager.Allocate(t.Context(), asking("p", 2)); err != nil {
+		t.Fatal(err)
+	}
+	want := "Allocate failed due to requested number of devices unavailable for example.com/gpu. Requested: 1, Available: 0, which is unexpected"
+	if err := r.manager.Allocate(t.Context(), asking("q", 1)); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	<-asked
+
+	// The devices of a pod that is ending are not given away before its containers have ended.
+	holding["p"] = Ending
+	done := make(chan error, 1)
+	r.group.Go(func(ctx context.Context) { done <- r.manager.Allocate(ctx, asking("q", 1)) })
+	<-asked
+	if got := r.devices("p") + "; " + r.devices("q"); got != "a,b /dev/gpu; " {
+		t.Errorf("devices %s", got)
+	}
+	r.manager.Release("p")
+	if err := <-done; err != nil || r.devices("q") != "a /dev/gpu" {
+		t.Errorf("after the wait: %s, %v", r.devices("q"), err)
+	}
+
+	// A pod that ends while it waits gets none.
+	holding["q"] = Ending
+	ctx, cancel := context.WithCancel(t.Context())
+	r.group.Go(func(context.Context) { done <- r.manager.Allocate(ctx, asking("s", 2)) })
+	<-asked
+	cancel()
+	if err := <-done; err == nil || r.devices("s") != "" {
+		t.Errorf("a pod that is cancelled has %q, %v", r.devices("s"), err)
+	}
+
+	holding["q"] = Gone
+	if err := r.manager.Allocate(t.Context(), asking("s", 2)); err != nil || r.devices("s") != "a,b /dev/gpu" {
+		t.Errorf("devices of a pod that is gone: %s, %v", r.devices("s"), err)
+	}
+}
+
+// TestInitContainersShareDevices gives the devices of init containers to the containers that run after them, and to no one else.
+func TestInitContainersShareDevices(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	r.register()
+	r.report(api.Healthy, api.Healthy, api.Healthy, api.Healthy)
+	container := func(name string, n int64) corev1.Container {
+		c := asking("", n).Spec.Containers[0]
+		c.Name = name
+		return c
+	}
+	sidecar, always := container("sidecar", 1), corev1.ContainerRestartPolicyAlways
+	sidecar.RestartPolicy = &always
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p"}, Spec: corev1.PodSpec{
+		InitContainers: []corev1.Container{container("first", 4), sidecar, container("second", 3)},
+		Containers:     []corev1.Container{container("c", 2), container("d", 1)},
+	}}
+	if err := r.manager.Allocate(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"first": "a,b,c,d", "sidecar": "a", "second": "b,c,d", "c": "b,c", "d": "d"} {
+		var got []string
+		for _, d := range r.manager.Given("p", name) {
+			got = append(got, d.GetDeviceIds()...)
+		}
+		if strings.Join(got, ",") != want {
+			t.Errorf("container %s has the devices %v, want %s", name, got, want)
+		}
+	}
+	if err := r.manager.Allocate(t.Context(), asking("q", 1)); err == nil {
+		t.Errorf("another pod has %s", r.devices("q"))
+	}
+}

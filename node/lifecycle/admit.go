@@ -24,7 +24,7 @@ type Rejection struct {
 
 // Verdict returns what the rejection makes of the pod.
 func (r Rejection) Verdict() Verdict {
-	return Verdict{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
+	return Verdict{Reason: r.Reason, Message: "Pod was rejected: " + r.Message, Rejected: true}
 }
 
 // nodeAffinity is the reason of a pod that selects other nodes.

@@ -78,6 +78,7 @@ func unmade(v *View) corev1.PodStatus {
 		now := metav1.NewTime(v.Now).Rfc3339Copy()
 		s.StartTime = &now
 	}
+	s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = nil, nil, nil
 	if f := v.Memory.Failed; f.Reason != "" {
 		s.Phase, s.Reason, s.Message = corev1.PodFailed, f.Reason, f.Message
 	}

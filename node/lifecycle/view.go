@@ -141,6 +141,8 @@ type Verdict struct {
 	// "" means Message.
 	Disrupted bool
 	Because   string
+	// Rejected is true if the node did not admit the pod.
+	Rejected bool
 }
 
 // A Failure is something that has to be tried again.
@@ -428,10 +430,13 @@ func (v *View) Finished() bool {
 	return podstate.FinishedIn(&v.Last) || v.Memory.Failed.Reason != ""
 }
 
-// unmade reports whether the pod ended before anything of it was made: its node rejected it.
+// unmade reports whether the pod ended before anything of it was made: its node rejected it. Some rejections come when the status
+// has containers that wait already.
 func (v *View) unmade() bool {
 	failed := v.Last.Phase == corev1.PodFailed || v.Memory.Failed.Reason != ""
-	return failed && len(v.Sandboxes)+len(v.Containers)+len(v.Last.ContainerStatuses)+len(v.Last.InitContainerStatuses) == 0
+	made := func(c corev1.ContainerStatus) bool { return !v.Memory.Failed.Rejected || c.ContainerID != "" }
+	return failed && len(v.Sandboxes)+len(v.Containers) == 0 &&
+		!slices.ContainsFunc(v.Last.ContainerStatuses, made) && !slices.ContainsFunc(v.Last.InitContainerStatuses, made)
 }
 
 // Deleting reports whether the pod is being deleted.
