@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -22,21 +23,14 @@ import (
 var packed string
 
 // runtimeProgram unpacks the container runtime into dir. Its path is always the same, so
-// that a running runtime can replace itself with the new file; the version of the file is
-// recorded beside it.
+// that a running runtime can replace itself with the new file.
 func runtimeProgram(dir string) (string, error) {
 	path := filepath.Join(dir, "sampan-runtime")
-	want := identity()
-	if have, err := os.ReadFile(path + ".id"); err == nil && string(have) == want {
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
-		}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		boot = nil // it is unpacked at each start
 	}
-	if err := unpack(path); err != nil {
-		return "", fmt.Errorf("unpacking the container runtime into %s: %w", dir, err)
-	}
-	// Written last: a crash in between unpacks once more.
-	if err := os.WriteFile(path+".id", []byte(want), 0o600); err != nil {
+	if err := install(path, identity(), strings.TrimSpace(string(boot)), unpack); err != nil {
 		return "", fmt.Errorf("unpacking the container runtime into %s: %w", dir, err)
 	}
 	return path, nil
