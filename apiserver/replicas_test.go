@@ -24,8 +24,8 @@ type hasty struct{ *storetest.Replica }
 
 func (hasty) Fresh(context.Context) error { return nil }
 
-// replicas opens two servers over one store, each with an image of its own that is as old as it may be. The second one gets its
-// store from other.
+// replicas opens two servers over one store, each with an image of its own that is as old as it may be. The second
+// one gets its store from other.
 func replicas(t *testing.T, other func(*storetest.Replica) httpserver.Store) (a, b *fixture) {
 	t.Helper()
 	kinds := apiservertest.Kinds(t)
@@ -53,7 +53,8 @@ func (f *fixture) write(value string) *corev1.ConfigMap {
 	return &got
 }
 
-// TestReadsAreCurrent writes at one server and reads at another: without a resource version it sees what was acknowledged.
+// TestReadsAreCurrent writes at one server and reads at another: without a resource version it sees what was
+// acknowledged.
 func TestReadsAreCurrent(t *testing.T) {
 	one := func(f *fixture, version string) string {
 		return into[corev1.ConfigMap](f, f.do("GET", configMaps+"/one?resourceVersion="+version, nil), 200).Data["v"]

@@ -9,9 +9,9 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// An Image is the readable part of a store: the live records, the newest events of each resource, and the watches. It is in
-// memory whole, so that reads neither wait nor fail. The store that owns it puts writes in, in the order of their revisions, once they are
-// as durable as they shall be. It is safe for concurrent use.
+// An Image is the readable part of a store: the live records, the newest events of each resource, and the watches. It
+// is in memory whole, so that reads neither wait nor fail. The store that owns it puts writes in, in the order of
+// their revisions, once they are as durable as they shall be. It is safe for concurrent use.
 type Image struct {
 	opts  Options
 	ended chan struct{} // closed when nothing will be published any more
@@ -30,8 +30,8 @@ type Image struct {
 	progress  progress             // guarded by mu
 }
 
-// NewImage returns an empty image at revision 0, for a store that is not a [Store]. It uses the options Terms, History, Keep, Progress,
-// Quota and Written.
+// NewImage returns an empty image at revision 0, for a store that is not a [Store]. It uses the options Terms,
+// History, Keep, Progress, Quota and Written.
 func NewImage(opts Options) *Image {
 	opts.complete()
 	return &Image{
@@ -54,7 +54,7 @@ func (i *Image) fill(rec *record) {
 	}
 }
 
-// filled ends the filling: the history begins with what the backend recalled. The caller holds mu for writing.
+// filled ends the filling: the history begins with the writes that the backend recalled. The caller holds mu for writing.
 func (i *Image) filled(got Recalled) {
 	i.last, i.base, i.taken = got.Last, got.Floor, span{got.Durable, got.Last}
 	for name := range got.Floors {
@@ -89,7 +89,8 @@ func (i *Image) Revision() Revision {
 	return i.last
 }
 
-// A notFound is ErrNotFound of a key. Its text is made when it is read: a search for a free name expects not to find it.
+// A notFound is ErrNotFound of a key. Its text is made when it is read: a search for a free name expects not to find
+// it.
 type notFound string
 
 func (key notFound) Error() string { return string(key) + ": " + ErrNotFound.Error() }
@@ -108,8 +109,8 @@ func (i *Image) Get(key string) (Record, error) {
 	return Record{}, notFound(key)
 }
 
-// Count returns how many records the resource has whose keys begin with the first segment of the prefix. It does not list
-// them.
+// Count returns how many records the resource has whose keys begin with the first segment of the prefix. It does not
+// list them.
 func (i *Image) Count(prefix string) int {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
@@ -148,7 +149,7 @@ func (i *Image) listShort(c *collector) (*set, error) {
 		return in, err
 	}
 	// Freezing needs the write lock. Between the locks there may have been
-	// writes, so that what was undone has to be found again.
+	// writes, so that undone versions have to be found again.
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.resources[name].freeze()
@@ -156,7 +157,7 @@ func (i *Image) listShort(c *collector) (*set, error) {
 	return in, err
 }
 
-// prepare finds out what c has to undo and lists what it can list at once; done
+// prepare finds the changes that c has to undo and lists what it can list at once; done
 // reports whether that was all. Otherwise it returns the frozen set, if there
 // is one. The caller holds mu.
 func (i *Image) prepare(name string, c *collector) (in *set, done bool, err error) {
@@ -197,8 +198,8 @@ func (i *Image) published(key string) (*record, bool) {
 	return nil, false
 }
 
-// Publish makes writes visible to readers and watchers, in order. Revisions rise, from one call to the next as well. The values are
-// those of this image alone, which places them. One goroutine at a time calls it.
+// Publish makes writes visible to readers and watchers, in order. Revisions rise, from one call to the next as well.
+// The values are those of this image alone, which places them. One goroutine at a time calls it.
 func (i *Image) Publish(events ...Event) {
 	changes := make([]change, len(events))
 	for n, e := range events {
@@ -209,7 +210,8 @@ func (i *Image) Publish(events ...Event) {
 	i.publish(changes...)
 }
 
-// End says that nothing will be published any more: watches end with ErrStopped once they have yielded everything. It may be called once.
+// End says that nothing will be published any more: watches end with ErrStopped once they have yielded everything. It
+// may be called once.
 func (i *Image) End() { close(i.ended) }
 
 // A change is the next state of a key.
@@ -242,8 +244,8 @@ func (i *Image) apply(c change, now time.Time) (prev *record) {
 	return prev
 }
 
-// publish makes changes visible to readers and watchers, in order. Only one goroutine publishes at a time: of a Store, the one that
-// holds accept.mu while no batch is flying, or the commit loop while one is.
+// publish makes changes visible to readers and watchers, in order. Only one goroutine publishes at a time: of a
+// Store, the one that holds accept.mu while no batch is flying, or the commit loop while one is.
 func (i *Image) publish(changes ...change) {
 	for _, c := range changes {
 		c.rec.Value.Place(c.rec.Created, c.rec.Revision)

@@ -35,8 +35,8 @@ func termedLess(a, b termed) bool {
 	return a.key < b.key
 }
 
-// A resource is the live records of all keys with the same first segment, their history and its watchers. Everything in it is guarded
-// by the mu of its Image.
+// A resource is the live records of all keys with the same first segment, their history and its watchers. Everything
+// in it is guarded by the mu of its Image.
 type resource struct {
 	set
 	frozen   *set // a copy that is never changed, made for a reader; nil once a write came after it

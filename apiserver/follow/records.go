@@ -35,8 +35,8 @@ type Writer interface {
 
 // A Follower is called with the records of a query, by one goroutine at a time. The records are shared.
 type Follower struct {
-	// All is called with the state: first, and again whenever the events after an earlier state are gone. After an error it is called
-	// again, later.
+	// All is called with the state: first, and again whenever the events after an earlier state are gone. After an error
+	// it is called again, later.
 	All func(ctx context.Context, records []store.Record) error
 	// Changed is called with each event after that.
 	Changed func(ctx context.Context, ev store.Event)
@@ -50,8 +50,8 @@ const (
 	maxPause   = 10 * time.Second
 )
 
-// Records calls f with the state of a query and then with what changes, until ctx is over or the store has ended. Other errors are
-// logged: it begins again with the state after a pause.
+// Records calls f with the state of a query and then with what changes, until ctx is over or the store has ended.
+// Other errors are logged: it begins again with the state after a pause.
 func Records(ctx context.Context, st Store, q store.Query, f Follower) {
 	pause := firstPause
 	for ctx.Err() == nil {

@@ -87,14 +87,15 @@ func (o *Operations) current(ctx context.Context) error {
 	return nil
 }
 
-// behind is asked after a write was refused because of the state of its object: it reports whether this server did not show the newest one.
+// behind is asked after a write was refused because of the state of its object: it reports whether this server did
+// not show the newest one.
 func (o *Operations) behind(ctx context.Context) bool {
 	before := o.store.Revision()
 	return o.current(ctx) == nil && o.store.Revision() > before
 }
 
-// shows waits until this server has a resource version that a client has read, perhaps from another server. Where there is none
-// such, the write ends in a conflict.
+// shows waits until this server has a resource version that a client has read, perhaps from another server. Where
+// there is none such, the write ends in a conflict.
 func (o *Operations) shows(ctx context.Context, rv string) error {
 	if want, err := parseRevision(rv); err != nil || want <= o.store.Revision() {
 		return nil
@@ -116,8 +117,8 @@ func tooLarge(message string) error {
 // upstream's watch cache does: with several servers another one may have written it a moment ago.
 const futureWait = 3 * time.Second
 
-// Since waits until a read with a resource version can be answered: "" asks for the newest state, "0" for any, and others for one that is
-// not older.
+// Since waits until a read with a resource version can be answered: "" asks for the newest state, "0" for any, and
+// others for one that is not older.
 func (o *Operations) Since(ctx context.Context, rv string) error {
 	if rv == "" {
 		return o.current(ctx)

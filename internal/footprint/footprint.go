@@ -30,7 +30,7 @@ func Of(v any) int {
 type walker func(unsafe.Pointer) int
 
 // mapEntry is what a map takes for an entry beside its key and value: the control byte, and the slots that stay free, of
-// which there are at most as many as there are entries, and mapHead what it takes without any.
+// which there are at most as many as there are entries, and mapHead the size without any.
 const (
 	mapEntry = 16
 	mapHead  = 48

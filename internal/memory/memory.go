@@ -21,8 +21,8 @@ type Options struct {
 	// decided both already.
 	Headroom uint64
 
-	// Percent is how much garbage may pile up, in percent of the live objects, if that is more than Headroom. It is less where
-	// both together would be more than 768 MiB, but at least 33. 0 means 100.
+	// Percent is how much garbage may pile up, in percent of the live objects, if that is more than Headroom. It is less
+	// where both together would be more than 768 MiB, but at least 33. 0 means 100.
 	Percent int
 
 	// Limit is how many bytes the process may have before the collector runs more often than that. 0 means that there is no
@@ -196,8 +196,8 @@ const leastGarbage = 1 << 20
 
 const usualPercent = 100 // Go's own: the heap may double
 
-// roomy is up to how many bytes of live objects and garbage the percentage of a process holds, and leastPercent how much
-// garbage a larger heap may have nevertheless.
+// roomy is up to how many bytes of live objects and garbage the percentage of a process holds, and leastPercent how
+// much garbage a larger heap may have nevertheless.
 const (
 	roomy        = 768 << 20
 	leastPercent = 33

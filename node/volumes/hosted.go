@@ -18,8 +18,8 @@ import (
 	"github.com/sampan-io/sampan/node/volume"
 )
 
-// isHosted reports whether the content of a volume is not among the pod's files: it is a path of the node, or mounted by
-// the node or a driver.
+// isHosted reports whether the content of a volume is not among the pod's files: it is a path of the node, or mounted
+// by the node or a driver.
 func isHosted(v *corev1.Volume) bool {
 	return v.HostPath != nil || v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.NFS != nil || v.CSI != nil
 }

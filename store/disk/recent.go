@@ -7,8 +7,8 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// Writes are recent up to so many, and up to so many bytes: what the clients of a server that was killed have not received yet, and some
-// more for clients that are slow.
+// Writes are recent up to so many, and up to so many bytes: the writes that clients of a server that was killed have not
+// received yet, and some more for clients that are slow.
 const (
 	maxRecent      = 2048
 	maxRecentBytes = 2 << 20
@@ -23,8 +23,8 @@ type recentWrites struct {
 	floors map[string]store.Revision // of the newest write to each resource that is not recent
 }
 
-// take adds a write, and moves those that are no longer recent to the newest older ones. No history goes back beyond one that is not
-// in order: it was saved late, or comes after a crash.
+// take adds a write, and moves writes that are no longer recent to the newest older ones. No history goes back beyond
+// one that is not in order: it was saved late, or comes after a crash.
 func (w *recentWrites) take(r raw, older map[string]*store.Entry, inOrder bool) {
 	e := &store.Entry{Key: string(r.key), Created: r.created, Revision: r.revision, Expires: r.expires}
 	if !r.deleted {

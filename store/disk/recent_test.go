@@ -12,8 +12,9 @@ import (
 	"github.com/sampan-io/sampan/store/storetest"
 )
 
-// TestHistoryOfAFreshStart checks that a store begins with the newest writes of its log as history, that quiet resources go on from any
-// revision since their last write, and that a value that cannot be decoded any more shortens the history of its resource alone.
+// TestHistoryOfAFreshStart checks that a store begins with the newest writes of its log as history, that quiet
+// resources go on from any revision since their last write, and that a value that cannot be decoded any more shortens
+// the history of its resource alone.
 func TestHistoryOfAFreshStart(t *testing.T) {
 	dir := t.TempDir()
 	use := func(recall func(string, []byte) (store.Value, error), do func(*store.Store)) {

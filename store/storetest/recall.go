@@ -21,7 +21,8 @@ func (b *tap) LoadRecent(ctx context.Context, each func(store.Entry) error, rece
 	return store.Recalled{Last: last, Durable: last, Floor: last, Floors: map[string]store.Revision{}}, err
 }
 
-// recalls checks that watches from before a restart go on, or are expired: whatever was written, and however the store ended.
+// recalls checks that watches from before a restart go on, or are expired: whatever was written, and however the
+// store ended.
 func recalls(t *testing.T, m Medium) {
 	b, err := m()
 	if err != nil {
@@ -84,7 +85,8 @@ func recalls(t *testing.T, m Medium) {
 	}
 }
 
-// goesOn checks a watch from before a restart: it yields what was told after the revision, but volatile writes that others have replaced.
+// goesOn checks a watch from before a restart: it yields the events after the revision, but volatile writes that
+// others have replaced.
 func goesOn(t *testing.T, s *subject, prefix string, after store.Revision, told []store.Event, lost [][2]store.Revision) {
 	t.Helper()
 	if err := s.firstError(store.Query{Prefix: prefix}, after); errors.Is(err, store.ErrExpired) {
@@ -112,8 +114,8 @@ func goesOn(t *testing.T, s *subject, prefix string, after store.Revision, told 
 	}
 }
 
-// bare is the line of an event, without the value of a deletion: a backend does not have the one that the deletion was written with, and
-// the event has the value before.
+// bare is the line of an event, without the value of a deletion: a backend does not have the one that the deletion
+// was written with, and the event has the value before.
 func bare(e store.Event) string {
 	if e.Deleted {
 		return "-" + e.Key

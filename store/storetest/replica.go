@@ -9,8 +9,8 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A Shared is one store behind several [Replica]s, as servers with a store of their own over one medium see it. The store must not write by
-// itself: it has no time to live.
+// A Shared is one store behind several [Replica]s, as servers with a store of their own over one medium see it. The
+// store must not write by itself: it has no time to live.
 type Shared struct {
 	Store   *store.Store
 	Options store.Options // with which images are made: Decode is required
@@ -18,7 +18,7 @@ type Shared struct {
 	mu    sync.Mutex
 	feed  []fed          // guarded by mu; all writes without gaps, in order
 	early map[uint64]fed // guarded by mu; writes that came before an earlier one
-	grown chan struct{}  // guarded by mu; closed when the feed grows; nil if nobody waits
+	grown chan struct{}  // guarded by mu; closed when the feed grows; nil if none waits
 }
 
 // A fed is a write as replicas receive it.
@@ -27,8 +27,8 @@ type fed struct {
 	data  []byte
 }
 
-// A Replica is a store of one server: it has an image of its own, which is as old as it may be. Only what must not be older brings it
-// up to date: [Replica.Fresh], [Replica.Reach], and the writes made with it.
+// A Replica is a store of one server: it has an image of its own, which is as old as it may be. Only what must not be
+// older brings it up to date: [Replica.Fresh], [Replica.Reach], and the writes made with it.
 type Replica struct {
 	*store.Image
 	shared *Shared
@@ -122,8 +122,8 @@ func (s *Shared) since(got int, want store.Revision) []fed {
 	return s.feed[min(got, len(s.feed)):min(max(got, int(want)), len(s.feed))]
 }
 
-// catchUp puts the feed up to a revision into the image. A write that the shared store shows and that was not fed yet is acknowledged
-// later, so it need not be there.
+// catchUp puts the feed up to a revision into the image. A write that the shared store shows and that was not fed yet
+// is acknowledged later, so it need not be there.
 func (r *Replica) catchUp(want store.Revision) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
