@@ -136,7 +136,7 @@ func TestQuotaChargesWritesUnderWay(t *testing.T) {
 	a.Finish(true)
 	end(b)
 	full("two stored")
-	// What is deleted is free again as soon as that can be seen, whoever has deleted it.
+	// What is deleted is free again as soon as that can be seen, by whichever server.
 	m.remove("pods", "ship", "a")
 	must(begin("c")).Finish(false)
 	// A pod that its node should have deleted long ago does not count.
