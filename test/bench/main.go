@@ -62,6 +62,8 @@ func steps() []step {
 		{name: "watches", measure: (*bench).watches},
 		{name: "definitions", measure: (*bench).definitions, up: []string{"--simulated-nodes=1"}},
 		{name: "customs", measure: (*bench).customs, up: []string{"--simulated-nodes=1"}},
+		{name: "snapshots", measure: (*bench).snapshots, up: []string{"--simulated-nodes=1", "--store-quota=2Gi"}},
+		{name: "forks", measure: (*bench).forks, up: []string{"--simulated-nodes=3"}},
 		{name: "dns", measure: (*bench).names, up: []string{"--simulated-nodes=1"}},
 		{name: "services", measure: (*bench).services, alone: true},
 	}
