@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/store"
@@ -32,6 +33,9 @@ func (d Description) ClusterSettings() local.Settings { return d.settings }
 // line.
 func describe(info snapshot.Info, isSealed bool) (Description, error) {
 	d := Description{Info: info, Sealed: isSealed}
+	if err := checkTexts(info); err != nil {
+		return d, err
+	}
 	if len(info.Settings) == 0 {
 		return d, &snapshot.ForeignError{Reason: "the snapshot has no settings of a cluster"}
 	}
@@ -45,6 +49,16 @@ func describe(info snapshot.Info, isSealed bool) (Description, error) {
 		return d, &snapshot.ForeignError{Reason: "the settings in the snapshot have no networks"}
 	}
 	return d, nil
+}
+
+// checkTexts returns an error for texts that would control a terminal.
+func checkTexts(info snapshot.Info) error {
+	for _, text := range []string{info.ClusterID, info.Cluster, info.Version, info.API} {
+		if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return &snapshot.ForeignError{Reason: fmt.Sprintf("the description of the snapshot has %q, which is not printable", text)}
+		}
+	}
+	return nil
 }
 
 // Inspect reads all of a snapshot and returns its description, or the fault.

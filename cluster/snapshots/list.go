@@ -66,6 +66,9 @@ func look(path string) (l Listed, ok bool) {
 		return l, true
 	}
 	r, err := snapshot.NewReader(in)
+	if err == nil {
+		err = checkTexts(r.Info)
+	}
 	if err != nil {
 		l.Remark = err.Error()
 		return l, true

@@ -333,7 +333,7 @@ func (w *restorer) decrypt(e *store.Entry, encrypted bool) error {
 		path = w.FindKeys(w.from.Cluster)
 	}
 	if path == "" {
-		return fmt.Errorf("%s is encrypted in the snapshot with the keys of cluster %s: pass its file pki/encryption.yaml with --decryption-keys, or save the snapshot with --passphrase-file or --key-file", e.Key, w.from.Cluster)
+		return fmt.Errorf("%q is encrypted in the snapshot with the keys of cluster %s: pass its file pki/encryption.yaml with --decryption-keys, or save the snapshot with --passphrase-file or --key-file", e.Key, w.from.Cluster)
 	}
 	if w.opener == nil {
 		if err := w.openKeys(path); err != nil {
@@ -342,7 +342,7 @@ func (w *restorer) decrypt(e *store.Entry, encrypted bool) error {
 	}
 	plain, err := w.opener.Open(e.Key, e.Data)
 	if err != nil {
-		return fmt.Errorf("%s in the snapshot: %w", e.Key, err)
+		return fmt.Errorf("record %q of the snapshot: %w", e.Key, err)
 	}
 	e.Data = plain
 	return nil

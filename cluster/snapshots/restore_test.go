@@ -288,7 +288,7 @@ func TestRestoreOfBadInputChangesNothing(t *testing.T) {
 			t.Errorf("%s: left %v", name, names)
 		}
 	}
-	try("no keys", o.snapshot, snapshots.Restoration{}, "secrets/default/s is encrypted in the snapshot with the keys of cluster original: pass its file pki/encryption.yaml with --decryption-keys")
+	try("no keys", o.snapshot, snapshots.Restoration{}, "\"secrets/default/s\" is encrypted in the snapshot with the keys of cluster original: pass its file pki/encryption.yaml with --decryption-keys")
 	try("missing file", o.snapshot, snapshots.Restoration{Decryption: "/nonexistent"}, "--decryption-keys: stat /nonexistent")
 	try("foreign", []byte("hello"), snapshots.Restoration{}, "it is not a snapshot")
 	for n := 0; n < len(o.plain); n += 1 + len(o.plain)/50 {
@@ -451,5 +451,29 @@ func TestReplacePutsAClusterBack(t *testing.T) {
 	}
 	if names := left(t, p.DataDir); len(names) != 4 { // cluster.json, pki, store, store.replaced
 		t.Errorf("left %v", names)
+	}
+}
+
+// A name in a hostile file does not reach a terminal.
+func TestInspectRefusesControlCharacters(t *testing.T) {
+	var out bytes.Buffer
+	w, err := snapshot.NewWriter(&out, snapshot.Info{Cluster: "a\x1b[2J", Secrets: snapshot.Plain, Settings: json.RawMessage(settings)})
+	if err == nil {
+		_, err = w.Close(0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = snapshots.Inspect(bytes.NewReader(out.Bytes()), snapshots.Keys{})
+	if err == nil || strings.Contains(err.Error(), "\x1b") {
+		t.Errorf("got %q", err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.snapshot"), out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := snapshots.List(dir)
+	if err != nil || len(all) != 1 || all[0].Cluster != "" || !strings.Contains(all[0].Remark, "not printable") || strings.Contains(all[0].Remark, "\x1b") {
+		t.Errorf("listed %+v, %v", all, err)
 	}
 }
