@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -42,11 +43,11 @@ var ofNodes = map[string]bool{
 	"resourceslices.resource.k8s.io":      true,
 }
 
-// ofAddresses are the resources whose objects are about the addresses of Services; they are made again.
-var ofAddresses = map[string]bool{
-	"ipaddresses.networking.k8s.io":  true,
-	"servicecidrs.networking.k8s.io": true,
-}
+// The resources of the networks of Services. The ServiceCIDR is made again, addresses move with their Services.
+const (
+	serviceCIDRs = "servicecidrs.networking.k8s.io"
+	ipAddresses  = "ipaddresses.networking.k8s.io"
+)
 
 // published are ConfigMaps with the keys of the cluster, which each cluster writes itself.
 var published = map[string]bool{
@@ -68,7 +69,7 @@ const (
 func (c Change) Interest(key string) Interest {
 	resource, name, _ := strings.Cut(key, "/")
 	switch {
-	case dropped[resource], c.Nodes && ofNodes[resource], c.To != nil && ofAddresses[resource]:
+	case dropped[resource], c.Nodes && ofNodes[resource], c.To != nil && resource == serviceCIDRs:
 		return Drop
 	case resource == "configmaps" && (published[name] || strings.HasSuffix(name, "/kube-root-ca.crt")):
 		return Drop
@@ -76,7 +77,7 @@ func (c Change) Interest(key string) Interest {
 		return Decide
 	case c.Nodes && (resource == "pods" || resource == "persistentvolumes" || resource == "persistentvolumeclaims"):
 		return Decide
-	case c.To != nil && resource == "services":
+	case c.To != nil && (resource == "services" || resource == ipAddresses):
 		return Decide
 	}
 	return Keep
@@ -95,7 +96,7 @@ const kubeSystem = "namespaces/kube-system"
 //     Pods of DaemonSets, static pods and pods that are being deleted go; finished pods stay.
 //   - With other nodes volumes that are directories or devices of a machine go, and their claims are not bound any more.
 //     Other volumes stay, and are never deleted with their claims, because the original uses them as well.
-//   - In another service network Services have the addresses of the same place.
+//   - In another service network Services and their IPAddresses have the addresses of the same place.
 func (c Change) Apply(obj catalog.Object) bool {
 	switch o := obj.(type) {
 	case *corev1.Namespace:
@@ -106,6 +107,10 @@ func (c Change) Apply(obj catalog.Object) bool {
 		return c.secret(o)
 	case *corev1.Service:
 		c.service(o)
+	case *networkingv1.IPAddress:
+		if addr, err := netip.ParseAddr(o.Name); err == nil {
+			o.Name = c.moved(addr).String()
+		}
 	case *corev1.Pod:
 		return !c.Nodes || pod(o)
 	case *corev1.PersistentVolume:

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -38,7 +39,7 @@ func TestChangeRuleByKey(t *testing.T) {
 		{"persistentvolumes/b", Keep, Decide, Keep},
 		{"persistentvolumeclaims/a/b", Keep, Decide, Keep},
 		{"services/a/b", Keep, Keep, Decide},
-		{"ipaddresses.networking.k8s.io/10.96.0.1", Keep, Keep, Drop},
+		{"ipaddresses.networking.k8s.io/10.96.0.1", Keep, Keep, Decide},
 		{"servicecidrs.networking.k8s.io/kubernetes", Keep, Keep, Drop},
 		{"deployments.apps/a/b", Keep, Keep, Keep},
 		{"widgets.example.com/a/b", Keep, Keep, Keep},
@@ -62,6 +63,8 @@ func status(obj catalog.Object) string {
 		return fmt.Sprintf("%d values", len(o.Data))
 	case *corev1.Namespace:
 		return string(o.UID)
+	case *networkingv1.IPAddress:
+		return o.Name
 	case *corev1.Service:
 		return fmt.Sprint(o.Spec.ClusterIP, o.Spec.ClusterIPs)
 	}
@@ -120,6 +123,7 @@ func TestChangeRuleByObject(t *testing.T) {
 		"other namespace":     {nodes, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "old"}}, "old"},
 
 		"Service":                   {moved, service("10.96.200.7", "fd00:1::ab"), "10.112.200.7[10.112.200.7 fd00:2::ab]"},
+		"IPAddress":                 {moved, &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.96.200.7"}}, "10.112.200.7"},
 		"headless Service":          {moved, service("None"), "None[None]"},
 		"Service, same network":     {nodes, service("10.96.200.7"), "10.96.200.7[10.96.200.7]"},
 		"Service outside, as after": {moved, service("10.1.0.1"), "10.1.0.1[10.1.0.1]"},

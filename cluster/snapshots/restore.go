@@ -382,6 +382,7 @@ func (w *restorer) decide(resource string, e *store.Entry) (keep bool, err error
 		}
 		return false, nil
 	}
+	e.Key = kind.Key(obj.GetNamespace(), obj.GetName()) // an IPAddress has another name
 	if p, ok := obj.(*corev1.Pod); ok && p.Status.Phase == corev1.PodPending && phase != corev1.PodPending {
 		w.result.Pending++
 	}

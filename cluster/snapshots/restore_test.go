@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
@@ -475,5 +476,47 @@ func TestInspectRefusesControlCharacters(t *testing.T) {
 	all, err := snapshots.List(dir)
 	if err != nil || len(all) != 1 || all[0].Cluster != "" || !strings.Contains(all[0].Remark, "not printable") || strings.Contains(all[0].Remark, "\x1b") {
 		t.Errorf("listed %+v, %v", all, err)
+	}
+}
+
+// In another service network the addresses of Services move, with the objects that hold them.
+func TestRestoreMovesAddresses(t *testing.T) {
+	s, st := serve(t, seal)
+	create(t, s, "namespaces", `{"metadata":{"name":"kube-system"}}`)
+	create(t, s, "namespaces/default/services", `{"metadata":{"name":"web"},"spec":{"clusterIP":"10.96.7.8","clusterIPs":["10.96.7.8"],"ports":[{"port":80}]}}`)
+	w := do(t, s, "POST", "/apis/networking.k8s.io/v1/ipaddresses", `{"metadata":{"name":"10.96.7.8"},"spec":{"parentRef":{"resource":"services","namespace":"default","name":"web"}}}`, "")
+	if w.Code != 201 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	var out bytes.Buffer
+	_, err := snapshots.Source{
+		Freeze: st.Freeze, Info: func() snapshot.Info { return snapshot.Info{Cluster: "c", Settings: json.RawMessage(settings)} },
+	}.Write(t.Context(), &out, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	move := func(to string) func(snapshots.Description) (local.Settings, error) {
+		return func(d snapshots.Description) (local.Settings, error) {
+			s := d.ClusterSettings()
+			networks, err := local.ParsePair(to)
+			s.Services = networks
+			return s, err
+		}
+	}
+	p := profile(t.TempDir())
+	if _, err := snapshots.Restore(t.Context(), bytes.NewReader(out.Bytes()), snapshots.Restoration{Profile: p, Settings: move("10.112.0.0/16")}); err != nil {
+		t.Fatal(err)
+	}
+	all, _ := stored(t, p)
+	if _, old := all["ipaddresses.networking.k8s.io/10.96.7.8"]; old || all["ipaddresses.networking.k8s.io/10.112.7.8"].Data == nil {
+		t.Errorf("the IPAddress has not moved")
+	}
+	if got := object(t, "services", all["services/default/web"]).(*corev1.Service).Spec.ClusterIP; got != "10.112.7.8" {
+		t.Errorf("the Service has the address %s", got)
+	}
+	for to, want := range map[string]string{"10.112.0.0/24": "must be as large as the snapshot's", "fd00::/112": "must be as large as the snapshot's"} {
+		if _, err := snapshots.Restore(t.Context(), bytes.NewReader(out.Bytes()), snapshots.Restoration{Profile: profile(t.TempDir()), Settings: move(to)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("to %s: got %v, want %q", to, err, want)
+		}
 	}
 }
