@@ -2,6 +2,10 @@ package images
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,6 +51,35 @@ func TestSizeHasTheUnitThatFits(t *testing.T) {
 	} {
 		if got := size(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}
+
+// TestSaveKeepsWholeFiles saves an image of which the runtime sends a part, and then all.
+func TestSaveKeepsWholeFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "image.tar")
+	if err := os.WriteFile(file, []byte("before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lost := errors.New("connection lost")
+	for _, tt := range []struct {
+		end  error
+		want string
+	}{{lost, "before"}, {io.EOF, "image"}} {
+		parts := []string{"im", "age"}
+		err := saveTo(file, func() ([]byte, error) {
+			if len(parts) == 0 {
+				return nil, tt.end
+			}
+			part := parts[0]
+			parts = parts[1:]
+			return []byte(part), nil
+		})
+		if (err == nil) != errors.Is(tt.end, io.EOF) {
+			t.Errorf("the stream ends with %v: error %v", tt.end, err)
+		}
+		if text, err := os.ReadFile(file); err != nil || string(text) != tt.want {
+			t.Errorf("the stream ends with %v: the file has %q, %v, want %q", tt.end, text, err, tt.want)
 		}
 	}
 }

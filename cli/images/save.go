@@ -31,38 +31,49 @@ func (i *images) saveCommand(verb verbMaker) *cobra.Command {
 }
 
 // save writes an image to a file, which is there in the end only if it is whole.
-func (i *images) save(ctx context.Context, conn *grpc.ClientConn, image, file string) (err error) {
+func (i *images) save(ctx context.Context, conn *grpc.ClientConn, image, file string) error {
 	stream, err := api.NewNodeClient(conn).Export(ctx, &api.ExportRequest{Image: image})
 	if err != nil {
 		return err
 	}
-	out := terminal.Raw(i.Out)
-	if file == "-" {
-		if _, is := terminal.File(out); is {
-			return errors.New("the archive is not written to a terminal: pass --file, or redirect the standard output")
-		}
-	} else {
-		f, err := wholefile.Create(file, 0o644, wholefile.Durable) // like any file that a user writes
-		if err != nil {
-			return err
-		}
-		defer f.Discard()
-		defer func() {
-			if err == nil {
-				err = f.Commit()
-			}
-		}()
-		out = f
-	}
-	for {
+	receive := func() ([]byte, error) {
 		res, err := stream.Recv()
+		return res.GetData(), err
+	}
+	if file != "-" {
+		return saveTo(file, receive)
+	}
+	out := terminal.Raw(i.Out)
+	if _, is := terminal.File(out); is {
+		return errors.New("the archive is not written to a terminal: pass --file, or redirect the standard output")
+	}
+	return copyAll(out, receive)
+}
+
+// saveTo writes all parts that receive returns to a file, which stays as it was if that fails.
+func saveTo(file string, receive func() ([]byte, error)) error {
+	f, err := wholefile.CreateOutput(file, 0o644) // like any file that a user writes
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	if err := copyAll(f, receive); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
+// copyAll writes all parts that receive returns before io.EOF.
+func copyAll(out io.Writer, receive func() ([]byte, error)) error {
+	for {
+		part, err := receive()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if _, err := out.Write(res.GetData()); err != nil {
+		if _, err := out.Write(part); err != nil {
 			return err
 		}
 	}

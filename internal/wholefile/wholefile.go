@@ -73,12 +73,13 @@ func write(root *os.Root, name, stage string, data []byte, mode fs.FileMode, kee
 type File struct {
 	*os.File
 
-	root   *os.Root
-	own    bool // root is closed with the file
-	name   string
-	stage  string // the name of the incomplete file; "" when there is none any more
-	keep   Keep
-	before tap
+	root    *os.Root
+	own     bool // root is closed with the file
+	name    string
+	stage   string // the name of the incomplete file; "" when there is none any more
+	keep    Keep
+	before  tap
+	through bool // what is written is in place at once
 }
 
 // A tap is called before each step that changes the disk. An error ends the replacement there.
@@ -126,6 +127,9 @@ func (f *File) shown() string { return filepath.Join(f.root.Name(), f.name) }
 // of the folder: then it depends on the file system which of the two a power cut leaves.
 func (f *File) Commit() error {
 	defer f.Discard()
+	if f.through {
+		return f.File.Close()
+	}
 	if err := f.commit(); err != nil {
 		return fmt.Errorf("writing %s: %w", f.shown(), err)
 	}
