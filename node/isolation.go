@@ -35,7 +35,11 @@ func (n *Node) openIsolation(ctx context.Context) error {
 	}
 	policy := status.GetFeatures().GetSupplementalGroupsPolicy()
 	n.abilities.handlers, n.abilities.features = status.GetRuntimeHandlers(), &corev1.NodeFeatures{SupplementalGroupsPolicy: &policy}
-	if err := n.isolation.users.open(); err != nil {
+	damaged, err := n.isolation.users.open(func(uid types.UID) (uint32, error) { return n.sandboxUsers(ctx, uid) })
+	for _, d := range damaged {
+		n.log.Error("the users of a pod are not known: it keeps those of its sandbox, or gets other ones", "err", d)
+	}
+	if err != nil {
 		return err
 	}
 	n.abilities.appArmor = appArmorEnabled()

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/wholefile"
+	"github.com/sampan-io/sampan/node/criclient"
+	"github.com/sampan-io/sampan/node/crispec"
 	"github.com/sampan-io/sampan/node/volumes"
 )
 
@@ -51,30 +54,86 @@ func newUsers(f *volumes.Files, pods int) *users {
 
 func (u *users) file(uid types.UID) string { return filepath.Join(u.files.Dir(uid), "userns") }
 
-// open reads which pods have ranges. A file that this agent could not have written is an error.
-func (u *users) open() error {
+// open reads which pods have ranges. A pod with a file that this agent could not have written, such as an empty one after a power
+// cut, has the range that runs returns, which is that of its sandbox in the runtime, and gets another one when it starts if that is 0
+// or not its own. It returns an error about each such file, and an error if the runtime can't be asked.
+func (u *users) open(runs func(types.UID) (uint32, error)) (damaged []error, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	var lost []types.UID
 	for _, uid := range u.files.Pods() {
 		b, err := os.ReadFile(u.file(uid))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		var i uint32
+		if err == nil {
+			i, err = u.parse(b)
+		}
 		if err != nil {
-			return fmt.Errorf("users of pod %s: %w", uid, err)
-		}
-		var f usersFile
-		if err := json.Unmarshal(b, &f); err != nil || len(f.UIDs) != 1 || len(f.GIDs) != 1 || f.UIDs[0] != f.GIDs[0] ||
-			f.UIDs[0].ContainerID != 0 || f.UIDs[0].Length != idsPerPod || f.UIDs[0].HostID%idsPerPod != 0 || f.UIDs[0].HostID == 0 {
-			return fmt.Errorf("users of pod %s: %s: want one range of %d ids from a multiple of that on", uid, u.file(uid), idsPerPod)
-		}
-		i := f.UIDs[0].HostID / idsPerPod
-		if other, twice := u.taken[i]; twice {
-			return fmt.Errorf("users of pod %s: it has the ids of pod %s", uid, other)
+			damaged = append(damaged, fmt.Errorf("users of pod %s: %s: %w", uid, u.file(uid), err))
+			lost = append(lost, uid)
+			continue
 		}
 		u.of[uid], u.taken[i] = i, uid
 	}
-	return nil
+	for _, uid := range lost {
+		first, err := runs(uid)
+		if err != nil {
+			return damaged, fmt.Errorf("users of pod %s: %w", uid, err)
+		}
+		i := first / idsPerPod
+		if _, taken := u.taken[i]; i == 0 || first%idsPerPod != 0 || taken {
+			if err := os.RemoveAll(u.file(uid)); err != nil {
+				return damaged, err
+			}
+			continue
+		}
+		if err := u.write(uid, i); err != nil {
+			return damaged, err
+		}
+		u.of[uid], u.taken[i] = i, uid
+	}
+	return damaged, nil
+}
+
+// parse returns the range in the content of the file of a pod, if no other pod has it.
+func (u *users) parse(b []byte) (uint32, error) {
+	var f usersFile
+	if err := json.Unmarshal(b, &f); err != nil || len(f.UIDs) != 1 || len(f.GIDs) != 1 || f.UIDs[0] != f.GIDs[0] ||
+		f.UIDs[0].ContainerID != 0 || f.UIDs[0].Length != idsPerPod || f.UIDs[0].HostID%idsPerPod != 0 || f.UIDs[0].HostID == 0 {
+		return 0, fmt.Errorf("want one range of %d ids from a multiple of that on", idsPerPod)
+	}
+	i := f.UIDs[0].HostID / idsPerPod
+	if other, twice := u.taken[i]; twice {
+		return 0, fmt.Errorf("it has the ids of pod %s", other)
+	}
+	return i, nil
+}
+
+// sandboxUsers returns the first of the ids of a pod's newest sandbox in the runtime; 0 if it has the node's users, or if the pod has no
+// sandbox.
+func (n *Node) sandboxUsers(ctx context.Context, uid types.UID) (uint32, error) {
+	list, err := n.opts.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: map[string]string{crispec.PodUID: string(uid)}})
+	if err != nil {
+		return 0, err
+	}
+	var newest uint32
+	var attempt uint32
+	for _, s := range list {
+		r, err := n.opts.Runtime.PodSandboxStatus(ctx, s.GetId())
+		if criclient.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		of := r.GetStatus().GetLinux().GetNamespaces().GetOptions().GetUsernsOptions()
+		if of.GetMode() == cri.NamespaceMode_POD && len(of.GetUids()) == 1 && (newest == 0 || s.GetMetadata().GetAttempt() >= attempt) {
+			newest, attempt = of.GetUids()[0].GetHostId(), s.GetMetadata().GetAttempt()
+		}
+	}
+	return newest, nil
 }
 
 // allocate gives the pod a range, unless it has one.

@@ -40,8 +40,8 @@ func TestUsersOfPodsAreSeparate(t *testing.T) {
 
 	// A restarted agent gives the ids of a pod to no other.
 	u = newUsers(f, 2)
-	if err := u.open(); err != nil {
-		t.Fatal(err)
+	if damaged, err := u.open(nil); err != nil || damaged != nil {
+		t.Fatal(damaged, err)
 	}
 	u.release("a")
 	if err := u.allocate("c"); err != nil {
@@ -52,17 +52,50 @@ func TestUsersOfPodsAreSeparate(t *testing.T) {
 	}
 }
 
-func TestUsersRefuseForeignFile(t *testing.T) {
+// TestDamagedUsersConcernOnePod opens files that are empty, foreign, or of two pods at once: the agent starts, a pod keeps the range of
+// its sandbox, and no two pods have one range.
+func TestDamagedUsersConcernOnePod(t *testing.T) {
 	f := volumes.New(volumes.Node{RootDir: t.TempDir()})
-	dir := f.Dir("a")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
+	ids := func(host string) string {
+		one := `[{"hostId":` + host + `,"containerId":0,"length":65536}]`
+		return `{"uidMappings":` + one + `,"gidMappings":` + one + `}`
 	}
-	const root = `{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`
-	if err := os.WriteFile(filepath.Join(dir, "userns"), []byte(root), 0o600); err != nil {
-		t.Fatal(err)
+	for uid, text := range map[types.UID]string{
+		"empty": "", "runs": "", "root": ids("0"), "whole": ids("65536"), "whole2": ids("65536"), "stolen": "{",
+	} {
+		if err := os.MkdirAll(f.Dir(uid), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(f.Dir(uid), "userns"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := newUsers(f, 2).open(); err == nil || !strings.Contains(err.Error(), "want one range of 65536 ids") {
-		t.Errorf("error %v, want one about the range", err)
+	u := newUsers(f, 8)
+	damaged, err := u.open(func(uid types.UID) (uint32, error) {
+		return map[types.UID]uint32{"runs": 3 * 65536, "stolen": 65536}[uid], nil
+	})
+	if err != nil || len(damaged) != 5 || !strings.Contains(damaged[0].Error(), "users of pod ") {
+		t.Errorf("damaged files %v, error %v", damaged, err)
+	}
+	if got := firstID(u, "runs"); got != 3*65536 {
+		t.Errorf("the pod that runs has ids from %d on, want those of its sandbox", got)
+	}
+	seen := map[uint32]types.UID{}
+	for _, uid := range []types.UID{"empty", "runs", "root", "whole", "whole2", "stolen"} {
+		if err := u.allocate(uid); err != nil {
+			t.Fatal(err)
+		}
+		id := firstID(u, uid)
+		if other, twice := seen[id]; twice || id == 0 {
+			t.Errorf("pods %s and %s have ids from %d on", uid, other, id)
+		}
+		seen[id] = uid
+	}
+	again := newUsers(f, 8)
+	if damaged, err := again.open(nil); err != nil || damaged != nil {
+		t.Errorf("after the repair: %v, %v", damaged, err)
+	}
+	if got := firstID(again, "runs"); got != 3*65536 {
+		t.Errorf("after the repair the ids of the pod that runs start at %d", got)
 	}
 }

@@ -591,7 +591,7 @@ func (s *Server) adoptContainers() error {
 			err = proto.Unmarshal(note.Config, config)
 		}
 		if err != nil {
-			return fmt.Errorf("the record of container %s is damaged (%w): remove everything with the command clean", r.ID, err)
+			return fmt.Errorf("the record of container %s is damaged (%w): `sampan down --purge`, or the command clean of a runtime that runs alone, removes everything", r.ID, err)
 		}
 		s.mu.Lock()
 		s.containers[r.ID] = &containerConfig{config: config, imageID: note.ImageID, imageRef: note.ImageRef, user: criUser(r.Spec.User)}

@@ -27,6 +27,15 @@ func privateMount(dir string) error {
 	return nil
 }
 
+// mountedBelow reports whether something is mounted below a directory.
+func mountedBelow(dir string) (bool, error) {
+	below, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		below := strings.HasPrefix(m.Mountpoint, dir+"/")
+		return !below, below
+	})
+	return len(below) > 0, err
+}
+
 // mountOver returns the mount that holds path.
 func mountOver(path string) (*mountinfo.Info, error) {
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {

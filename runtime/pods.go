@@ -643,7 +643,7 @@ func (s *Server) adoptPods(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("%s is damaged (%w): remove everything with the command clean", p.file("pod.json"), err)
+			return fmt.Errorf("%s is damaged (%w): `sampan down --purge`, or the command clean of a runtime that runs alone, removes everything", p.file("pod.json"), err)
 		}
 		if !p.record.Made {
 			if err := s.dismantle(ctx, p); err != nil { // R2

@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/mounts"
 	"github.com/sampan-io/sampan/internal/run"
+	"github.com/sampan-io/sampan/internal/wholefile"
 	"github.com/sampan-io/sampan/runtime/api"
 	"github.com/sampan-io/sampan/runtime/cni"
 	"github.com/sampan-io/sampan/runtime/container"
@@ -343,7 +344,14 @@ func (s *Server) forgetOtherBoot() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err == nil {
+	same := false
+	if err == nil && len(then) != len(now) { // damaged, for example by a full disk
+		if same, err = mountedBelow(s.opts.State); err != nil {
+			return err
+		}
+		s.opts.Log.Warn("the record of the boot is damaged; mounts in the state directory show whether it is of this boot", "file", path, "mounted", same)
+	}
+	if err == nil && !same {
 		s.opts.Log.Info("the machine was restarted: removing the state of its earlier pods", "state", s.opts.State)
 		for _, name := range stateParts() {
 			if err := os.RemoveAll(filepath.Join(s.opts.State, name)); err != nil {
@@ -351,7 +359,7 @@ func (s *Server) forgetOtherBoot() error {
 			}
 		}
 	}
-	return os.WriteFile(path, now, 0o600)
+	return wholefile.Write(path, now, 0o600, wholefile.UntilBoot)
 }
 
 // stateParts are the names in the state directory, except for the lock.

@@ -48,6 +48,10 @@ func statusCommand(o Options) *cobra.Command {
 					show(cmd, c)
 				}
 				showForeign(cmd, printed, len(clusters) > 0)
+				if err != nil && len(clusters) > 0 { // the damaged record of a cluster says nothing about the others
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nWarning: "))
+					return nil
+				}
 				return err
 			}
 			p, i, running, err := found(cmd)

@@ -2,6 +2,7 @@ package image
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -144,8 +145,56 @@ func Open(opts Options) (*Store, error) {
 				"dir", opts.Dir, "err", err)
 		}
 	}
+	if err := s.mend(); err != nil {
+		return nil, fmt.Errorf("image store: %w", err)
+	}
 	s.sweepLayers()
 	return s, nil
+}
+
+// mend unpacks the layers again that are not whole, as a power cut may leave them. An image of which that fails is forgotten, so
+// that it is pulled again.
+func (s *Store) mend() error {
+	for id, img := range s.images {
+		parent := ""
+		for _, l := range img.Layers {
+			_, err := s.readLayer(l.ChainID)
+			if err != nil {
+				s.opts.Log.Warn("a layer of an image is damaged, unpacking it again", "image", id, "err", err)
+				err = s.unpackAgain(l, parent)
+			}
+			if err != nil {
+				s.opts.Log.Error("an image is damaged: it has to be pulled or imported again", "image", id, "names", img.Names, "err", err)
+				if err := os.Remove(s.imageFile(id)); err != nil {
+					return err
+				}
+				delete(s.images, id)
+				break
+			}
+			parent = l.ChainID
+		}
+	}
+	return nil
+}
+
+// unpackAgain replaces a layer by what its blob holds.
+func (s *Store) unpackAgain(l Layer, parent string) error {
+	room, err := s.room()
+	if err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(s.path("tmp"), "mend")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	if err := s.unpackLayer(context.Background(), tmp, s.path("blobs", hexOf(l.Blob)), parent, l.DiffID, room); err != nil {
+		return err
+	}
+	if err := s.placeLayer(tmp, l.ChainID); err != nil {
+		return err
+	}
+	return s.syncAll()
 }
 
 func (s *Store) path(parts ...string) string {
