@@ -42,8 +42,8 @@ func (w *worker) adoptResources(pod *corev1.Pod) {
 	r.Enforced = r.Whole
 }
 
-// adoptApplied finds out with which resources the running containers run that the worker has not started itself: those that
-// the status of the pod reported, if the runtime reports these, too, or the granted ones, if the agent was ended between
+// adoptApplied finds out with which resources the running containers run that the worker has not started itself: the
+// resources in the status of the pod, if the runtime reports these, too, or the granted ones, if the agent was ended between
 // applying and reporting them. Otherwise the status counts, and the runtime applies the granted resources once more.
 func (w *worker) adoptApplied() {
 	r := &w.view.Memory.Resize

@@ -491,7 +491,7 @@ func resultOf(r snapshots.Result) string {
 	return text
 }
 
-// settled returns the settings of an independent cluster: those that were asked for, and otherwise those of the
+// settled returns the settings of an independent cluster: the ones of the command line, and otherwise those of the
 // snapshot that its objects depend on.
 func settled(cmd *cobra.Command, p local.Profile, asked local.Settings) func(snapshots.Description) (local.Settings, error) {
 	return func(d snapshots.Description) (local.Settings, error) {

@@ -590,7 +590,7 @@ func (m *Manager) again(r request, free []string) []string {
 	return slices.DeleteFunc(slices.Clone(free), func(id string) bool { return !had[id] })
 }
 
-// reserve takes free devices, first those that an init container has had, then the preferred ones.
+// reserve takes free devices, first the former ones of an init container, then the preferred ones.
 func (m *Manager) reserve(r request, preferred []string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
