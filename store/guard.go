@@ -11,7 +11,7 @@ import (
 // checked in the step in which the write is accepted, so that no other write can come in between, and a write whose
 // conditions do not hold changes nothing (store-I2):
 //
-//   - A guard says that another key still has the revision by which the caller decided, such as that of the namespace in
+//   - A guard says that another key still has the revision by which the caller decided, such as the namespace in
 //     which an object is created.
 //   - A claim is a name that belongs to the record, and that the record of no other key may have, such as a cluster IP.
 //     The claims of a record follow from its value (Options.Claims). They end with the record that has them.

@@ -76,10 +76,10 @@ type Attributes struct {
 	// Audit receives annotations for the audit event of the request; its methods do nothing if it is nil.
 	Audit *audit.Record
 
-	// Guards are what the write rests on beside its own object: plug-ins add to them.
+	// Guards are the states of other objects on which the write rests: plug-ins add to them.
 	Guards []Guard
 
-	// Charge is what the write adds to quotas; nil means nothing.
+	// Charge is the addition of the write to quotas; nil means none.
 	Charge *Charge
 
 	// Warnings are sentences for the client, whatever becomes of the write. Plug-ins and the server add to them as they

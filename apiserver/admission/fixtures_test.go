@@ -25,7 +25,7 @@ import (
 type memory struct {
 	mu      sync.Mutex
 	objects map[string]catalog.Object // guarded by mu; by "resource/namespace/name"
-	history []written                 // guarded by mu; the writes after revision 1, which has the objects from the beginning
+	history []written                 // guarded by mu; the writes after revision 1
 	changed chan struct{}             // guarded by mu; closed at the next write
 }
 

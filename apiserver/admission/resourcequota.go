@@ -31,8 +31,8 @@ import (
 //	          Otherwise the account is brought up to date and the write checked again. So the writes of all servers stay
 //	          within the quota together.
 //	quota-Q3  Before each check the account is brought up to date with the changes of stored objects by all servers. A
-//	          charge ends when its write is in the account, or was not made. Until then the account can have too much in it
-//	          (an object that is being deleted), never too little.
+//	          charge ends when its write is in the account, or was not made. Until then the account can have too much
+//	          in it (an object that is being deleted), never too little.
 //	quota-Q4  Accounts are in memory only, and are made from the stored objects when they are needed. After a restart
 //	          there is nothing to repair.
 //
