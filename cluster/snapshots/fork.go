@@ -92,10 +92,10 @@ const kubeSystem = "namespaces/kube-system"
 //   - The objects that users write stay, with their UIDs.
 //   - Credentials go: bootstrap tokens, the tokens in Secrets (which are issued again), and published authorities.
 //   - Leases, Events and certificate requests go.
-//   - With other nodes the objects of nodes go, and a pod is as if it had just been created: not bound, without a status.
-//     Pods of DaemonSets, static pods and pods that are being deleted go; finished pods stay.
-//   - With other nodes volumes that are directories or devices of a machine go, and their claims are not bound any more.
-//     Other volumes stay, and are never deleted with their claims, because the original uses them as well.
+//   - With other nodes the objects of nodes go, and a pod is as if it had just been created: not bound, without a
+//     status. Pods of DaemonSets, static pods and pods that are being deleted go; finished pods stay.
+//   - With other nodes volumes that are directories or devices of a machine go, and their claims are not bound any
+//     more. Other volumes stay, and are never deleted with their claims, because the original uses them as well.
 //   - In another service network Services and their IPAddresses have the addresses of the same place.
 func (c Change) Apply(obj catalog.Object) bool {
 	switch o := obj.(type) {

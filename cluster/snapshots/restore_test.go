@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/snapshots"
 	"github.com/sampan-io/sampan/internal/nstest"
+	"github.com/sampan-io/sampan/internal/wholefile"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/disk"
 	"github.com/sampan-io/sampan/store/encryption"
@@ -519,4 +520,26 @@ func TestRestoreMovesAddresses(t *testing.T) {
 			t.Errorf("to %s: got %v, want %q", to, err, want)
 		}
 	}
+}
+
+func TestSaveOnAFullDisk(t *testing.T) {
+	o := newOriginal(t, 500) // 400 KB
+	nstest.Run(t, func(t *testing.T) {
+		dir := t.TempDir()
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+		f, err := wholefile.Create(filepath.Join(dir, "a.snapshot"), 0o600, wholefile.Durable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := snapshots.WriteFile(f, bytes.NewReader(o.snapshot), snapshots.Filing{}); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("got %v, want %v", err, unix.ENOSPC)
+		}
+		f.Discard()
+		if names := left(t, dir); len(names) > 0 {
+			t.Errorf("left %v", names)
+		}
+	})
 }
