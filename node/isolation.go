@@ -102,7 +102,7 @@ func (n *Node) devicesChanged() {
 	n.nudge(n.plugins.devices.Pods())
 }
 
-// deviceHolder returns what a pod that has devices is doing.
+// deviceHolder returns the state of a pod that has devices.
 func (n *Node) deviceHolder(uid types.UID) deviceplugin.Holding {
 	n.workers.mu.Lock()
 	defer n.workers.mu.Unlock()
@@ -117,9 +117,11 @@ func (n *Node) deviceHolder(uid types.UID) deviceplugin.Holding {
 	return deviceplugin.Gone
 }
 
-// releaseDevices takes back the devices of a pod whose containers have ended for good, before the API server learns that.
+// releaseDevices takes back the devices of a pod whose containers have ended for good, before the API server learns
+// that.
 func (w *worker) releaseDevices() {
-	if w.n.plugins.devices != nil && w.view.Finished() && !w.view.Alive() && w.busy["start"] == nil { // a start may be making a container
+	making := w.busy["start"] != nil // maybe a container
+	if w.n.plugins.devices != nil && w.view.Finished() && !w.view.Alive() && !making {
 		w.n.plugins.devices.Release(w.uid)
 	}
 }

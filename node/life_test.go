@@ -289,8 +289,8 @@ func TestResizeInPlace(t *testing.T) {
 	})
 }
 
-// TestResizeAcrossRestarts resizes a pod whose agent has been ended: while no agent runs, after it has started again, and between the
-// operation of the runtime and its report.
+// TestResizeAcrossRestarts resizes a pod whose agent has been ended: while no agent runs, after it has started again,
+// and between the operation of the runtime and its report.
 func TestResizeAcrossRestarts(t *testing.T) {
 	for _, reports := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestResizeAcrossRestarts(t *testing.T) {
 				}
 				s.forget()
 			}
-			again := func(memory string) []string { // a runtime that reports nothing gets what it may not have once more
+			again := func(memory string) []string { // a runtime that reports nothing gets the resources once more
 				if reports {
 					return nil
 				}

@@ -17,10 +17,10 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
-// Resize in place: a change of the resources of a pod through the subresource resize is granted by the node, if what it has
-// left suffices, and then applied to each running container by the runtime. What was granted and applied is in the status of
-// the pod, from which another agent goes on. It compares that with what the runtime reports, because the agent before it may have
-// ended between applying and reporting.
+// Resize in place: a change of the resources of a pod through the subresource resize is granted by the node, if its free
+// resources suffice, and then applied to each running container by the runtime. The granted and applied resources are in
+// the status of the pod, from which another agent goes on. It compares the status with the report of the runtime, because
+// the agent before it may have ended between applying and reporting.
 
 // adoptResources restores the granted and applied resources from the status of a pod. Containers that do not run get those
 // of the specification.
@@ -71,8 +71,8 @@ func (w *worker) adoptApplied() {
 	w.resize.begun = w.resize.begun || w.view.Resizing()
 }
 
-// appliedTo returns the resources with which a running container runs, and whether the runtime reports these: the resources in the
-// status of the pod, which are nil if it has none, or those granted.
+// appliedTo returns the resources with which a running container runs, and whether the runtime reports these: the
+// resources in the status of the pod, which are nil if it has none, or those granted.
 func (w *worker) appliedTo(c *lifecycle.Container, granted *corev1.Container, reported *corev1.ResourceRequirements) (corev1.ResourceRequirements, bool) {
 	r := &w.view.Memory.Resize
 	has := func(resources corev1.ResourceRequirements, whole *corev1.ResourceRequirements) bool {

@@ -54,9 +54,10 @@ func newUsers(f *volumes.Files, pods int) *users {
 
 func (u *users) file(uid types.UID) string { return filepath.Join(u.files.Dir(uid), "userns") }
 
-// open reads which pods have ranges. A pod with a file that this agent could not have written, such as an empty one after a power
-// cut, has the range that runs returns, which is that of its sandbox in the runtime, and gets another one when it starts if that is 0
-// or not its own. It returns an error about each such file, and an error if the runtime can't be asked.
+// open reads which pods have ranges. A pod with a file that this agent could not have written, such as an empty one
+// after a power cut, has the range that runs returns, which is that of its sandbox in the runtime, and gets another one
+// when it starts if that is 0 or not its own. It returns an error about each such file, and an error if the runtime
+// can't be asked.
 func (u *users) open(runs func(types.UID) (uint32, error)) (damaged []error, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -111,8 +112,8 @@ func (u *users) parse(b []byte) (uint32, error) {
 	return i, nil
 }
 
-// sandboxUsers returns the first of the ids of a pod's newest sandbox in the runtime; 0 if it has the node's users, or if the pod has no
-// sandbox.
+// sandboxUsers returns the first of the ids of a pod's newest sandbox in the runtime; 0 if it has the node's users, or
+// if the pod has no sandbox.
 func (n *Node) sandboxUsers(ctx context.Context, uid types.UID) (uint32, error) {
 	list, err := n.opts.Runtime.ListPodSandbox(ctx, &cri.PodSandboxFilter{LabelSelector: map[string]string{crispec.PodUID: string(uid)}})
 	if err != nil {

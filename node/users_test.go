@@ -52,8 +52,8 @@ func TestUsersOfPodsAreSeparate(t *testing.T) {
 	}
 }
 
-// TestDamagedUsersConcernOnePod opens files that are empty, foreign, or of two pods at once: the agent starts, a pod keeps the range of
-// its sandbox, and no two pods have one range.
+// TestDamagedUsersConcernOnePod opens files that are empty, foreign, or of two pods at once: the agent starts, a pod
+// keeps the range of its sandbox, and no two pods have one range.
 func TestDamagedUsersConcernOnePod(t *testing.T) {
 	f := volumes.New(volumes.Node{RootDir: t.TempDir()})
 	ids := func(host string) string {

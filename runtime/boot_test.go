@@ -7,8 +7,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestDamagedBootRecord starts the runtime with an empty record of the boot: its pods run on, because something is mounted below its
-// state directory.
+// TestDamagedBootRecord starts the runtime with an empty record of the boot: its pods run on, because something is
+// mounted below its state directory.
 func TestDamagedBootRecord(t *testing.T) {
 	n := newNode(t)
 	n.start().withDemo()

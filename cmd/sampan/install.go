@@ -5,9 +5,10 @@ import (
 	"os"
 )
 
-// install calls unpack for the file at path, unless the file is there, complete, and of this version. A record beside it says so: the
-// version, the size of the file, and the boot of the machine during which it was written. Nothing is synced to disk, so after another
-// boot the file may be empty or a part, whatever its size and the record say: it is unpacked again.
+// install calls unpack for the file at path, unless the file is there, complete, and of this version. A record beside
+// it says so: the version, the size of the file, and the boot of the machine during which it was written. Nothing is
+// synced to disk, so after another boot the file may be empty or a part, whatever its size and the record say: it is
+// unpacked again.
 func install(path, version, boot string, unpack func(path string) error) error {
 	record := path + ".id"
 	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && boot != "" {

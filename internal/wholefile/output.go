@@ -11,9 +11,9 @@ import (
 // maxLinks bounds the symbolic links to a file, as in Linux.
 const maxLinks = 40
 
-// CreateOutput is [Create] for a file that a user names for the output of a command: symbolic links are followed, and what is not a
-// regular file, such as a device or a pipe, is written to as it is, and so is the standard output if path names it. What was
-// written to it before [File.Discard] stays.
+// CreateOutput is [Create] for a file that a user names for the output of a command: symbolic links are followed. A
+// device, a pipe and any other file that is not regular is written to as it is, and so is the standard output if path
+// names it; bytes written to it before [File.Discard] stay.
 func CreateOutput(path string, mode fs.FileMode) (*File, error) {
 	st, err := os.Stat(path)
 	switch {

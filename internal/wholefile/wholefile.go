@@ -79,7 +79,7 @@ type File struct {
 	stage   string // the name of the incomplete file; "" when there is none any more
 	keep    Keep
 	before  tap
-	through bool // what is written is in place at once
+	through bool // nothing is replaced: the file is written to directly
 }
 
 // A tap is called before each step that changes the disk. An error ends the replacement there.

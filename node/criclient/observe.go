@@ -135,8 +135,8 @@ func containerOf(ctx context.Context, s *cri.ContainerStatus, sandbox string) li
 	return c
 }
 
-// LimitsOf returns the part of the resources of a container that changes when the pod is resized. Values that mean no limit
-// become 0, so that those asked of a runtime and those it reports can be compared.
+// LimitsOf returns the part of the resources of a container that changes when the pod is resized. Values that mean no
+// limit become 0, so that those asked of a runtime and those it reports can be compared.
 func LimitsOf(r *cri.LinuxContainerResources) lifecycle.Limits {
 	l := lifecycle.Limits{CPUShares: max(0, r.GetCpuShares()), Memory: max(0, r.GetMemoryLimitInBytes())}
 	if r.GetCpuQuota() > 0 {

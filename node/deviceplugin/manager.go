@@ -41,7 +41,7 @@ type Options struct {
 	State string
 	// Changed is called when capacities have changed. It must not block.
 	Changed func()
-	// Holder returns what a pod that has devices is doing; nil means that every such pod is Active. It must not block.
+	// Holder returns the state of a pod that has devices; nil means that every such pod is Active. It must not block.
 	Holder func(pod types.UID) Holding
 	// Registered and Allocated are called when a plug-in of a resource has registered, and when it has answered a request for devices;
 	// nil means that they are not counted. They must not block.
@@ -50,11 +50,11 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// Holding is what a pod that has devices is doing.
+// Holding is the state of a pod that has devices.
 type Holding int
 
-// A pod keeps its devices while it is Active. One that is Ending releases them when its containers have ended. One that is Gone has
-// nothing left on the node.
+// A pod keeps its devices while it is Active. One that is Ending releases them when its containers have ended. One that
+// is Gone has nothing left on the node.
 const (
 	Active Holding = iota
 	Ending
@@ -397,9 +397,9 @@ func sorted(all []*podresources.ContainerDevices) []*podresources.ContainerDevic
 	return all
 }
 
-// Allocate gives each container of the pod the devices that it asks for, unless it has them. It waits for devices of pods that are
-// ending. An error is final unless ctx is cancelled: the pod can't run on this node. Resources that no plug-in has registered, or
-// that the pod gets by a claim, are left alone.
+// Allocate gives each container of the pod the devices that it asks for, unless it has them. It waits for devices of
+// pods that are ending. An error is final unless ctx is cancelled: the pod can't run on this node. Resources that no
+// plug-in has registered, or that the pod gets by a claim, are left alone.
 func (m *Manager) Allocate(ctx context.Context, pod *corev1.Pod) error {
 	passed := map[string]bool{} // the init containers that have ended when later containers run
 	for i := range pod.Spec.InitContainers {
@@ -438,8 +438,8 @@ type request struct {
 	passed map[string]bool // the init containers of the pod that run before the others; these get their devices again
 }
 
-// awaitDevices waits until devices may have become free, and returns false if the request can't be fulfilled by waiting: even with the
-// devices of pods that are ending there are too few.
+// awaitDevices waits until devices may have become free, and returns false if the request can't be fulfilled by
+// waiting: even with the devices of pods that are ending there are too few.
 func (m *Manager) awaitDevices(ctx context.Context, r request) bool {
 	m.mu.Lock()
 	s, changed, held := m.resources[r.Resource], m.changed, map[types.UID]int{}
@@ -524,8 +524,8 @@ func (m *Manager) allocate(ctx context.Context, r request) error {
 	return m.keep(r.owner, grant{ids, said})
 }
 
-// available returns the plug-in of a resource, its free devices, and those of them that an init container of the pod has had; nil
-// if there is nothing to do.
+// available returns the plug-in of a resource, its free devices, and those of them that an init container of the pod
+// has had; nil if there is nothing to do.
 func (m *Manager) available(r request) (p *plugin, free, again []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -555,8 +555,8 @@ func (s *shortage) Error() string {
 		s.resource, s.asked, s.free)
 }
 
-// free returns the healthy devices that no container has which runs at the same time as that of the request, sorted: the containers of
-// a pod run when its init containers have ended, except for sidecars. The caller holds mu.
+// free returns the healthy devices that no container has which runs at the same time as that of the request, sorted:
+// the containers of a pod run when its init containers have ended, except for sidecars. The caller holds mu.
 func (m *Manager) free(r request) []string {
 	taken := map[string]bool{}
 	for o, g := range m.grants {
@@ -577,7 +577,8 @@ func (m *Manager) free(r request) []string {
 	return ids
 }
 
-// again returns the free devices that init containers of the pod of a request have had. They are used first. The caller holds mu.
+// again returns the free devices that init containers of the pod of a request have had. They are used first. The caller
+// holds mu.
 func (m *Manager) again(r request, free []string) []string {
 	had := map[string]bool{}
 	for o, g := range m.grants {

@@ -308,7 +308,8 @@ func TestPodsWaitForDevicesOfEndingPods(t *testing.T) {
 	}
 }
 
-// TestInitContainersShareDevices gives the devices of init containers to the containers that run after them, and to no one else.
+// TestInitContainersShareDevices gives the devices of init containers to the containers that run after them, and to no
+// one else.
 func TestInitContainersShareDevices(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	r.register()

@@ -8,8 +8,8 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
-// TestLateRejectionHasNoContainers rejects a pod whose status has a waiting container already, for which kubectl would show that
-// container's reason. A pod that was rejected after a container ran keeps the statuses.
+// TestLateRejectionHasNoContainers rejects a pod whose status has a waiting container already, for which kubectl would
+// show that container's reason. A pod that was rejected after a container ran keeps the statuses.
 func TestLateRejectionHasNoContainers(t *testing.T) {
 	waiting := corev1.ContainerStatus{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}
 	ran := waiting

@@ -20,8 +20,8 @@ type Resize struct {
 	// Applied has the resources that the runtime has applied, by container ID, with the limits of the pod where the container had
 	// none of its own. A container without an entry has those allocated.
 	Applied map[string]corev1.ResourceRequirements
-	// Unsure has the containers, by ID, that ran before the agent started and of which it is not known whether they have what
-	// Applied says. The runtime applies the granted resources once more to these.
+	// Unsure has the containers, by ID, that ran before the agent started and of which it is not known whether they have
+	// what Applied says. The runtime applies the granted resources once more to these.
 	Unsure map[string]bool
 	// Whole has the resources of the pod as a whole that the node has granted, Enforced the resources of its cgroup. nil
 	// means that there are none.

@@ -430,8 +430,8 @@ func (v *View) Finished() bool {
 	return podstate.FinishedIn(&v.Last) || v.Memory.Failed.Reason != ""
 }
 
-// unmade reports whether the pod ended before anything of it was made: its node rejected it. Some rejections come when the status
-// has containers that wait already.
+// unmade reports whether the pod ended before anything of it was made: its node rejected it. Some rejections come when
+// the status has containers that wait already.
 func (v *View) unmade() bool {
 	failed := v.Last.Phase == corev1.PodFailed || v.Memory.Failed.Reason != ""
 	made := func(c corev1.ContainerStatus) bool { return !v.Memory.Failed.Rejected || c.ContainerID != "" }

@@ -152,8 +152,8 @@ func Open(opts Options) (*Store, error) {
 	return s, nil
 }
 
-// mend unpacks the layers again that are not whole, as a power cut may leave them. An image of which that fails is forgotten, so
-// that it is pulled again.
+// mend unpacks the layers again that are not whole, as a power cut may leave them. An image of which that fails is
+// forgotten, so that it is pulled again.
 func (s *Store) mend() error {
 	for id, img := range s.images {
 		parent := ""
@@ -177,7 +177,7 @@ func (s *Store) mend() error {
 	return nil
 }
 
-// unpackAgain replaces a layer by what its blob holds.
+// unpackAgain replaces a layer by the contents of its blob.
 func (s *Store) unpackAgain(l Layer, parent string) error {
 	room, err := s.room()
 	if err != nil {
