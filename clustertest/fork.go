@@ -42,7 +42,7 @@ func Fork(t testing.TB, snapshot string, o Options) *Cluster {
 type Template struct {
 	Options Options
 
-	// Prepare makes the cluster what the tests need. It fails the test that it is called with, and then all others
+	// Prepare makes the objects that the tests need. It fails the test that it is called with, and then all others
 	// fail.
 	Prepare func(t testing.TB, c *Cluster)
 
