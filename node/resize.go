@@ -17,10 +17,10 @@ import (
 	"github.com/sampan-io/sampan/node/lifecycle"
 )
 
-// Resize in place: a change of the resources of a pod through the subresource resize is granted by the node, if its free
-// resources suffice, and then applied to each running container by the runtime. The granted and applied resources are in
-// the status of the pod, from which another agent goes on. It compares the status with the report of the runtime, because
-// the agent before it may have ended between applying and reporting.
+// Resize in place: a change of the resources of a pod through the subresource resize is granted by the node, if its
+// free resources suffice, and then applied to each running container by the runtime. The granted and applied resources
+// are in the status of the pod, from which another agent goes on. It compares the status with the report of the
+// runtime, because the agent before it may have ended between applying and reporting.
 
 // adoptResources restores the granted and applied resources from the status of a pod. Containers that do not run get those
 // of the specification.
@@ -42,8 +42,8 @@ func (w *worker) adoptResources(pod *corev1.Pod) {
 	r.Enforced = r.Whole
 }
 
-// adoptApplied finds out with which resources the running containers run that the worker has not started itself: the
-// resources in the status of the pod, if the runtime reports these, too, or the granted ones, if the agent was ended between
+// adoptApplied finds out the resources of the running containers that the worker has not started itself: the resources
+// in the status of the pod, if the runtime reports these, too, or the granted ones, if the agent was ended between
 // applying and reporting them. Otherwise the status counts, and the runtime applies the granted resources once more.
 func (w *worker) adoptApplied() {
 	r := &w.view.Memory.Resize

@@ -48,11 +48,7 @@ func statusCommand(o Options) *cobra.Command {
 					show(cmd, c)
 				}
 				showForeign(cmd, printed, len(clusters) > 0)
-				if err != nil && len(clusters) > 0 { // the damaged record of a cluster says nothing about the others
-					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nWarning: "))
-					return nil
-				}
-				return err
+				return listed(cmd, clusters, err)
 			}
 			p, i, running, err := found(cmd)
 			if err != nil {
@@ -79,6 +75,16 @@ func statusCommand(o Options) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "show every cluster of this machine: those of this user, also the stopped ones with their data directories, and the running ones of other users")
 	return cmd
+}
+
+// listed prints the error about clusters that could not be listed as warnings, if others could: the damaged record of
+// one says nothing about the others.
+func listed(cmd *cobra.Command, clusters []local.Found, err error) error {
+	if err == nil || len(clusters) == 0 {
+		return err
+	}
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nWarning: "))
+	return nil
 }
 
 // stopped returns the error about a cluster, or a node of another machine's cluster, that is not running.

@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,5 +65,24 @@ func TestStoppedNodeIsStartedByJoin(t *testing.T) {
 		if tt.err == nil || !strings.HasSuffix(tt.err.Error(), tt.want) {
 			t.Errorf("%v, want %s", tt.err, tt.want)
 		}
+	}
+}
+
+// TestStatusOfAllWarnsAboutDamagedRecords lists clusters, one of which has an empty record.
+func TestStatusOfAllWarnsAboutDamagedRecords(t *testing.T) {
+	var out, warnings strings.Builder
+	cmd := &cobra.Command{Use: "status"}
+	cmd.SetOut(&out)
+	cmd.SetErr(&warnings)
+	found := []local.Found{{Profile: local.Profile{Name: "whole", DataDir: "/data/whole"}}}
+	damaged := errors.Join(errors.New("a is empty"), errors.New("b is empty"))
+	if err := listed(cmd, found, damaged); err != nil {
+		t.Errorf("error %v, want warnings", err)
+	}
+	if got, want := warnings.String(), "Warning: a is empty\nWarning: b is empty\n"; got != want {
+		t.Errorf("warnings %q, want %q", got, want)
+	}
+	if err := listed(cmd, nil, damaged); err == nil {
+		t.Error("no cluster is listed, and there is no error")
 	}
 }
