@@ -143,6 +143,7 @@ type rig struct {
 	changed   chan struct{}
 	done      chan string // operations that have ended
 	refuse    error       // what Install returns
+	pauses    chan bool   // each pause ends with one of these
 }
 
 // calls returns how many calls of a method have succeeded by the metrics.
@@ -170,13 +171,21 @@ func (r *rig) calls(method string) (n uint64) {
 
 func newRig(t *testing.T, root string) *rig {
 	t.Helper()
-	r := &rig{t: t, root: root, installed: make(chan Info, 100), changed: make(chan struct{}, 1), done: make(chan string, 100)}
+	r := &rig{t: t, root: root, installed: make(chan Info, 100), changed: make(chan struct{}, 1), done: make(chan string, 100), pauses: make(chan bool)}
 	r.manager = New(Options{
 		Root: root, Node: "n1", Log: slog.New(slog.DiscardHandler), Registered: func() {},
 		Install:   func(_ context.Context, i Info) error { r.installed <- i; return r.refuse },
 		Uninstall: func(_ context.Context, name string) error { r.installed <- Info{Driver: "-" + name}; return nil },
 		Done: func(driver, operation string, _ time.Time, err error) {
 			r.done <- fmt.Sprintf("%s of %s: %v", operation, driver, err)
+		},
+		Pause: func(ctx context.Context, _ time.Duration) bool {
+			select {
+			case r.pauses <- true:
+				return true
+			case <-ctx.Done():
+				return false
+			}
 		},
 		Changed: func() {
 			select {

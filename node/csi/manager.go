@@ -35,7 +35,9 @@ type Options struct {
 	// Done is called when an operation on a volume of a driver has ended that began at a time: volume_unmount,
 	// unmap_volume, unmount_device or unmap_device. It must not block.
 	Done func(driver, operation string, began time.Time, err error)
-	Log  *slog.Logger
+	// Pause waits, and returns false if ctx was cancelled meanwhile; nil means that it takes the time.
+	Pause func(ctx context.Context, d time.Duration) bool
+	Log   *slog.Logger
 }
 
 // Info is what a driver says about the node.
@@ -63,11 +65,12 @@ type Manager struct {
 	writes chan struct{} // holds a token while no driver is written into the objects of the node
 
 	mu      sync.Mutex
-	drivers map[string]*driver // guarded by mu; by name
-	coming  map[string]*driver // guarded by mu; drivers that are being installed, by name
-	volumes map[key]*entry     // guarded by mu
-	group   *run.Group         // guarded by mu; nil outside of Run
-	wake    chan struct{}      // guarded by mu; closed and replaced when a driver has registered
+	drivers map[string]*driver  // guarded by mu; by name
+	coming  map[string]*driver  // guarded by mu; drivers that are being installed, by name
+	volumes map[key]*entry      // guarded by mu
+	late    map[lateTarget]bool // guarded by mu; calls of NodePublishVolume that were cut off
+	group   *run.Group          // guarded by mu; nil outside of Run
+	wake    chan struct{}       // guarded by mu; closed and replaced when a driver has registered
 }
 
 // A key names a volume on the node.
@@ -93,7 +96,11 @@ func New(opts Options) *Manager {
 	if opts.Done == nil {
 		opts.Done = func(string, string, time.Time, error) {}
 	}
+	if opts.Pause == nil {
+		opts.Pause = run.Pause
+	}
 	m := &Manager{
+		late: map[lateTarget]bool{},
 		opts: opts, writes: make(chan struct{}, 1), wake: make(chan struct{}),
 		drivers: map[string]*driver{}, coming: map[string]*driver{}, volumes: map[key]*entry{},
 	}

@@ -269,7 +269,12 @@ func (m *Manager) Publish(ctx context.Context, v *Volume, again bool) error {
 		return err
 	})
 	if err != nil {
-		if ended(err) && !before {
+		switch {
+		case !ended(err):
+			m.mu.Lock()
+			m.late[lateTarget{v.Pod, v.Name}] = true
+			m.mu.Unlock()
+		case !before:
 			_ = m.discard(dir, target) // otherwise the driver is asked to unpublish it
 		}
 		return err
@@ -342,6 +347,7 @@ func (m *Manager) unpublish(ctx context.Context, pod types.UID, name string, r r
 	m.mu.Lock()
 	delete(e.published, pod)
 	m.mu.Unlock()
+	m.watchLate(lateTarget{pod, name}, r, target)
 	return nil
 }
 
