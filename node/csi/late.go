@@ -13,11 +13,12 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A call of NodePublishVolume that is cut off may still be at work in the driver, which then mounts the volume after it was
-// unpublished. A client of gRPC does not learn about that. So after the unpublication the target is looked at for a while, and
-// the volume is unpublished again if it is there.
+// A call of NodePublishVolume that is cut off may still be at work in the driver, which then mounts the volume after it
+// was unpublished. A client of gRPC does not learn about that. So after the unpublication the target is looked at for a
+// while, and the volume is unpublished again if it is there.
 
-// latePauses returns the pauses before each look at a target: a driver that takes longer than that is an operator's concern.
+// latePauses returns the pauses before each look at a target: a driver that takes longer than that is an operator's
+// concern.
 func latePauses() []time.Duration {
 	return []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Minute, callLimit, callLimit, 2 * callLimit}
 }
@@ -56,7 +57,8 @@ func (m *Manager) watchLate(l lateTarget, r record, target string) {
 	})
 }
 
-// unpublishLate undoes a late NodePublishVolume. The pod does not use the volume any more, so no turn is taken for the call.
+// unpublishLate undoes a late NodePublishVolume. The pod does not use the volume any more, so no turn is taken for the
+// call.
 func (m *Manager) unpublishLate(ctx context.Context, l lateTarget, r record, target string) error {
 	d, err := m.driver(r.Driver)
 	if err != nil {
