@@ -32,8 +32,16 @@ func TestOfCountsEachValue(t *testing.T) {
 	}
 	type word string
 	for _, v := range []any{
-		corev1.ResourceList{"cpu": decimal, "memory": decimal}, map[word][]*word{"a": {nil, new(word("b"))}}, map[string]string(nil), map[string]string{}, map[int]bool{1: true},
-		[2]*int{nil, new(int)}, [0]*int{}, struct{ E error }{}, []error{nil, deep{"abc"}}, []any{[]any{}, map[string]any(nil), int32(1), deep{"ab"}},
+		corev1.ResourceList{"cpu": decimal, "memory": decimal},
+		map[word][]*word{"a": {nil, new(word("b"))}},
+		map[string]string(nil),
+		map[string]string{},
+		map[int]bool{1: true},
+		[2]*int{nil, new(int)},
+		[0]*int{},
+		struct{ E error }{},
+		[]error{nil, deep{"abc"}},
+		[]any{[]any{}, map[string]any(nil), int32(1), deep{"ab"}},
 	} {
 		same(t, v)
 	}
