@@ -201,14 +201,15 @@ func (d *directory) Load(ctx context.Context, each func(store.Entry) error) (sto
 func (d *directory) LoadRecent(ctx context.Context, each func(store.Entry) error, recent func(store.Entry, bool) error) (store.Recalled, error) {
 	l := newLiveSet(true)
 	l.recent = &recentWrites{floors: map[string]store.Revision{}}
+	folded := d.snapshot != nil // a fold that begins with the load makes a new one
 	if err := d.load(ctx, l, each, recent); err != nil {
 		return store.Recalled{}, err
 	}
 	got := store.Recalled{Last: max(l.last, l.ceiling), Durable: l.last, Floors: l.recent.floors}
 	switch {
-	case l.gapped, d.snapshot != nil && l.first == 0:
+	case l.gapped, folded && l.first == 0:
 		got.Floor, got.Durable = got.Last, got.Last
-	case d.snapshot != nil:
+	case folded:
 		got.Floor = max(l.crash, l.first-1) // the snapshot does not have the writes that it was made of
 	default:
 		got.Floor = l.crash
