@@ -104,16 +104,20 @@ func testCounts(t *testing.T) {
 
 	// Another Service wants the same frontend, and has it when the first one is gone.
 	time.Sleep(time.Second)
-	h.create(noted("api", "10.0.0.2"))
-	h.updateService("api", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30082 })
-	h.await("10.0.0.1:80/TCP → nobody, masquerade foreign", "0.0.0.0:30082/TCP → nobody, masquerade", "10.0.0.2:80/TCP → nobody, masquerade foreign")
-	k.came("0.0.0.0", 30082, proxy.Tally{Connections: 1})
+	shared := func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.7"} }
+	h.updateService("web", shared)
+	h.await("10.0.0.1:80/TCP → nobody, masquerade foreign", "0.0.0.0:30082/TCP → nobody, masquerade", "192.0.2.7:80/TCP → nobody, masquerade")
+	other := noted("api", "10.0.0.2")
+	shared(other)
+	h.create(other)
+	h.await("10.0.0.1:80/TCP → nobody, masquerade foreign", "0.0.0.0:30082/TCP → nobody, masquerade", "192.0.2.7:80/TCP → nobody, masquerade", "10.0.0.2:80/TCP → nobody, masquerade foreign", "0.0.0.0:30080/TCP → nobody, masquerade")
+	k.came("192.0.2.7", 80, proxy.Tally{Connections: 1})
 	want["web/https connections_total"]++
 	check("two want a frontend", want)
 	h.delete("web")
-	h.await("0.0.0.0:30082/TCP → nobody, masquerade", "10.0.0.2:80/TCP → nobody, masquerade foreign")
+	h.await("192.0.2.7:80/TCP → nobody, masquerade", "10.0.0.2:80/TCP → nobody, masquerade foreign", "0.0.0.0:30080/TCP → nobody, masquerade")
 	check("the one that had it is gone", map[string]float64{})
-	k.came("0.0.0.0", 30082, proxy.Tally{Connections: 7})
+	k.came("192.0.2.7", 80, proxy.Tally{Connections: 7})
 	check("now it is the other's", map[string]float64{"api/http connections_total": 7})
 
 	// A Service that is made again begins with nothing.
