@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/apiserver/admission"
+	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/standin"
 	"github.com/sampan-io/sampan/controller"
@@ -18,7 +19,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// alone is what an API server is made from that runs without controllers, scheduler and nodes. Its methods work for nil.
+// alone is what an API server is made from that runs without scheduler and nodes, and without controllers unless some are selected. Its methods work for nil.
 type alone struct {
 	*standin.Server
 	clients *x509.CertPool // authorities of client certificates
@@ -52,7 +53,7 @@ func (a *alone) clientCA() []byte {
 	return a.ClientCA
 }
 
-// RunServer runs only the API server until ctx is over, as kube-apiserver in tests of controllers. Its objects are in the
+// RunServer runs only the API server and the selected controllers until ctx is over, as kube-apiserver in tests of controllers. Its objects are in the
 // directory of the data of --etcd-servers. A nil log means slog.Default.
 func RunServer(ctx context.Context, s *standin.Server, version string, log *slog.Logger) error {
 	if log == nil {
@@ -98,7 +99,12 @@ func RunServer(ctx context.Context, s *standin.Server, version string, log *slog
 		_ = l.Close()
 		return err
 	}
-	stages := append(c.controlStages(control), slices.Concat(c.noticeTasks(control.as("system:apiserver", "system:masters")), run.Stage{
+	working, err := c.aloneControllers(control)
+	if err != nil {
+		_ = l.Close()
+		return err
+	}
+	stages := append(slices.Concat(c.controlStages(control), working), slices.Concat(c.noticeTasks(control.as("system:apiserver", "system:masters")), run.Stage{
 		{Name: "use of tokens in secrets", Run: func(ctx context.Context) error {
 			c.recordUse(ctx, control)
 			return nil
@@ -106,4 +112,18 @@ func RunServer(ctx context.Context, s *standin.Server, version string, log *slog
 	}))
 	running = true
 	return run.Stages(controller.WithMetrics(ctx, c.queues), stages...)
+}
+
+// aloneControllers returns the stages of the controllers that were selected for an API server alone: none unless some were.
+func (c *cluster) aloneControllers(control *controlPlane) ([]run.Stage, error) {
+	c.Settings.Controllers = c.alone.Controllers
+	if c.alone.Controllers == "" {
+		return nil, nil
+	}
+	caches := cache.NewShared(control.as(controllerManager), c.Log)
+	made, err := c.controllers(control, caches)
+	if err != nil {
+		return nil, err
+	}
+	return []run.Stage{{{Name: "caches", Run: caches.Run, Ready: caches.Ready()}}, made}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -176,5 +177,63 @@ func TestEnvtestFlags(t *testing.T) {
 		if err := cmd.Run(); err == nil || !strings.Contains(stderr.String(), test.want) {
 			t.Errorf("%s: got %v and\n%s\nwant %s", test.args, err, &stderr, test.want)
 		}
+	}
+}
+
+// TestEnvtestWithControllers has envtest start controllers beside the API server, and sees them work: a namespace goes away
+// with its objects, and dependents with their owner. Others do not run.
+func TestEnvtestWithControllers(t *testing.T) {
+	t.Parallel()
+	ctx := soon(t)
+	env := &envtest.Environment{BinaryAssetsDirectory: envtestPrograms(t)}
+	env.ControlPlane.GetAPIServer().Configure().Append("controllers", "namespace", "garbage-collector-controller")
+	cfg, err := env.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := env.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := client.New(cfg, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	configMap := func(namespace, name string, owners ...metav1.OwnerReference) *corev1.ConfigMap {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, OwnerReferences: owners}}
+		if err := c.Create(ctx, cm); err != nil {
+			t.Fatal(err)
+		}
+		return cm
+	}
+	gone := func(obj client.Object) {
+		t.Helper()
+		for key := client.ObjectKeyFromObject(obj); ; time.Sleep(10 * time.Millisecond) {
+			if err := c.Get(ctx, key, obj); apierrors.IsNotFound(err) {
+				return
+			} else if err != nil {
+				t.Fatalf("%s is not gone: %v", key, err)
+			}
+		}
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "short"}}
+	if err := c.Create(ctx, ns); err != nil {
+		t.Fatal(err)
+	}
+	inside := configMap("short", "inside")
+	if err := c.Delete(ctx, ns); err != nil {
+		t.Fatal(err)
+	}
+	gone(inside)
+	gone(ns)
+	owner := configMap("default", "owner")
+	dependent := configMap("default", "dependent", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID})
+	if err := c.Delete(ctx, owner); err != nil {
+		t.Fatal(err)
+	}
+	gone(dependent)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "default"}, &corev1.ServiceAccount{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the service account of a controller that was not selected: %v", err)
 	}
 }

@@ -42,6 +42,9 @@ func (c Controllers) RunsScheduler() bool {
 // check returns an error for each name that no controller has.
 func (c Controllers) check() error { return manager.Parse(string(c)).Check(scheduler) }
 
+// CheckAlone returns an error for each name that no controller has, for a program that never runs the scheduler.
+func (c Controllers) CheckAlone() error { return manager.Parse(string(c)).Check() }
+
 // String implements pflag.Value.
 func (c *Controllers) String() string { return string(*c) }
 

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -32,8 +33,9 @@ type Server struct {
 	Issuer      string          // of their tokens
 	Services    local.Pair      // networks of cluster IPs
 
-	DisabledAdmission []string // names of plug-ins
-	EnabledAdmission  []string // names of plug-ins, which are on without this
+	Controllers       local.Controllers // empty means none
+	DisabledAdmission []string          // names of plug-ins
+	EnabledAdmission  []string          // names of plug-ins, which are on without this
 	Flags             local.ServerFlags
 }
 
@@ -42,7 +44,7 @@ type serverArgs struct {
 	etcd, certDir, certFile, keyFile, clientCA, signingKey, issuer, services, bind string
 	port                                                                           uint16
 	privileged                                                                     bool
-	publicKeys, modes, disabled, enabled                                           []string
+	publicKeys, modes, disabled, enabled, controllers                              []string
 }
 
 // ParseServer reads the arguments of kube-apiserver, and the files that they name. It writes the help text or the version to out if the
@@ -66,6 +68,7 @@ func ParseServer(args []string, version string, out io.Writer) (*Server, error) 
 	f.StringSliceVar(&a.modes, "authorization-mode", []string{"RBAC"}, "must be RBAC, or RBAC and Node")
 	f.StringSliceVar(&a.disabled, "disable-admission-plugins", nil, "admission plug-ins that are not used")
 	f.StringSliceVar(&a.enabled, "enable-admission-plugins", nil, "admission plug-ins that are used: all that are not disabled are")
+	f.StringSliceVar(&a.controllers, "controllers", nil, "controllers to run beside the API server, in kube-controller-manager's format: NAME, * for all, -NAME for all except that one; none without this")
 	for _, flag := range local.AllServerFlags() {
 		f.VarPF(flagValue{flag, &s.Flags}, flag.Name, "", flag.Usage).NoOptDefVal = flag.Alone()
 	}
@@ -80,7 +83,8 @@ func ParseServer(args []string, version string, out io.Writer) (*Server, error) 
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	return s, errors.Join(a.check(), s.read(a))
+	s.Controllers = local.Controllers(strings.Join(a.controllers, ","))
+	return s, errors.Join(a.check(), s.Controllers.CheckAlone(), s.read(a))
 }
 
 // check refuses what Sampan would not do.
