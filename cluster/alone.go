@@ -19,7 +19,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// alone is what an API server is made from that runs without scheduler and nodes, and without controllers unless some are selected. Its methods work for nil.
+// alone is what an API server is made from that runs without scheduler and nodes, and without controllers unless some are
+// selected. Its methods work for nil.
 type alone struct {
 	*standin.Server
 	clients *x509.CertPool // authorities of client certificates
@@ -53,8 +54,8 @@ func (a *alone) clientCA() []byte {
 	return a.ClientCA
 }
 
-// RunServer runs only the API server and the selected controllers until ctx is over, as kube-apiserver in tests of controllers. Its objects are in the
-// directory of the data of --etcd-servers. A nil log means slog.Default.
+// RunServer runs only the API server and the selected controllers until ctx is over, as kube-apiserver in tests of
+// controllers. Its objects are in the directory of the data of --etcd-servers. A nil log means slog.Default.
 func RunServer(ctx context.Context, s *standin.Server, version string, log *slog.Logger) error {
 	if log == nil {
 		log = slog.Default()
@@ -114,7 +115,8 @@ func RunServer(ctx context.Context, s *standin.Server, version string, log *slog
 	return run.Stages(controller.WithMetrics(ctx, c.queues), stages...)
 }
 
-// aloneControllers returns the stages of the controllers that were selected for an API server alone: none unless some were.
+// aloneControllers returns the stages of the controllers that were selected for an API server alone: none unless some
+// were.
 func (c *cluster) aloneControllers(control *controlPlane) ([]run.Stage, error) {
 	c.Settings.Controllers = c.alone.Controllers
 	if c.alone.Controllers == "" {
