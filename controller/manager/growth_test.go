@@ -91,17 +91,23 @@ func TestCostsAreLinear(t *testing.T) {
 				controllertest.Live(t, tasks, s, func() {
 					controllertest.Rest()
 					n := 0
+					var former client.Object
 					for _, f := range growthtest.Fields(reflect.TypeOf(sample).Elem()) {
 						// More than one controller among owner references is refused by the API, so that controllers get nowhere.
 						if !ordinary(f.Path) || f.Path == "metadata.ownerReferences" && kind != "ConfigMap" {
 							continue
 						}
 						if why := growthtest.Steep(300, growthtest.MeasureAll, func(size int) func() {
+							if former != nil { // what it has alone, such as a node port, is free for the next one
+								s.Remove(t, former)
+								controllertest.Rest()
+							}
 							n++
 							obj := sample.DeepCopyObject().(client.Object)
 							f.Grow(obj, size, growthtest.Distinct)
 							obj.SetName(fmt.Sprint("grown-", n))
 							obj.SetUID("")
+							former = obj
 							return func() {
 								s.Set(t, obj)
 								controllertest.Rest()
