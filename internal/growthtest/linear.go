@@ -12,7 +12,7 @@ import (
 
 // The limits of growth: what costs at most this many times as much at 2n as at n is linear, with a logarithm and noise.
 const (
-	most = 2.5
+	most = 3
 	// Less than this is too little to distinguish growth from noise.
 	leastTime  = 3 * time.Millisecond
 	sureTime   = 25 * time.Millisecond // from 2n on, where the square of n is more
@@ -69,7 +69,7 @@ func SkipRaced(t *testing.T) {
 	}
 }
 
-// Linear skips the test if the race detector is on, see [SkipRaced]. It fails the test if work on objects of size 2n costs more than 2.5 times what it costs at n, in time of the processor or
+// Linear skips the test if the race detector is on, see [SkipRaced]. It fails the test if work on objects of size 2n costs more than 3 times what it costs at n, in time of the processor or
 // in bytes allocated. Prepare makes the work for a size and is not measured itself. The processor's time is that of the thread that
 // calls, so that neither other tests nor other programs count.
 func Linear(t *testing.T, n int, prepare func(n int) (work func())) {
