@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -58,14 +58,9 @@ func envtestPrograms(t *testing.T) string {
 	return dir
 }
 
-// TestEnvtest has envtest of controller-runtime start the program in place of kube-apiserver and etcd.
-func TestEnvtest(t *testing.T) {
-	t.Parallel()
-	ctx := soon(t)
-	env := &envtest.Environment{
-		BinaryAssetsDirectory: envtestPrograms(t),
-		CRDInstallOptions:     envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{widgets()}},
-	}
+// startEnvtest starts the programs until the end of the test, and returns a client of an administrator.
+func startEnvtest(t *testing.T, env *envtest.Environment) client.WithWatch {
+	t.Helper()
 	cfg, err := env.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -75,10 +70,22 @@ func TestEnvtest(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	c, err := client.New(cfg, client.Options{})
+	c, err := client.NewWithWatch(cfg, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// TestEnvtest has envtest of controller-runtime start the program in place of kube-apiserver and etcd.
+func TestEnvtest(t *testing.T) {
+	t.Parallel()
+	ctx := soon(t)
+	env := &envtest.Environment{
+		BinaryAssetsDirectory: envtestPrograms(t),
+		CRDInstallOptions:     envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{widgets()}},
+	}
+	c := startEnvtest(t, env)
 	if err := c.Create(ctx, widget("one", int64(1))); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +114,7 @@ func TestEnvtest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err = client.New(admin.Config(), client.Options{}); err != nil {
+	if c, err = client.NewWithWatch(admin.Config(), client.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "one"}, widget("one", nil)); err != nil {
@@ -187,19 +194,7 @@ func TestEnvtestWithControllers(t *testing.T) {
 	ctx := soon(t)
 	env := &envtest.Environment{BinaryAssetsDirectory: envtestPrograms(t)}
 	env.ControlPlane.GetAPIServer().Configure().Append("controllers", "namespace", "garbage-collector-controller")
-	cfg, err := env.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := env.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	c, err := client.New(cfg, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := startEnvtest(t, env)
 	configMap := func(namespace, name string, owners ...metav1.OwnerReference) *corev1.ConfigMap {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, OwnerReferences: owners}}
 		if err := c.Create(ctx, cm); err != nil {
@@ -207,15 +202,22 @@ func TestEnvtestWithControllers(t *testing.T) {
 		}
 		return cm
 	}
-	gone := func(obj client.Object) {
+	gone := func(obj client.Object, list client.ObjectList) {
 		t.Helper()
-		for key := client.ObjectKeyFromObject(obj); ; time.Sleep(10 * time.Millisecond) {
-			if err := c.Get(ctx, key, obj); apierrors.IsNotFound(err) {
+		w, err := c.Watch(ctx, list, client.InNamespace(obj.GetNamespace()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		if err := c.Get(ctx, client.ObjectKeyFromObject(obj), obj); apierrors.IsNotFound(err) {
+			return
+		}
+		for ev := range w.ResultChan() {
+			if o, ok := ev.Object.(client.Object); ok && ev.Type == watch.Deleted && o.GetName() == obj.GetName() {
 				return
-			} else if err != nil {
-				t.Fatalf("%s is not gone: %v", key, err)
 			}
 		}
+		t.Fatalf("%s is not gone", obj.GetName())
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "short"}}
 	if err := c.Create(ctx, ns); err != nil {
@@ -225,14 +227,14 @@ func TestEnvtestWithControllers(t *testing.T) {
 	if err := c.Delete(ctx, ns); err != nil {
 		t.Fatal(err)
 	}
-	gone(inside)
-	gone(ns)
+	gone(inside, &corev1.ConfigMapList{})
+	gone(ns, &corev1.NamespaceList{})
 	owner := configMap("default", "owner")
 	dependent := configMap("default", "dependent", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID})
 	if err := c.Delete(ctx, owner); err != nil {
 		t.Fatal(err)
 	}
-	gone(dependent)
+	gone(dependent, &corev1.ConfigMapList{})
 	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "default"}, &corev1.ServiceAccount{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the service account of a controller that was not selected: %v", err)
 	}
