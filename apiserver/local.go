@@ -70,8 +70,14 @@ func (l *Local) failed(recovered any, verb string, gvr schema.GroupVersionResour
 }
 
 // target finds the kind and subresource that a call names.
-func (l *Local) target(gvr schema.GroupVersionResource, namespace, name, subresource string) (operation.Target, error) {
+func (l *Local) target(ctx context.Context, gvr schema.GroupVersionResource, namespace, name, subresource string) (operation.Target, error) {
 	t := operation.Target{User: l.user, Local: true, Agent: l.agent, Inner: l.unseen, Namespace: namespace, Name: name, Kind: l.server.opts.Catalog.Resource(gvr)}
+	if t.Kind == nil {
+		var err error
+		if t.Kind, err = l.server.objects.Appearing(ctx, gvr); err != nil {
+			return t, err
+		}
+	}
 	if t.Kind == nil {
 		return t, apierrors.NewGenericServerResponse(404, "", gvr.GroupResource(), name, fmt.Sprintf("%s is not served", gvr), 0, true)
 	}
@@ -109,8 +115,8 @@ func namesOne(t *operation.Target) error {
 	return nil
 }
 
-func (l *Local) single(gvr schema.GroupVersionResource, namespace, name, subresource, verb string) (operation.Target, error) {
-	t, err := l.target(gvr, namespace, name, subresource)
+func (l *Local) single(ctx context.Context, gvr schema.GroupVersionResource, namespace, name, subresource, verb string) (operation.Target, error) {
+	t, err := l.target(ctx, gvr, namespace, name, subresource)
 	if err != nil {
 		return t, err
 	}
@@ -126,7 +132,7 @@ func (l *Local) single(gvr schema.GroupVersionResource, namespace, name, subreso
 // Get implements client.Interface.
 func (l *Local) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, subresource string) (_ runtime.Object, err error) {
 	defer func() { l.failed(recover(), "get", gvr, namespace, name, &err) }()
-	t, err := l.single(gvr, namespace, name, subresource, operation.VerbGet)
+	t, err := l.single(ctx, gvr, namespace, name, subresource, operation.VerbGet)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +148,7 @@ func (l *Local) Get(ctx context.Context, gvr schema.GroupVersionResource, namesp
 // List implements client.Interface.
 func (l *Local) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (_ []runtime.Object, _ metav1.ListMeta, err error) {
 	defer func() { l.failed(recover(), "list", gvr, namespace, "", &err) }()
-	t, err := l.target(gvr, namespace, "", "")
+	t, err := l.target(ctx, gvr, namespace, "", "")
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
@@ -173,7 +179,7 @@ func (l *Local) List(ctx context.Context, gvr schema.GroupVersionResource, names
 // are no bookmarks but the one at the end of the state.
 func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) iter.Seq2[watch.Event, error] {
 	return func(yield func(watch.Event, error) bool) {
-		t, err := l.target(gvr, namespace, "", "")
+		t, err := l.target(ctx, gvr, namespace, "", "")
 		if err != nil {
 			yield(watch.Event{}, err)
 			return
@@ -227,7 +233,7 @@ func (l *Local) Watch(ctx context.Context, gvr schema.GroupVersionResource, name
 // Create implements client.Interface.
 func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.CreateOptions, subresource string) (_ runtime.Object, err error) {
 	defer func() { l.failed(recover(), "create", gvr, namespace, name, &err) }()
-	t, err := l.target(gvr, namespace, name, subresource)
+	t, err := l.target(ctx, gvr, namespace, name, subresource)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +264,7 @@ func (l *Local) Create(ctx context.Context, gvr schema.GroupVersionResource, nam
 // Update implements client.Interface.
 func (l *Local) Update(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, obj runtime.Object, opts metav1.UpdateOptions, subresource string) (_ runtime.Object, err error) {
 	defer func() { l.failed(recover(), "update", gvr, namespace, name, &err) }()
-	t, err := l.single(gvr, namespace, name, subresource, operation.VerbUpdate)
+	t, err := l.single(ctx, gvr, namespace, name, subresource, operation.VerbUpdate)
 	if err != nil {
 		return nil, err
 	}
@@ -294,7 +300,7 @@ func copyIn(t *operation.Target, obj runtime.Object) (runtime.Object, error) {
 // Patch implements client.Interface.
 func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, kind types.PatchType, patch []byte, opts metav1.PatchOptions, subresource string) (_ runtime.Object, err error) {
 	defer func() { l.failed(recover(), "patch", gvr, namespace, name, &err) }()
-	t, err := l.single(gvr, namespace, name, subresource, operation.VerbPatch)
+	t, err := l.single(ctx, gvr, namespace, name, subresource, operation.VerbPatch)
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +317,7 @@ func (l *Local) Patch(ctx context.Context, gvr schema.GroupVersionResource, name
 // Delete implements client.Interface.
 func (l *Local) Delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) (err error) {
 	defer func() { l.failed(recover(), "delete", gvr, namespace, name, &err) }()
-	t, err := l.single(gvr, namespace, name, "", operation.VerbDelete)
+	t, err := l.single(ctx, gvr, namespace, name, "", operation.VerbDelete)
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,9 @@ func (c *Catalog) End(kind *Kind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.current.Load()
+	if old.ending[kind.Hub()] {
+		return
+	}
 	s := *old
 	s.generation++
 	s.replaced = make(chan struct{})

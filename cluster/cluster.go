@@ -199,6 +199,7 @@ func (c *cluster) controlStages(control *controlPlane) []run.Stage {
 			}},
 			{Name: "admission policy types", Run: control.server.CheckAdmissionPolicies},
 			{Name: "custom resources", Run: control.definitions.Run, Ready: control.definitions.Ready()},
+			{Name: "judgement of custom resources", Run: control.definitions.Judge},
 		},
 		{
 			{Name: "bootstrap", Run: control.bootstrap.Run, Ready: control.bootstrap.Ready()},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -17,9 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/apiserver"
@@ -55,12 +54,22 @@ func (s spoiledStore) Commit(ctx context.Context, w store.Write) (store.Record, 
 // A pair is two API servers over one store, as clients of an administrator.
 type pair struct {
 	*testing.T
-	apis  [2]*apiserver.Local
-	store *store.Store
+	apis      [2]*apiserver.Local
+	handlers  [2]http.Handler
+	followers [2]*definitions.Follower
+	store     *store.Store
 }
 
-// openPair opens two servers that share nothing but a store on disk. Change, which may be nil, adds plug-ins to a
-// server.
+// judge lets a server judge definitions until stop is called, or the test ends.
+func (p *pair) judge(server int) (stop func()) {
+	g := run.NewGroup(context.WithoutCancel(p.Context()), 0)
+	g.Go(func(ctx context.Context) { _ = p.followers[server].Judge(ctx) })
+	p.Cleanup(g.Stop)
+	return g.Stop
+}
+
+// openPair opens two servers that share nothing but a store on disk, of which none judges definitions. Change, which may
+// be nil, adds plug-ins to a server.
 func openPair(t *testing.T, m mutant, change func(plugins []admission.Plugin) []admission.Plugin) *pair {
 	t.Helper()
 	c := apiservertest.Kinds(t)
@@ -84,6 +93,7 @@ func openPair(t *testing.T, m mutant, change func(plugins []admission.Plugin) []
 	p := &pair{T: t, store: opened}
 	for i := range p.apis {
 		c := apiservertest.Kinds(t)
+		f := definitions.New(definitions.Options{Catalog: c})
 		s := apiservertest.Open(t, func(o *apiserver.Options) {
 			o.Store, o.Catalog = st, c
 			r := operation.NewReader(c, st)
@@ -93,15 +103,18 @@ func openPair(t *testing.T, m mutant, change func(plugins []admission.Plugin) []
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.Admission = []admission.Plugin{admission.NewNamespaceLifecycle(r), admission.NewServiceAccount(r), addresses, admission.NewResourceQuota(r)}
+			o.Admission = []admission.Plugin{
+				admission.NewNamespaceLifecycle(r), admission.NewServiceAccount(r), addresses, admission.NewResourceQuota(r), f.Await(),
+			}
 			if change != nil {
 				o.Admission = change(o.Admission)
 			}
 		})
-		p.apis[i] = s.As(auth.User{Name: "admin", Groups: []string{auth.GroupMasters}})
-		f := definitions.New(definitions.Options{Catalog: c})
+		admin := auth.User{Name: "admin", Groups: []string{auth.GroupMasters}}
+		p.apis[i], p.handlers[i] = s.As(admin), s.HandlerAs(admin)
 		f.Use(p.apis[i], s.Instances())
 		g.Go(func(ctx context.Context) { _ = f.Run(ctx) })
+		p.followers[i] = f
 	}
 	return p
 }
@@ -445,29 +458,14 @@ func serviceAccount(p *pair, n int) string {
 // endOfDefinition: no custom resource is stored after the deletion of its definition has begun.
 func endOfDefinition(p *pair, n int) string {
 	group := fmt.Sprintf("g%d.example.com", n)
-	keep := true
-	crds, name := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"), "widgets."+group
-	_, err := p.apis[0].Create(p.Context(), crds, "", "", &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/stay"}},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: group, Scope: apiextensionsv1.ClusterScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}},
-			}},
-		},
-	}, metav1.CreateOptions{}, "")
-	if err != nil {
-		p.Fatal(err)
+	if n == 0 {
+		p.judge(0)
 	}
+	name := p.define(0, group, func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Finalizers = []string{"example.com/stay"}
+	})
 	create := func(server, k int) error {
-		w := &unstructured.Unstructured{}
-		w.SetAPIVersion(group + "/v1")
-		w.SetKind("Widget")
-		w.SetName(fmt.Sprintf("w%d-%d", server, k))
-		_, err := p.apis[server].Create(p.Context(), schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}, "", "", w, metav1.CreateOptions{}, "")
-		return err
+		return p.widget(server, group, fmt.Sprintf("w%d-%d", server, k))
 	}
 	served := make(chan struct{})
 	p.each(func(server int) {

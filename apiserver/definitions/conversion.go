@@ -254,3 +254,22 @@ func untyped(objs []catalog.Object) ([]*unstructured.Unstructured, error) {
 	}
 	return out, nil
 }
+
+// conversion makes a [catalog.Kind.Convert].
+func conversion(c custom.Converter) func(context.Context, []catalog.Object, schema.GroupVersion) ([]catalog.Object, error) {
+	return func(ctx context.Context, objs []catalog.Object, to schema.GroupVersion) ([]catalog.Object, error) {
+		in, err := untyped(objs)
+		if err != nil {
+			return nil, err
+		}
+		converted, err := c.Convert(ctx, in, to)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]catalog.Object, len(converted))
+		for i, obj := range converted {
+			out[i] = obj
+		}
+		return out, nil
+	}
+}

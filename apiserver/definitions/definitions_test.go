@@ -59,6 +59,7 @@ func open(t testing.TB, hook definitions.Webhook) *server {
 	f.Use(admin, s.Instances())
 	g := run.NewGroup(t.Context(), 0)
 	g.Go(func(ctx context.Context) { _ = f.Run(ctx) })
+	g.Go(func(ctx context.Context) { _ = f.Judge(ctx) })
 	t.Cleanup(g.Stop)
 	<-f.Ready()
 	return &server{admin, t, s.HandlerAs(auth.User{Name: "admin", Groups: []string{auth.GroupMasters}}), kinds}

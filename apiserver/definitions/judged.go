@@ -14,8 +14,8 @@ import (
 // write to the store.
 const longestJudgement = time.Second
 
-// An Await is the admission plug-in that lets the answer to a write of a definition wait until the definition is judged:
-// then its status has conditions, and its objects can be written. It refuses nothing.
+// An Await is the admission plug-in that lets the answer to a write of a definition wait until the definition is
+// judged: then its status has conditions, and its objects can be written. It refuses nothing.
 type Await struct{ follower *Follower }
 
 // Await returns the plug-in.
@@ -62,8 +62,8 @@ func (f *Follower) await(ctx context.Context, d *definition) {
 	}
 }
 
-// judgement returns which generation of a definition was judged last, 0 if none was, and a channel that is closed at the
-// next judgement of any.
+// judgement returns which generation of a definition was judged last, 0 if none was, and a channel that is closed at
+// the next judgement of any.
 func (f *Follower) judgement(uid types.UID) (int64, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/apiserver/audit"
 	"github.com/sampan-io/sampan/apiserver/auth"
@@ -401,7 +400,7 @@ func (x *exchange) finish() {
 // verb.
 func (s *Server) serveResource(x *exchange, p path, verb string) {
 	t := operation.Target{User: x.user, Namespace: p.namespace, Name: p.name}
-	t.Kind = s.opts.Catalog.Resource(schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: p.resource})
+	t.Kind = s.opts.Catalog.Resource(p.gvr())
 	if t.Kind == nil && p.resource == "bindings" && p.name == "" && !p.watch {
 		s.serveBindings(x, t, p)
 		return
@@ -410,17 +409,7 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 		t.Sub = t.Kind.Subresource(p.subresource)
 	}
 	if t.Kind == nil || p.subresource != "" && t.Sub == nil || !fits(&t, &p) {
-		// Authorize first: a user who may not use the resource does not learn whether it exists.
-		x.subject = subject{verb: verbLabels[verb]}
-		a := rbac.Attributes{
-			User: x.user, Verb: verb, Group: p.group, Version: p.version, Resource: p.resource,
-			Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
-		}
-		if err := s.objects.Authorize(x.r.Context(), a); err != nil {
-			x.fail(err)
-			return
-		}
-		s.unknown(x, &p)
+		s.serveMissing(x, p, verb, t.Kind == nil)
 		return
 	}
 	x.subject, x.writes = subjectOf(x.r, &t, &p, verb), writes(verb)

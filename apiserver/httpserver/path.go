@@ -1,6 +1,10 @@
 package httpserver
 
-import "strings"
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
 
 // A path is a URL's path taken apart. The zero path does not name a resource.
 type path struct {
@@ -11,6 +15,11 @@ type path struct {
 	subresource    string
 	rest           string // what follows the subresource, with its slash
 	watch          bool   // the deprecated form of a watch, with /watch behind the version
+}
+
+// gvr returns the resource of the path.
+func (p *path) gvr() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: p.group, Version: p.version, Resource: p.resource}
 }
 
 // parsePath takes apart

@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
 )
 
@@ -31,6 +32,33 @@ func (s *Server) refuseMethod(x *exchange) {
 		return
 	}
 	x.fail(apierrors.NewMethodNotSupported(schema.GroupResource{Resource: x.r.URL.Path}, x.r.Method))
+}
+
+// serveMissing answers a request for a resource or subresource that this server does not serve. A resource that another
+// server has begun to serve is served as soon as this one does.
+func (s *Server) serveMissing(x *exchange, p path, verb string, noKind bool) {
+	// Authorize first: a user who may not use the resource does not learn whether it exists.
+	x.subject = subject{verb: verbLabels[verb]}
+	a := rbac.Attributes{
+		User: x.user, Verb: verb, Group: p.group, Version: p.version, Resource: p.resource,
+		Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
+	}
+	if err := s.objects.Authorize(x.r.Context(), a); err != nil {
+		x.fail(err)
+		return
+	}
+	if !noKind {
+		s.unknown(x, &p)
+		return
+	}
+	switch kind, err := s.objects.Appearing(x.r.Context(), p.gvr()); {
+	case err != nil:
+		x.fail(err)
+	case kind != nil:
+		s.serveResource(x, p, verb)
+	default:
+		s.unknown(x, &p)
+	}
 }
 
 // unknown answers a request for a resource, a subresource or a path below one that does not exist: with a Status if the
