@@ -34,8 +34,8 @@ func follow(ctx context.Context, files []string, changed func()) error {
 		names[int32(watch)] = append(names[int32(watch)], name)
 	}
 	defer context.AfterFunc(ctx, func() { _ = events.Close() })()
-	changed() // what happened before the watch
-	buf := make([]byte, 16<<10)
+	changed()                  // what happened before the watch
+	buf := make([]byte, 4<<10) // lives on the stack as long as the watch; an event has at most 272 bytes
 	for {
 		n, err := events.Read(buf)
 		switch {

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
+	mdnetlink "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -48,13 +50,10 @@ func counts(a netip.Addr) bool { return !a.IsLoopback() && !a.IsLinkLocalUnicast
 // Follow calls set with what [Read] returns, at once and whenever it has changed, until ctx is cancelled. It returns an
 // error if the addresses cannot be read or followed. Link-local addresses, which come and go with each pod, cause no work.
 func Follow(ctx context.Context, but string, set func([]netip.Addr)) error {
-	return follower[netlink.AddrUpdate]{
-		subscribe: netlink.AddrSubscribe,
-		concerns: func(u *netlink.AddrUpdate) bool {
-			a, ok := netip.AddrFromSlice(u.LinkAddress.IP)
-			return ok && counts(a.Unmap())
-		},
-		read: func() ([]netip.Addr, error) { return Read(but) },
+	return follower{
+		groups:   []uint32{unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR},
+		concerns: concernsAddress,
+		read:     func() ([]netip.Addr, error) { return Read(but) },
 	}.run(ctx, set)
 }
 
@@ -103,22 +102,49 @@ func isDefault(r *netlink.Route) bool {
 
 // FollowGateways is [Follow] for what [ReadGateways] returns. Routes that are not default routes cause no work.
 func FollowGateways(ctx context.Context, set func([]netip.Addr)) error {
-	return follower[netlink.RouteUpdate]{
-		subscribe: netlink.RouteSubscribe,
-		concerns:  func(u *netlink.RouteUpdate) bool { return isDefault(&u.Route) },
-		read:      ReadGateways,
+	return follower{
+		groups:   []uint32{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
+		concerns: concernsGateway,
+		read:     ReadGateways,
 	}.run(ctx, set)
 }
 
-// A follower reads a list when it starts and after each update that concerns it.
-type follower[U any] struct {
-	subscribe func(updates chan<- U, done <-chan struct{}) error // closes updates when done is closed, or after updates were lost
-	concerns  func(*U) bool
-	read      func() ([]netip.Addr, error)
+// concernsAddress reports whether a message is about an address that counts: a struct ifaddrmsg and attributes, rtnetlink(7).
+func concernsAddress(m mdnetlink.Message) bool {
+	if len(m.Data) < unix.SizeofIfAddrmsg {
+		return false
+	}
+	attributes, err := mdnetlink.NewAttributeDecoder(m.Data[unix.SizeofIfAddrmsg:])
+	if err != nil {
+		return true
+	}
+	concerned := false
+	for attributes.Next() {
+		// A link to one peer has both: its own address, and that of the peer.
+		if t := attributes.Type(); t == unix.IFA_LOCAL || t == unix.IFA_ADDRESS {
+			a, ok := netip.AddrFromSlice(attributes.Bytes())
+			concerned = concerned || ok && counts(a.Unmap())
+		}
+	}
+	return concerned || attributes.Err() != nil
+}
+
+// concernsGateway reports whether a message is about a default route: a struct rtmsg, whose second byte is the length of the
+// prefix of the destination, rtnetlink(7).
+func concernsGateway(m mdnetlink.Message) bool {
+	return len(m.Data) >= unix.SizeofRtMsg && m.Data[1] == 0
+}
+
+// A follower reads a list when it starts and after each message that concerns it. The library with links and routes follows
+// them as well, with 64 KiB of stack for each of them.
+type follower struct {
+	groups   []uint32 // of the kernel's messages (RTNLGRP_*)
+	concerns func(mdnetlink.Message) bool
+	read     func() ([]netip.Addr, error)
 }
 
 // run calls set at once, and whenever the list has changed, until ctx is cancelled.
-func (f follower[U]) run(ctx context.Context, set func([]netip.Addr)) error {
+func (f follower) run(ctx context.Context, set func([]netip.Addr)) error {
 	var last []netip.Addr
 	first := true
 	changed := func(now []netip.Addr) {
@@ -127,46 +153,56 @@ func (f follower[U]) run(ctx context.Context, set func([]netip.Addr)) error {
 			set(now)
 		}
 	}
-	for {
-		// The kernel ends a subscription of which updates were lost; the next one begins with a new list.
-		if err := f.once(ctx, changed); err != nil || !run.Pause(ctx, pause) {
-			return err
-		}
-	}
-}
-
-// pause is the time between two subscriptions. Updates are lost when thousands come at once, which takes a while.
-const pause = 100 * time.Millisecond
-
-// once calls set at once and after changes, until ctx is cancelled or updates were lost.
-func (f follower[U]) once(ctx context.Context, set func([]netip.Addr)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	updates, changed := make(chan U, 64), run.NewBell()
-	if err := f.subscribe(updates, ctx.Done()); err != nil {
+	conn, err := mdnetlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
 		return fmt.Errorf("following the addresses and routes of this host: %w", err)
 	}
-	g := run.NewGroup(context.WithoutCancel(ctx), 0) // it ends when updates is closed
-	g.Go(func(context.Context) {
-		defer close(changed)
-		for u := range updates {
-			if !f.concerns(&u) {
-				continue
-			}
-			changed.Ring()
+	g := run.NewGroup(ctx, 0)
+	defer g.Wait()
+	defer func() { _ = conn.Close() }() // ends the Receive
+	for _, group := range f.groups {
+		if err := conn.JoinGroup(group); err != nil {
+			return fmt.Errorf("following the addresses and routes of this host: %w", err)
 		}
-	})
-	for more := true; more; {
+	}
+	bell, failed := run.NewBell(), make(chan error, 1)
+	g.Go(func(ctx context.Context) { failed <- f.receive(ctx, conn, bell) })
+	for {
 		now, err := f.read()
 		if err != nil {
 			return err
 		}
-		set(now)
+		changed(now)
 		select {
 		case <-ctx.Done():
 			return nil
-		case _, more = <-changed:
+		case err := <-failed:
+			return err
+		case <-bell:
 		}
 	}
-	return nil
+}
+
+// pause is the time after lost messages until the list is read. Messages are lost when thousands come at once, which takes a
+// while.
+const pause = 100 * time.Millisecond
+
+// receive rings the bell after messages that concern the list, until ctx is cancelled or the socket is closed.
+func (f follower) receive(ctx context.Context, conn *mdnetlink.Conn, bell run.Bell) error {
+	for {
+		messages, err := conn.Receive()
+		switch {
+		case ctx.Err() != nil || errors.Is(err, os.ErrClosed):
+			return nil
+		case errors.Is(err, unix.ENOBUFS): // messages were lost
+			if !run.Pause(ctx, pause) {
+				return nil
+			}
+			bell.Ring()
+		case err != nil:
+			return fmt.Errorf("following the addresses and routes of this host: %w", err)
+		case slices.ContainsFunc(messages, f.concerns):
+			bell.Ring()
+		}
+	}
 }
