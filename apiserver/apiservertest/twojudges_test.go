@@ -16,11 +16,10 @@ import (
 
 var crds = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
-// define creates a definition of widgets in a group by a server, and returns its name.
-func (p *pair) define(server int, group string, change func(*apiextensionsv1.CustomResourceDefinition)) string {
-	p.Helper()
+// widgetsOf returns a definition of widgets in a group.
+func widgetsOf(group string) *apiextensionsv1.CustomResourceDefinition {
 	keep := true
-	d := &apiextensionsv1.CustomResourceDefinition{
+	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: named("widgets." + group),
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: group, Scope: apiextensionsv1.ClusterScoped,
@@ -35,6 +34,12 @@ func (p *pair) define(server int, group string, change func(*apiextensionsv1.Cus
 			}},
 		},
 	}
+}
+
+// define creates a definition of widgets in a group by a server, and returns its name.
+func (p *pair) define(server int, group string, change func(*apiextensionsv1.CustomResourceDefinition)) string {
+	p.Helper()
+	d := widgetsOf(group)
 	if change != nil {
 		change(d)
 	}
