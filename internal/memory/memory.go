@@ -93,6 +93,11 @@ func Run(ctx context.Context, o Options) error {
 	defer quiet.Stop()
 	percent, seen := 0, look()
 	watch := idleDetector{seen: seen.allocated}
+	// A large heap is looked at more often, and its garbage given back sooner. What can be made again stays until quiet.
+	soon := time.NewTimer(o.Quiet / soonest)
+	soon.Stop()
+	defer soon.Stop()
+	soonWatch := idleDetector{seen: seen.allocated, interval: soonest}
 	var program programPages
 	forget := func() {
 		if err := program.forget(); err != nil {
@@ -122,6 +127,19 @@ func Run(ctx context.Context, o Options) error {
 			seen, watch.seen = now, now.allocated
 			set(percentFor(now.live, o.Headroom, o.Percent))
 			quiet.Reset(o.Quiet)
+			if now.live > largeHeap {
+				soonWatch.seen = now.allocated
+				soon.Reset(o.Quiet / soonest)
+			}
+		case <-soon.C:
+			give, again := soonWatch.look(look())
+			if give {
+				debug.FreeOSMemory()
+				soonWatch.given = look().allocated
+			}
+			if again {
+				soon.Reset(o.Quiet / soonest)
+			}
 		case <-o.Activity.next():
 			began = look().allocated
 			brief.Reset(o.Quiet / 10)
@@ -164,22 +182,29 @@ func Bound(limit uint64) (restore func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
+// soonest is how many times in [Options.Quiet] a heap with more than largeHeap bytes that live is looked at.
+const (
+	soonest   = 4
+	largeHeap = 32 << 20
+)
+
 // An idleDetector decides when memory is given back. Its owner calls look after each interval
 // without a collection.
 type idleDetector struct {
-	seen  uint64 // bytes that had been allocated at the last look or collection
-	given uint64 // and when memory was given back
+	seen     uint64 // bytes that had been allocated at the last look or collection
+	given    uint64 // and when memory was given back
+	interval uint64 // how many of them are in the quiet time; 0 means one
 }
 
 // look returns whether memory should be given back now, and whether to look again after another
 // interval. Large heaps are collected seldom, however busy the process is, and the work of a slow
 // process may end without another collection, which would leave its garbage in memory.
 func (d *idleDetector) look(now heapStats) (give, again bool) {
-	lately := now.allocated - d.seen
+	lately := (now.allocated - d.seen) * max(d.interval, 1) // in a quiet time
 	d.seen = now.allocated
 	enough := uint64(leastGarbage)
-	if lately > surelyIdle {
-		enough = max(enough, now.live/4) // it is not over yet
+	if lately > surelyIdle || d.interval > 1 {
+		enough = max(enough, now.live/4) // it is not over yet, or only a pause
 	}
 	return lately <= mostIdle && now.allocated-d.given > enough, lately > surelyIdle
 }

@@ -99,20 +99,23 @@ func TestVigil(t *testing.T) {
 		give, again bool
 	}
 	tests := []struct {
-		name  string
-		live  uint64
-		steps []step
+		name     string
+		live     uint64
+		interval uint64
+		steps    []step
 	}{
-		{"busy, then still", 8 << 10, []step{{9000, false, true}, {9000, false, true}, {0, true, false}}},
-		{"still from the start", 8 << 10, []step{{0, false, false}}},
-		{"slow, and then still", 8 << 10, []step{{1000, false, true}, {1000, false, true}, {1000, true, true}, {1000, false, true}, {0, false, false}}},
-		{"a few bytes are nothing", 8 << 10, []step{{60, false, false}, {60, false, false}}},
-		{"a large heap that works slowly is left alone until it is still", 400 << 10, []step{{1000, false, true}, {1000, false, true}, {1000, false, true}, {10, true, false}}},
-		{"what is not worth it stays", 8 << 10, []step{{5000, false, true}, {0, true, false}, {900, false, true}, {0, false, false}}},
+		{"busy, then still", 8 << 10, 1, []step{{9000, false, true}, {9000, false, true}, {0, true, false}}},
+		{"still from the start", 8 << 10, 1, []step{{0, false, false}}},
+		{"slow, and then still", 8 << 10, 1, []step{{1000, false, true}, {1000, false, true}, {1000, true, true}, {1000, false, true}, {0, false, false}}},
+		{"a few bytes are nothing", 8 << 10, 1, []step{{60, false, false}, {60, false, false}}},
+		{"a large heap that works slowly is left alone until it is still", 400 << 10, 1, []step{{1000, false, true}, {1000, false, true}, {1000, false, true}, {10, true, false}}},
+		{"what is not worth it stays", 8 << 10, 1, []step{{5000, false, true}, {0, true, false}, {900, false, true}, {0, false, false}}},
+		{"as much in a fourth of the time is not slow", 8 << 10, 4, []step{{1000, false, true}, {1000, false, true}, {200, true, true}, {10, false, false}}},
+		{"a pause is too short for a little garbage", 8 << 10, 4, []step{{1500, false, true}, {0, false, false}, {1500, false, true}, {0, true, false}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var d idleDetector
+			d := idleDetector{interval: tt.interval}
 			now := heapStats{live: tt.live << 10}
 			for i, s := range tt.steps {
 				now.allocated += s.allocated << 10

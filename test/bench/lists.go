@@ -215,13 +215,17 @@ func (s *server) watch(ctx context.Context, watchers, connections int) ([]*http.
 
 // open asks for the same stream many times, over several connections.
 func open(ctx context.Context, s *server, path string, n, connections int) ([]*http.Response, error) {
-	var streams []*http.Response
+	return openAs(ctx, s, path, "", n, connections)
+}
+
+// openAs is [open] for a media type; "" means the server's choice.
+func openAs(ctx context.Context, s *server, path, accept string, n, connections int) (streams []*http.Response, err error) {
 	var c *http.Client
 	for i := range n {
 		if i%(n/connections) == 0 {
 			c = &http.Client{Transport: s.transport()}
 		}
-		resp, err := s.ask(ctx, c, path, "", nil)
+		resp, err := s.ask(ctx, c, path, accept, nil)
 		if err != nil {
 			return nil, err
 		}

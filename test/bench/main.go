@@ -59,6 +59,7 @@ func steps() []step {
 		{name: "requests", measure: (*bench).requests},
 		{name: "conflicts", measure: (*bench).conflicts},
 		{name: "lists", measure: (*bench).lists},
+		{name: "burst", measure: (*bench).burst, up: []string{"--simulated-nodes=1"}},
 		{name: "watches", measure: (*bench).watches},
 		{name: "definitions", measure: (*bench).definitions, up: []string{"--simulated-nodes=1"}},
 		{name: "customs", measure: (*bench).customs, up: []string{"--simulated-nodes=1"}},
