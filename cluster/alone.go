@@ -15,7 +15,6 @@ import (
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/standin"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/run"
 )
 
@@ -68,9 +67,9 @@ func RunServer(ctx context.Context, s *standin.Server, version string, log *slog
 		Options: Options{
 			Profile:  local.Profile{Name: "kube-apiserver", DataDir: dir},
 			Settings: local.Settings{Server: s.Flags, Networks: local.Networks{Services: s.Services}},
-			Version:  version, Log: log,
+			Version:  version, Process: NewProcess(1, log), Log: log,
 		},
-		started: time.Now(), notices: newNotices(), activity: memory.NewActivity(), queues: &controller.Metrics{},
+		started: time.Now(), notices: newNotices(), queues: &controller.Metrics{},
 		tokenKeys: s.TokenKeys, alone: &alone{Server: s},
 	}
 	backend, err := c.openStore()
@@ -105,7 +104,8 @@ func RunServer(ctx context.Context, s *standin.Server, version string, log *slog
 		_ = l.Close()
 		return err
 	}
-	stages := append(slices.Concat(c.controlStages(control), working), slices.Concat(c.noticeTasks(control.as("system:apiserver", "system:masters")), run.Stage{
+	common := run.Stage{{Name: "memory", Run: c.Process.Run}}
+	stages := append(slices.Concat([]run.Stage{common}, c.controlStages(control), working), slices.Concat(c.noticeTasks(control.as("system:apiserver", "system:masters")), run.Stage{
 		{Name: "use of tokens in secrets", Run: func(ctx context.Context) error {
 			c.recordUse(ctx, control)
 			return nil

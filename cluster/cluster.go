@@ -21,7 +21,6 @@ import (
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/controller"
-	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/internal/quarantine"
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/node/kubeletconfig"
@@ -42,6 +41,10 @@ type Options struct {
 	Runtime func(dir string) (string, error)
 
 	Flags map[string]string // of the command line, with their values
+
+	// Process is what the cluster has in common with others of this process, whose caller runs it; nil means that there
+	// are no others.
+	Process *Process
 
 	Report local.Reporter // receives the progress of the start
 	Log    *slog.Logger   // nil means slog.Default
@@ -68,8 +71,7 @@ type cluster struct {
 
 	audit      *audit.Auditor // nil: nothing is recorded
 	encryption *encryption.Encryption
-	rewrite    func()           // of the store
-	activity   *memory.Activity // each write is some
+	rewrite    func() // of the store
 	queues     *controller.Metrics
 	quarantine *quarantine.Quarantine // nil: there was no room for it
 }
@@ -88,7 +90,11 @@ func Run(ctx context.Context, o Options) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	c := &cluster{Options: o, started: time.Now(), notices: newNotices(), activity: memory.NewActivity(), queues: &controller.Metrics{}}
+	alone := o.Process == nil
+	if alone {
+		o.Process = NewProcess(1, o.Log)
+	}
+	c := &cluster{Options: o, started: time.Now(), notices: newNotices(), queues: &controller.Metrics{}}
 	backend, err := c.claim(ctx)
 	if err != nil {
 		return err
@@ -107,7 +113,9 @@ func Run(ctx context.Context, o Options) error {
 		unpacking.Go(c.runtime.unpack)
 		defer unpacking.Wait() // it is short
 	}
-	defer memory.Bound(memoryLimit())()
+	if alone {
+		defer o.Process.Bound()()
+	}
 	defer c.protect()()
 	listeners, err := c.listen(ctx)
 	if err != nil {
@@ -136,6 +144,9 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	stages := c.controlStages(control)
+	if alone {
+		stages[0] = append(stages[0], run.Task{Name: "memory", Run: o.Process.Run})
+	}
 	if c.runtime != nil {
 		stages[firstStage] = append(stages[firstStage], run.Task{Name: "container runtime", Run: c.runtime.Run}) // awaited below
 		stages[objectStage] = append(stages[objectStage], c.runtime.awaited())
@@ -178,12 +189,7 @@ func (c *cluster) controlStages(control *controlPlane) []run.Stage {
 		{Name: "encryption of the store", Run: c.encryption.Run},
 	}
 	return []run.Stage{
-		{{Name: "memory", Run: func(ctx context.Context) error {
-			return memory.Run(ctx, memory.Options{
-				Headroom: headroom, Percent: garbagePercent, Limit: memoryLimit(), Activity: c.activity, Log: c.Log,
-				Release: func() { apiserver.Release(control.catalog, control.store) },
-			})
-		}}},
+		{c.Process.add(c, func() { apiserver.Release(control.catalog, control.store) })},
 		append(first, c.auditTasks()...),
 		{
 			{Name: "API server", Run: control.server.Run, Ready: control.server.Ready()},

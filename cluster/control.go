@@ -124,7 +124,7 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend, li
 		Decode: c.decrypting(loader), Recall: c.recalling(apiserver.NewLoader(p.catalog)), Seal: c.encryption.Seal, Terms: apiserver.Terms(p.catalog), Claims: apiserver.Claims(p.catalog),
 		TTL:     apiserver.TTL(p.catalog, time.Duration(cmp.Or(c.Settings.EventTTL, local.DefaultEventTTL))),
 		Restate: apiserver.Restate,
-		Notify:  c.notices.add, Written: c.activity.Note, Log: c.Log,
+		Notify:  c.notices.add, Written: c.Process.activity.Note, Log: c.Log,
 	})
 	if err != nil {
 		return nil, bounds.explain(err, c.Profile.DataDir)

@@ -82,7 +82,7 @@ func newMember(ctx context.Context, o MemberOptions, started time.Time) (*member
 	settings := o.Member.Settings
 	c := &cluster{
 		Options: Options{Profile: o.Profile, Settings: settings, Version: o.Version, Runtime: o.Runtime, Flags: o.Flags, Report: o.Report, Log: o.Log},
-		started: started, notices: newNotices(), activity: memory.NewActivity(), queues: &controller.Metrics{},
+		started: started, notices: newNotices(), queues: &controller.Metrics{},
 	}
 	m := &member{cluster: c, Member: o.Member, owned: make(chan struct{})}
 	self, err := c.claimName(ctx)
@@ -183,7 +183,7 @@ func (m *member) run(ctx context.Context) error {
 	}
 	stages := []run.Stage{
 		{{Name: "memory", Run: func(ctx context.Context) error {
-			return memory.Run(ctx, memory.Options{Headroom: headroom, Activity: c.activity, Log: c.Log})
+			return memory.Run(ctx, memory.Options{Headroom: headroom, Log: c.Log})
 		}}},
 		first,
 		{

@@ -35,9 +35,15 @@ func newStoreMemory(asked, available int64) storeMemory {
 	return m
 }
 
-// storeMemory returns the bounds for this process.
+// storeMemory returns the bounds for this cluster. The clusters of one process share the memory for objects, unless
+// --store-quota was passed.
 func (c *cluster) storeMemory() storeMemory {
-	return newStoreMemory(c.Settings.Server.StoreQuota(), int64(min(memory.Available(), 1<<62)))
+	available := int64(min(memory.Available(), 1<<62))
+	m := newStoreMemory(c.Settings.Server.StoreQuota(), available)
+	if c.Settings.Server.StoreQuota() == 0 && available > 0 {
+		m.quota = local.DefaultStoreQuota(available / int64(c.Process.share))
+	}
+	return m
 }
 
 // explain adds to the error of a store that was not loaded what the administrator can do.
