@@ -163,7 +163,7 @@ func Run(ctx context.Context, o Options) error {
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
 		return c.announce(ctx, local.Instance{
 			Name: c.Profile.Name, Version: c.Version, Server: control.url(), Nodes: nodes, Simulated: !c.real(),
-			DataDir: c.Profile.DataDir, Started: c.started,
+			DataDir: c.Profile.DataDir, Started: c.started, Expires: c.Settings.Expiry.At,
 		})
 	}}})
 	if err := c.measure(control); err != nil {
@@ -254,6 +254,7 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	}
 	err = c.Profile.Save(local.Instance{
 		Name: c.Profile.Name, Version: c.Version, Process: self, Simulated: !c.real(), DataDir: c.Profile.DataDir, Started: c.started,
+		Expires: c.Settings.Expiry.At,
 	})
 	if err == nil && c.foreign() {
 		err = c.Profile.SaveRuntime(c.foreignRuntime())

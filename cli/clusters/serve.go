@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"regexp"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -102,7 +103,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	if err != nil {
 		return err
 	}
-	if err := checkSurroundings(s, simulate); err != nil {
+	if err := errors.Join(p.CheckExpired(s, time.Now()), checkSurroundings(s, simulate)); err != nil {
 		return err
 	}
 	service := Service{
@@ -113,10 +114,56 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 		Log:      log,
 	}
 	if !brief {
-		return o.Serve(cmd.Context(), service)
+		return serveUntilExpired(cmd, o, service)
 	}
 	started = true
 	return serveBriefly(cmd, o, service)
+}
+
+// errExpired is why a cluster ends that has expired.
+var errExpired = errors.New("the cluster has expired")
+
+// untilExpired returns a context that is over when a cluster expires.
+func untilExpired(ctx context.Context, s local.Settings) (context.Context, context.CancelFunc) {
+	if s.Expiry.At.IsZero() {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadlineCause(ctx, s.Expiry.At, errExpired)
+}
+
+// serveUntilExpired serves until the command is interrupted, or until the cluster has expired. Then it removes the cluster
+// with its data and its context in the user's kubeconfig.
+func serveUntilExpired(cmd *cobra.Command, o Options, s Service) error {
+	ctx, cancel := untilExpired(cmd.Context(), s.Settings)
+	defer cancel()
+	err := o.Serve(ctx, s)
+	if context.Cause(ctx) != errExpired { //nolint:errorlint // it is not wrapped
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	s.Log.InfoContext(ctx, "the cluster has expired and is removed with its data", "name", s.Profile.Name, "expired", s.Settings.Expiry.At)
+	return errors.Join(err, removeOwn(ctx, o, s.Profile, flag(cmd, "kubeconfig")))
+}
+
+// removeOwn removes a cluster that ran in this process: its containers, its data, and its context in a kubeconfig.
+func removeOwn(ctx context.Context, o Options, p local.Profile, kubeconfig string) error {
+	err := endOwn(ctx, o, p)
+	former := p.FormerContexts()
+	if _, removeErr := p.Remove(ctx); removeErr != nil {
+		return errors.Join(err, removeErr)
+	}
+	return errors.Join(err, p.Forget(ctx, kubeconfig, former))
+}
+
+// endOwn ends the containers of a cluster that ran in this process, and removes its kernel state and its run
+// directory.
+func endOwn(ctx context.Context, o Options, p local.Profile) error {
+	i, _, err := p.Instance()
+	if err != nil || !i.Exists() {
+		return err
+	}
+	i.Process = local.Process{} // it is this one, which is not to be ended
+	return end(ctx, o, p, i)
 }
 
 // defaultValue is the part of the usage of a flag that has a default of one word, which is a value.
@@ -158,7 +205,7 @@ func mustBeNew(p local.Profile) error {
 
 // serveBriefly serves until standard input ends, and removes everything.
 func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
-	ctx, cancel := context.WithCancel(cmd.Context())
+	ctx, cancel := untilExpired(cmd.Context(), s.Settings)
 	defer cancel()
 	input := run.NewGroup(ctx, 0)
 	input.Go(func(context.Context) {
@@ -167,13 +214,7 @@ func serveBriefly(cmd *cobra.Command, o Options, s Service) error {
 	})
 	err := o.Serve(ctx, s)
 	// The goroutine above is left to end with the process if the input goes on.
-	i, _, instanceErr := s.Profile.Instance()
-	if instanceErr == nil && i.Exists() {
-		// Our own process is about to end anyway.
-		i.Process = local.Process{}
-		// Whether or not it was asked to stop: make sure that it has exited.
-		instanceErr = end(context.WithoutCancel(ctx), o, s.Profile, i)
-	}
+	endErr := endOwn(context.WithoutCancel(ctx), o, s.Profile)
 	_, purgeErr := s.Profile.Remove(context.WithoutCancel(ctx))
-	return errors.Join(err, instanceErr, purgeErr)
+	return errors.Join(err, endErr, purgeErr)
 }

@@ -155,6 +155,9 @@ func describe(cmd *cobra.Command, c local.Found) {
 		return
 	}
 	row("State", "%s for %v", state(c), time.Since(i.Started).Round(time.Second))
+	if !i.Expires.IsZero() {
+		row("Expires", "in %v, and is removed then", max(0, time.Until(i.Expires)).Round(time.Second))
+	}
 	row("Version", "%s", i.Version)
 	row("API server", "%s", i.Server)
 	row("Nodes", "%s", nodes(i.Nodes))

@@ -130,7 +130,7 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	if err != nil {
 		return local.Instance{}, err
 	}
-	if err := checkSurroundings(s, simulate); err != nil {
+	if err := errors.Join(p.CheckExpired(s, time.Now()), checkSurroundings(s, simulate)); err != nil {
 		return local.Instance{}, err
 	}
 	if err := checkKubeletConfig(cmd, s); err != nil {
@@ -153,6 +153,13 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	args := append([]string{"serve", "--report", "--name=" + p.Name, "--data-dir=" + p.DataDir}, settingsArgs(asked)...)
 	if acceptsCopy(cmd) {
 		args = append(args, "--"+acceptCopy)
+	}
+	if !s.Expiry.At.IsZero() { // the program removes the context of the cluster at its end
+		file, err := local.UserKubeconfig(flag(cmd, "kubeconfig"))
+		if err != nil {
+			return local.Instance{}, err
+		}
+		args = append(args, "--kubeconfig="+file)
 	}
 	i, err := local.Start(cmd.Context(), p, program, args, func(step string) {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", step)

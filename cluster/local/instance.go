@@ -28,7 +28,8 @@ type Instance struct {
 	ServiceNetwork string        `json:"serviceNetwork"`
 	DataDir        string        `json:"dataDir"`
 	Started        time.Time     `json:"started"`
-	ReadyAfter     time.Duration `json:"readyAfter"` // nanoseconds
+	ReadyAfter     time.Duration `json:"readyAfter"`       // nanoseconds
+	Expires        time.Time     `json:"expires,omitzero"` // when it ends by itself; zero: never
 
 	Warnings []string `json:"warnings,omitempty"` // of a start: parts that do not work in full, with advice
 

@@ -271,6 +271,9 @@ func kubeconfigPath(file string) string {
 	return cmp.Or(file, clientcmd.NewDefaultPathOptions().GetDefaultFilename())
 }
 
+// UserKubeconfig returns the absolute path of the user's kubeconfig, as [Profile.Merge] takes it.
+func UserKubeconfig(file string) (string, error) { return filepath.Abs(kubeconfigPath(file)) }
+
 // modify changes the kubeconfig, unless change says that there is nothing to, or returns an error. Programs like this one take turns; the lock of others
 // is a file, so there is nothing to wait on but the clock.
 func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) (bool, error)) (string, error) {

@@ -131,6 +131,9 @@ type Settings struct {
 	// Snapshots says when the cluster saves snapshots by itself.
 	Snapshots SnapshotSettings `json:"snapshots,omitzero"`
 
+	// Expiry says when the cluster ends by itself.
+	Expiry Expiry `json:"expiry,omitzero"`
+
 	// Networks of pods and services; a zero Pair means free ones.
 	Networks
 
@@ -309,6 +312,7 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	asked.AdvertiseAddress = kept("", asked.AdvertiseAddress, NoAdvertiseAddress)
 	asked.SchedulerConfig = kept("", asked.SchedulerConfig, NoSchedulerConfig)
 	asked.Snapshots = SnapshotSettings{}.with(asked.Snapshots)
+	asked.Expiry = Expiry{}.with(asked.Expiry, time.Now())
 	if asked.LoadBalancerAddresses == NoLoadBalancerAddresses {
 		asked.LoadBalancerAddresses = ""
 	}
@@ -444,6 +448,7 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	s.Authentication = s.Authentication.with(asked.Authentication)
 	s.Images = s.Images.with(asked.Images)
 	s.Snapshots = s.Snapshots.with(asked.Snapshots)
+	s.Expiry = s.Expiry.with(asked.Expiry, time.Now())
 	s.Profiling, s.RequestLog = cmp.Or(asked.Profiling, s.Profiling), cmp.Or(asked.RequestLog, s.RequestLog)
 	s.AdvertiseAddress = kept(s.AdvertiseAddress, asked.AdvertiseAddress, NoAdvertiseAddress)
 	s.SchedulerConfig = kept(s.SchedulerConfig, asked.SchedulerConfig, NoSchedulerConfig)
@@ -551,6 +556,8 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--snapshot-every", cmp.Or(now.Snapshots.Every, NoSnapshots), cmp.Or(wanted.Snapshots.Every, NoSnapshots))
 	case wanted.Snapshots.Count() != now.Snapshots.Count():
 		return refuse("--snapshot-keep", now.Snapshots.Count(), wanted.Snapshots.Count())
+	case wanted.Expiry.After != now.Expiry.After:
+		return refuse("--expires", cmp.Or(now.Expiry.After, NoExpiry), cmp.Or(wanted.Expiry.After, NoExpiry))
 	case wanted.Snapshots.Dir != now.Snapshots.Dir:
 		return refuse("--snapshot-dir", cmp.Or(now.Snapshots.Dir, NoSnapshots), cmp.Or(wanted.Snapshots.Dir, NoSnapshots))
 	case !reflect.DeepEqual(wanted.Authentication, now.Authentication):
@@ -601,7 +608,7 @@ func (s Settings) check() error {
 	if s.EventTTL != 0 && s.EventTTL < Duration(time.Second) {
 		errs = append(errs, fmt.Errorf("--event-ttl: must be >= 1s, got %v", s.EventTTL))
 	}
-	errs = append(errs, s.checkDNS(), s.Snapshots.check(), s.ProxyMode.check(), s.Server.check(), s.checkServing())
+	errs = append(errs, s.checkDNS(), s.Snapshots.check(), s.Expiry.check(), s.ProxyMode.check(), s.Server.check(), s.checkServing())
 	if _, err := s.Pool(); err != nil {
 		errs = append(errs, err)
 	}
