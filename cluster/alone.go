@@ -18,8 +18,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// alone is what an API server is made from that runs without scheduler and nodes, and without controllers unless some are
-// selected. Its methods work for nil.
+// alone is what an API server is made from that runs without scheduler and nodes, and without controllers unless some
+// are selected. Its methods work for nil.
 type alone struct {
 	*standin.Server
 	clients *x509.CertPool // authorities of client certificates

@@ -76,9 +76,9 @@ type cluster struct {
 	quarantine *quarantine.Quarantine // nil: there was no room for it
 }
 
-// A busy cluster may hold headroom as garbage, or, if that is more, garbagePercent of what lives. With Go's own rule the heap of
-// a small cluster, 5 MiB, is collected dozens of times a second under load, which takes
-// a tenth to a fifth of the CPU of a request. When it is quiet all of it is given back.
+// A busy cluster may hold headroom as garbage, or, if that is more, garbagePercent of what lives. With Go's own rule
+// the heap of a small cluster, 5 MiB, is collected dozens of times a second under load, which takes a tenth to a
+// fifth of the CPU of a request. When it is quiet all of it is given back.
 const (
 	headroom       = 64 << 20
 	garbagePercent = 200
@@ -356,8 +356,8 @@ func (c *cluster) prepareNode(networks []netip.Prefix) error {
 	return nil
 }
 
-// hostAddresses returns the addresses at which other parts of the cluster reach this host: the advertised addresses, if there
-// are any, because other machines reach them as well.
+// hostAddresses returns the addresses at which other parts of the cluster reach this host: the advertised addresses,
+// if there are any, because other machines reach them as well.
 func (c *cluster) hostAddresses() []netip.Addr {
 	if all := c.Settings.Advertised(); len(all) > 0 {
 		return all

@@ -101,8 +101,8 @@ func accountUser(name string) auth.User {
 	}
 }
 
-// newControlPlane makes the store and the API server on it, which serves at the listeners; if it fails it closes them. The
-// first one has the port of the API server.
+// newControlPlane makes the store and the API server on it, which serves at the listeners; if it fails it closes
+// them. The first one has the port of the API server.
 func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend, listeners []net.Listener) (_ *controlPlane, err error) {
 	defer func() {
 		if err != nil {

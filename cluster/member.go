@@ -43,8 +43,8 @@ type MemberOptions struct {
 	Log    *slog.Logger   // nil means slog.Default
 }
 
-// A member is this machine as a node of a cluster whose API server is on another machine: the part of a cluster that works on
-// the node, with the API over the network.
+// A member is this machine as a node of a cluster whose API server is on another machine: the part of a cluster that
+// works on the node, with the API over the network.
 type member struct {
 	*cluster
 	local.Member
@@ -59,8 +59,9 @@ type member struct {
 // errMoved says that this machine has other addresses than before.
 var errMoved = errors.New("the addresses of this machine have changed")
 
-// RunMember runs a node until ctx is over. Its pods go on running then. While the API server is away it goes on with what it
-// knows. It returns an error if the node can't be started, a part of it broke, or another machine has its name.
+// RunMember runs a node until ctx is over. Its pods go on running then. While the API server is away it goes on with
+// what it knows. It returns an error if the node can't be started, a part of it broke, or another machine has its
+// name.
 func RunMember(ctx context.Context, o MemberOptions) error {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -210,8 +211,8 @@ func (m *member) run(ctx context.Context) error {
 	return err
 }
 
-// addresses returns the addresses of this machine at which the others reach it: the ones of --node-ip, or the one from which
-// it reaches the API server.
+// addresses returns the addresses of this machine at which the others reach it: the ones of --node-ip, or the one
+// from which it reaches the API server.
 func (m *member) addresses() ([]netip.Addr, error) {
 	if m.NodeIP != "" {
 		return local.OwnAddresses(m.NodeIP)
@@ -295,9 +296,9 @@ func (m *member) register(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// followName returns an error when another machine has the name of this node. Until it has seen the Node once, the parts of
-// this node send no requests: their credentials are those of the name, and another machine may have got it while this one was
-// off.
+// followName returns an error when another machine has the name of this node. Until it has seen the Node once, the
+// parts of this node send no requests: their credentials are those of the name, and another machine may have got it
+// while this one was off.
 func (m *member) followName(ctx context.Context) error {
 	for _, err := range m.self(ctx) {
 		if err != nil {
@@ -315,8 +316,8 @@ func (m *member) initial() *corev1.Node {
 	return node
 }
 
-// self returns the states of this node's Node, until ctx is cancelled, or an error if another machine has its name. It creates
-// the Node if there is none, and closes owned when it is this machine's.
+// self returns the states of this node's Node, until ctx is cancelled, or an error if another machine has its name.
+// It creates the Node if there is none, and closes owned when it is this machine's.
 func (m *member) self(ctx context.Context) func(yield func(*corev1.Node, error) bool) {
 	name := m.cluster.Settings.NodeName
 	source := follow.Source{GroupVersionResource: client.Nodes.GroupVersionResource, Fields: "metadata.name=" + name}

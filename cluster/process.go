@@ -11,8 +11,8 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A Process is the part that all clusters of one process have in common: the rules for Go's collector, and how memory is
-// given back to the system when all of them are quiet. It is safe for concurrent use.
+// A Process is the part that all clusters of one process have in common: the rules for Go's collector, and how memory
+// is given back to the system when all of them are quiet. It is safe for concurrent use.
 type Process struct {
 	activity *memory.Activity // each write to one of the clusters is some
 	log      *slog.Logger

@@ -267,8 +267,8 @@ func (w *stormWatch) hold(e store.Event, svc *corev1.Service) {
 	}
 }
 
-// storm lets clients of both servers do what they like for so many operations, and returns what came of it that a server
-// alone would not have let come.
+// storm lets clients of both servers do what they like for so many operations, and returns what came of it that a
+// server alone would not have let come.
 func (p *pair) storm(operations int, seed uint64) []string {
 	p.judge(0)
 	first := stormClient{pair: p, Rand: rand.New(rand.NewPCG(seed, 0))}

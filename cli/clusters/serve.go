@@ -131,8 +131,8 @@ func untilExpired(ctx context.Context, s local.Settings) (context.Context, conte
 	return context.WithDeadlineCause(ctx, s.Expiry.At, errExpired)
 }
 
-// serveUntilExpired serves until the command is interrupted, or until the cluster has expired. Then it removes the cluster
-// with its data and its context in the user's kubeconfig.
+// serveUntilExpired serves until the command is interrupted, or until the cluster has expired. Then it removes the
+// cluster with its data and its context in the user's kubeconfig.
 func serveUntilExpired(cmd *cobra.Command, o Options, s Service) error {
 	ctx, cancel := untilExpired(cmd.Context(), s.Settings)
 	defer cancel()
@@ -169,9 +169,9 @@ func endOwn(ctx context.Context, o Options, p local.Profile) error {
 // defaultValue is the part of the usage of a flag that has a default of one word, which is a value.
 var defaultValue = regexp.MustCompile(`\(default ([^ :A-Z)]+)\)`)
 
-// flagValues returns the flags of a command with their values: those of settings as the cluster has them, whether they were
-// passed at this start or kept from an earlier one, or else the default. Settings that were not chosen are empty, so that a later
-// version can change the default: what that is now is known from the usage.
+// flagValues returns the flags of a command with their values: those of settings as the cluster has them, whether
+// they were passed at this start or kept from an earlier one, or else the default. Settings that were not chosen are
+// empty, so that a later version can change the default: what that is now is known from the usage.
 func flagValues(cmd *cobra.Command, settled local.Settings) map[string]string {
 	all := map[string]string{}
 	note := func(f *pflag.Flag) {

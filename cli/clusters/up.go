@@ -37,7 +37,8 @@ func upCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// up starts a cluster, unless it runs, and makes its context the current one. From, if not nil, makes the data of a new cluster.
+// up starts a cluster, unless it runs, and makes its context the current one. From, if not nil, makes the data of a
+// new cluster.
 func up(cmd *cobra.Command, o Options, s local.Settings, from func(local.Profile) error) error {
 	printed, err := asObject(cmd)
 	if err != nil {
@@ -182,8 +183,8 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	return i, errors.Join(err, end(context.WithoutCancel(cmd.Context()), o, p, after))
 }
 
-// recordFailed records the data directory of a start that failed, so that `down --purge` finds what it left by the name alone. A
-// record of an earlier start stays. It returns a sentence for the user, or "".
+// recordFailed records the data directory of a start that failed, so that `down --purge` finds what it left by the
+// name alone. A record of an earlier start stays. It returns a sentence for the user, or "".
 func recordFailed(p local.Profile) string {
 	if p.DataDir == p.Default {
 		return ""

@@ -173,8 +173,9 @@ func (p Profile) Save(i Instance) error {
 	return nil
 }
 
-// keptFile has the same as instanceFile, of a cluster with simulated nodes. The run directory of a user without root is where
-// the environment says, which differs between sessions, and is removed when the user logs out; the data directory stays.
+// keptFile has the same as instanceFile, of a cluster with simulated nodes. The run directory of a user without root
+// is where the environment says, which differs between sessions, and is removed when the user logs out; the data
+// directory stays.
 func (p Profile) keptFile() string { return filepath.Join(p.DataDir, "instance.json") }
 
 // keptInstance returns the running instance that has the data, if there is no state file about it in the run directory.
@@ -206,7 +207,8 @@ func (e *damageError) Unwrap() error { return e.err }
 // mostState is how many bytes a state file has at most.
 const mostState = 1 << 20
 
-// read fills in v from a file; one that is not there changes nothing. The error is a [damageError] if it is about the contents.
+// read fills in v from a file; one that is not there changes nothing. The error is a [damageError] if it is about the
+// contents.
 func read(file string, v any) error {
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -238,7 +240,8 @@ func read(file string, v any) error {
 	return nil
 }
 
-// nameless returns the [damageError] of a file that is JSON, but names no process. A file that does not exist is not damaged.
+// nameless returns the [damageError] of a file that is JSON, but names no process. A file that does not exist is not
+// damaged.
 func nameless(file string) error {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -265,8 +268,8 @@ func denied(file string, err error) error {
 	}
 }
 
-// MakeRunDir makes the directory of the running cluster. All users may pass through it, to files that they may open: the
-// processes of pods with users of their own begin below it.
+// MakeRunDir makes the directory of the running cluster. All users may pass through it, to files that they may open:
+// the processes of pods with users of their own begin below it.
 func (p Profile) MakeRunDir() error {
 	const mode = 0o711
 	if err := os.MkdirAll(p.RunDir, mode); err != nil {

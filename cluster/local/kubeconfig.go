@@ -138,8 +138,8 @@ func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 	return written, err
 }
 
-// tighten takes the permission to read a kubeconfig from all but its owner, before a key is written to it. One that is not
-// there yet is made so. The path may be a symbolic link: the file behind it counts.
+// tighten takes the permission to read a kubeconfig from all but its owner, before a key is written to it. One that
+// is not there yet is made so. The path may be a symbolic link: the file behind it counts.
 func tighten(file string) error {
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -159,21 +159,22 @@ func tighten(file string) error {
 	return nil
 }
 
-// FormerContexts are the contexts that were current before a cluster became the current one, by the path of the kubeconfig; the last
-// one first.
+// FormerContexts are the contexts that were current before a cluster became the current one, by the path of the
+// kubeconfig; the last one first.
 type FormerContexts map[string][]string
 
 func (p Profile) formerContextsFile() string { return filepath.Join(p.DataDir, "former-contexts.json") }
 
-// FormerContexts returns what [Profile.Merge] has remembered. It is in the data directory, so read it before [Profile.Remove].
+// FormerContexts returns what [Profile.Merge] has remembered. It is in the data directory, so read it before
+// [Profile.Remove].
 func (p Profile) FormerContexts() FormerContexts {
 	var all FormerContexts
 	_ = read(p.formerContextsFile(), &all) // without it no context becomes the current one, which is no fault
 	return all
 }
 
-// rememberContext remembers the former context of a kubeconfig. The cluster does not depend on it: it is not an error if it cannot
-// be written.
+// rememberContext remembers the former context of a kubeconfig. The cluster does not depend on it: it is not an error
+// if it cannot be written.
 func (p Profile) rememberContext(file, former string) {
 	if abs, err := filepath.Abs(file); err == nil {
 		p.keepFormer(abs, append([]string{former}, p.FormerContexts()[abs]...))
@@ -198,7 +199,8 @@ func (p Profile) keepFormer(path string, contexts []string) {
 	}
 }
 
-// bequeath gives the former contexts of a cluster whose context is removed to the clusters that have that one as a former context.
+// bequeath gives the former contexts of a cluster whose context is removed to the clusters that have that one as a
+// former context.
 func (p Profile) bequeath(path string, former []string) {
 	clusters, _ := p.Clusters() // an unreadable cluster has no former contexts
 	for _, c := range clusters {
@@ -224,8 +226,9 @@ func (p Profile) sameContext(a, b *clientcmdapi.Config) bool {
 	return equality.Semantic.DeepEqual(parts(a), parts(b))
 }
 
-// Forget takes the context of the profile out of the user's kubeconfig. If it is the current one, the context that was current before
-// becomes that again, or the last one before it that still exists. It blocks as [Profile.Merge] does.
+// Forget takes the context of the profile out of the user's kubeconfig. If it is the current one, the context that
+// was current before becomes that again, or the last one before it that still exists. It blocks as [Profile.Merge]
+// does.
 func (p Profile) Forget(ctx context.Context, file string, former FormerContexts) error {
 	var before []string
 	if abs, err := filepath.Abs(kubeconfigPath(file)); err == nil {
@@ -274,8 +277,8 @@ func kubeconfigPath(file string) string {
 // UserKubeconfig returns the absolute path of the user's kubeconfig, as [Profile.Merge] takes it.
 func UserKubeconfig(file string) (string, error) { return filepath.Abs(kubeconfigPath(file)) }
 
-// modify changes the kubeconfig, unless change says that there is nothing to, or returns an error. Programs like this one take turns; the lock of others
-// is a file, so there is nothing to wait on but the clock.
+// modify changes the kubeconfig, unless change says that there is nothing to, or returns an error. Programs like this
+// one take turns; the lock of others is a file, so there is nothing to wait on but the clock.
 func modify(ctx context.Context, file string, change func(*clientcmdapi.Config) (bool, error)) (string, error) {
 	paths := clientcmd.NewDefaultPathOptions()
 	paths.LoadingRules.ExplicitPath = file

@@ -38,16 +38,17 @@ type Settings struct {
 	// first when APIPort is 0: there are clients that know it.
 	LastPort int `json:"lastPort,omitempty"`
 
-	// AdvertiseAddress is the address of this host at which other machines reach the API server and the node, or one of each
-	// IP family separated by a comma. Empty means that no other machine can join; NoAdvertiseAddress removes a stored one.
+	// AdvertiseAddress is the address of this host at which other machines reach the API server and the node, or one
+	// of each IP family separated by a comma. Empty means that no other machine can join; NoAdvertiseAddress removes
+	// a stored one.
 	AdvertiseAddress string `json:"advertiseAddress,omitempty"`
 
-	// NodeMaskSize is the length of the prefix of each node's part of an IPv4 pod network. 0 means as many as the maxPods of
-	// the kubelet configuration need, but 24 at most, when the cluster is made; it stays as it is then.
+	// NodeMaskSize is the length of the prefix of each node's part of an IPv4 pod network. 0 means as many as the
+	// maxPods of the kubelet configuration need, but 24 at most, when the cluster is made; it stays as it is then.
 	NodeMaskSize int `json:"nodeMaskSize,omitempty"`
 
-	// ProxyHealth and ProxyMetrics are where the service proxy of a real node serves its health and its metrics, as IP:PORT;
-	// "" means kube-proxy's default, and NoAddress nowhere.
+	// ProxyHealth and ProxyMetrics are where the service proxy of a real node serves its health and its metrics, as
+	// IP:PORT; "" means kube-proxy's default, and NoAddress nowhere.
 	ProxyHealth  string `json:"proxyHealth,omitempty"`
 	ProxyMetrics string `json:"proxyMetrics,omitempty"`
 
@@ -88,8 +89,8 @@ type Settings struct {
 	// runtime, and NoRuntimeEndpoint removes a stored one.
 	RuntimeEndpoint string `json:"containerRuntimeEndpoint,omitempty"`
 
-	// CNIConfDir is a directory with the configuration of CNI plug-ins that connect the pods of Sampan's own runtime, and
-	// CNIBinDir has their programs, in directories separated by commas; empty means [DefaultCNIBinDir]. Without a
+	// CNIConfDir is a directory with the configuration of CNI plug-ins that connect the pods of Sampan's own runtime,
+	// and CNIBinDir has their programs, in directories separated by commas; empty means [DefaultCNIBinDir]. Without a
 	// CNIConfDir pods are on the bridge. NoCNI removes a stored one.
 	CNIConfDir string `json:"cniConfDir,omitempty"`
 	CNIBinDir  string `json:"cniBinDir,omitempty"`
@@ -107,8 +108,8 @@ type Settings struct {
 	// by the kernel.
 	ProxyMode ProxyMode `json:"proxyMode,omitempty"`
 
-	// StaticPodPath is a directory with manifests of pods that the real node runs without the API server; "" means none.
-	// NoStaticPodPath removes a stored path.
+	// StaticPodPath is a directory with manifests of pods that the real node runs without the API server; "" means
+	// none. NoStaticPodPath removes a stored path.
 	StaticPodPath string `json:"staticPodPath,omitempty"`
 	// EventTTL is how long Events are kept after their last write; 0 means an hour.
 	EventTTL Duration `json:"eventTTL,omitempty"`
@@ -217,7 +218,8 @@ const NoSchedulerConfig = "none"
 // NoRuntimeEndpoint is the RuntimeEndpoint that takes an earlier one back.
 const NoRuntimeEndpoint = "none"
 
-// NoCNI is the CNIConfDir that takes an earlier one back, and DefaultCNIBinDir is where network add-ons put their programs.
+// NoCNI is the CNIConfDir that takes an earlier one back, and DefaultCNIBinDir is where network add-ons put their
+// programs.
 const (
 	NoCNI            = "none"
 	DefaultCNIBinDir = "/opt/cni/bin"
@@ -465,8 +467,8 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	return s, nil
 }
 
-// First returns the settings of a node that has none yet, where a value that takes back a stored one means the default. The
-// error is that of [ImageSettings.Settled].
+// First returns the settings of a node that has none yet, where a value that takes back a stored one means the
+// default. The error is that of [ImageSettings.Settled].
 func (s Settings) First() (_ Settings, err error) {
 	s.RuntimeEndpoint = kept("", s.RuntimeEndpoint, NoRuntimeEndpoint)
 	s.CNIConfDir = kept("", s.CNIConfDir, NoCNI)

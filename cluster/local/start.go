@@ -122,8 +122,8 @@ func NewReporter() Reporter {
 	return Reporter{os.NewFile(reportFD, "report")}
 }
 
-// ReportTo returns a reporter that writes each [Report] as a line of JSON, and closes w after the last one. It is used by one
-// goroutine at a time.
+// ReportTo returns a reporter that writes each [Report] as a line of JSON, and closes w after the last one. It is
+// used by one goroutine at a time.
 func ReportTo(w io.WriteCloser) Reporter { return Reporter{w} }
 
 // Step reports the step that begins now.

@@ -21,12 +21,12 @@ type Options struct {
 	// decided both already.
 	Headroom uint64
 
-	// Percent is how much garbage may pile up, in percent of the live objects, if that is more than Headroom. It is less
-	// where both together would be more than 768 MiB, but at least 33. 0 means 100.
+	// Percent is how much garbage may pile up, in percent of the live objects, if that is more than Headroom. It is
+	// less where both together would be more than 768 MiB, but at least 33. 0 means 100.
 	Percent int
 
-	// Limit is how many bytes the process may have before the collector runs more often than that. 0 means that there is no
-	// limit. An environment with GOMEMLIMIT in it has decided already.
+	// Limit is how many bytes the process may have before the collector runs more often than that. 0 means that there
+	// is no limit. An environment with GOMEMLIMIT in it has decided already.
 	Limit uint64
 
 	// Quiet is the time of next to no allocations after which memory is given
@@ -93,7 +93,8 @@ func Run(ctx context.Context, o Options) error {
 	defer quiet.Stop()
 	percent, seen := 0, look()
 	watch := idleDetector{seen: seen.allocated}
-	// A large heap is looked at more often, and its garbage given back sooner. What can be made again stays until quiet.
+	// A large heap is looked at more often, and its garbage given back sooner. What can be made again stays until
+	// quiet.
 	soon := time.NewTimer(o.Quiet / soonest)
 	soon.Stop()
 	defer soon.Stop()
@@ -173,7 +174,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 }
 
-// Bound sets the Limit of [Options] until the result is called. A program calls it before it loads much, and then calls Run.
+// Bound sets the Limit of [Options] until the result is called. A program calls it before it loads much, and then
+// calls Run.
 func Bound(limit uint64) (restore func()) {
 	if limit == 0 || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}

@@ -17,8 +17,8 @@ import (
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
-// burst measures the memory of the server during, right after and some time after 10,000 creates of pods, in JSON and in
-// protobuf, with watches of both encodings, and lists of all of them.
+// burst measures the memory of the server during, right after and some time after 10,000 creates of pods, in JSON and
+// in protobuf, with watches of both encodings, and lists of all of them.
 func (b *bench) burst(ctx context.Context) error {
 	const many, watchers, connections, lists = 10_000, 20, 4, 40
 	ours, err := b.ours()
