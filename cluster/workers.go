@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/kubelet"
+	"github.com/sampan-io/sampan/apiserver/operation"
 	"github.com/sampan-io/sampan/client"
 	"github.com/sampan-io/sampan/client/cache"
 	"github.com/sampan-io/sampan/cluster/local"
@@ -349,9 +350,27 @@ func (c *cluster) simulatedNode(p *controlPlane, links *simulated.Links, name st
 	o.PodCIDRs = texts(networks)
 	o.LogDir = filepath.Join(c.Profile.RunDir, "logs", name)
 	o.DrainPause = -1
-	o.Runtime, err = simulated.New(simulated.Options{PodCIDRs: networks})
+	pods, err := podsOf(p, name)
+	if err != nil {
+		return nil, err
+	}
+	o.Runtime, err = simulated.New(simulated.Options{PodCIDRs: networks, Pods: pods, LogDir: o.LogDir})
 	if err != nil {
 		return nil, err
 	}
 	return node.New(o)
+}
+
+// podsOf returns the stored pods of a node.
+func podsOf(p *controlPlane, node string) ([]*corev1.Pod, error) {
+	ctx := context.Background() //nolint:forbidigo // it blocks for nothing
+	stored, err := operation.NewReader(p.catalog, p.store).List(ctx, corev1.SchemeGroupVersion.WithResource("pods"), "", fields.Set{"spec.nodeName": node})
+	if err != nil {
+		return nil, fmt.Errorf("reading the pods of node %s: %w", node, err)
+	}
+	pods := make([]*corev1.Pod, 0, len(stored))
+	for _, obj := range stored {
+		pods = append(pods, obj.(*corev1.Pod))
+	}
+	return pods, nil
 }

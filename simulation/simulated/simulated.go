@@ -19,6 +19,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/internal/run"
@@ -40,6 +41,13 @@ type Options struct {
 	// PodCIDRs are the networks of the pods; each pod has an address in each. None means
 	// 10.244.0.0/24.
 	PodCIDRs []netip.Prefix
+
+	// Pods are those that the node had when its process ended last. They go on as their statuses show them. They are not
+	// changed, and not kept.
+	Pods []*corev1.Pod
+
+	// LogDir is where the agent keeps the logs of pods; "" means that it keeps none. Pods needs it.
+	LogDir string
 }
 
 // A Runtime keeps sandboxes and containers that do nothing. It is safe for
@@ -102,6 +110,9 @@ func New(opts Options) (*Runtime, error) {
 		r.size = min(r.size, 1<<min(room, maxRoom))
 		r.cidrs = append(r.cidrs, n.Masked())
 	}
+	for _, pod := range opts.Pods {
+		r.restore(pod, opts.LogDir)
+	}
 	return r, nil
 }
 
@@ -122,11 +133,12 @@ func (r *Runtime) Status(context.Context) (*cri.StatusResponse, error) {
 	}}}, nil
 }
 
-// id returns a new ID as long as those of real runtimes. The caller holds mu.
+// id returns a new ID as long as those of real runtimes, which no earlier process has given. The caller holds mu.
 func (r *Runtime) id() string {
 	r.next++
 	h := fnv.New128a()
 	_, _ = h.Write([]byte(r.cidrs[0].String()))
+	_ = binary.Write(h, binary.BigEndian, r.started.UnixNano())
 	_ = binary.Write(h, binary.BigEndian, r.next)
 	sum := h.Sum(nil)
 	return fmt.Sprintf("%x%x", sum, sum)
@@ -142,9 +154,7 @@ func (r *Runtime) RunPodSandbox(_ context.Context, config *cri.PodSandboxConfig,
 		if s.place, err = r.place(); err != nil {
 			return "", err
 		}
-		for _, n := range r.cidrs {
-			s.ips = append(s.ips, simulation.Plus(n.Addr(), s.place).String())
-		}
+		s.ips = r.addresses(s.place)
 	}
 	r.sandboxes[s.id] = s
 	return s.id, nil
@@ -320,21 +330,35 @@ func (r *Runtime) StartContainer(_ context.Context, id string) error {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	c.usage = usage
-	if text, ends := annotations[RunSeconds]; ends {
-		seconds, err := strconv.ParseFloat(text, 64)
-		if err != nil || seconds < 0 {
-			return status.Errorf(codes.InvalidArgument, "annotation %s: %q is not a number of seconds", RunSeconds, text)
-		}
-		code := 0
-		if text := annotations[ExitCode]; text != "" {
-			if code, err = strconv.Atoi(text); err != nil {
-				return status.Errorf(codes.InvalidArgument, "annotation %s: %q is not a number", ExitCode, text)
-			}
-		}
-		c.end = time.AfterFunc(time.Duration(seconds*float64(time.Second)), func() { r.ended(id, int32(code)) })
+	after, code, ends, err := endOf(annotations)
+	if err != nil {
+		return err
+	}
+	if ends {
+		c.end = time.AfterFunc(after, func() { r.ended(id, code) })
 	}
 	r.run(c)
 	return c.log()
+}
+
+// endOf returns after how long the containers of a pod end, and with which code, by its annotations.
+func endOf(annotations map[string]string) (after time.Duration, code int32, ends bool, err error) {
+	text, ends := annotations[RunSeconds]
+	if !ends {
+		return 0, 0, false, nil
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil || seconds < 0 {
+		return 0, 0, false, status.Errorf(codes.InvalidArgument, "annotation %s: %q is not a number of seconds", RunSeconds, text)
+	}
+	if text := annotations[ExitCode]; text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return 0, 0, false, status.Errorf(codes.InvalidArgument, "annotation %s: %q is not a number", ExitCode, text)
+		}
+		code = int32(n)
+	}
+	return time.Duration(seconds * float64(time.Second)), code, true, nil
 }
 
 // run sets a container to running. The caller holds mu.
