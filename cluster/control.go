@@ -410,8 +410,8 @@ func listenOn(ctx context.Context, addresses []netip.Addr, port int) ([]net.List
 	return all, nil
 }
 
-// listenLoopback opens the port that was asked for, or else the one that the clients of
-// the last run know, or else the usual one, or else any.
+// listenLoopback opens the port that was asked for, or else the one that clients know from earlier runs, or else the usual
+// one, or else any.
 func (c *cluster) listenLoopback(ctx context.Context) (net.Listener, error) {
 	ports := []int{c.Settings.APIPort}
 	if c.Settings.APIPort == 0 {
@@ -434,10 +434,14 @@ func (c *cluster) listenLoopback(ctx context.Context) (net.Listener, error) {
 		return nil, fmt.Errorf("listening for the API: %w", err)
 	}
 	port := l.Addr().(*net.TCPAddr).Port
-	if last := c.Settings.LastPort; last != 0 && last != port && c.Settings.APIPort == 0 {
-		c.Log.WarnContext(ctx, "the API server has a new port, because another program uses the port of the last run", "port", port, "last", last)
+	switch last := c.Settings.LastPort; {
+	case last == 0 || c.Settings.APIPort != 0:
+		c.Settings.LastPort = port
+	case last != port:
+		c.Log.WarnContext(ctx, "the API server has another port, because another program uses its own one", "port", port, "own", last)
+		c.warnings.add(fmt.Sprintf("Port %d of 127.0.0.1, which this cluster had before, is in use by another program. The API server "+
+			"has port %d until a start finds that one free: kubeconfigs made earlier do not reach it.", last, port))
 	}
-	c.Settings.LastPort = port
 	return l, nil
 }
 

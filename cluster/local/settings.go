@@ -34,8 +34,8 @@ type Settings struct {
 	// that is taken, any that is free.
 	APIPort int `json:"apiPort,omitempty"`
 
-	// LastPort is the one that the API server had when it ran last. It is tried
-	// first when APIPort is 0: there are clients that know it.
+	// LastPort is the one that the API server got at the first start, or by APIPort since. It is tried first when APIPort
+	// is 0: there are clients that know it. A start that finds it in use takes another one, for that run.
 	LastPort int `json:"lastPort,omitempty"`
 
 	// AdvertiseAddress is the address of this host at which other machines reach the API server and the node, or one
