@@ -56,10 +56,6 @@ func Restate(v store.Value) store.Value {
 	return v
 }
 
-// Saved returns the saved form of a stored value without keeping it in memory. It reports false for a record that cannot
-// be read, whose bytes are not there any more.
-func Saved(v store.Value) ([]byte, bool) { return codec.Saved(v) }
-
 // Release lets go of the encodings of stored objects that are kept for readers to come, before a
 // collection of garbage in a process that has become idle.
 func Release(c *catalog.Catalog, st operation.Store) {

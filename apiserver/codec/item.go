@@ -480,9 +480,16 @@ func envelopeSize(apiVersion, kind string, body int) int {
 
 // sealEnvelope encodes m in an envelope; its bytes start at data[at].
 func sealEnvelope(apiVersion, kind string, m runtime.ProtobufReverseMarshaller) (data []byte, at int, err error) {
+	return appendSealed(nil, apiVersion, kind, m)
+}
+
+// appendSealed appends m in an envelope to dst; its bytes start at data[at].
+func appendSealed(dst []byte, apiVersion, kind string, m runtime.ProtobufReverseMarshaller) (data []byte, at int, err error) {
 	size := m.Size()
-	data = make([]byte, 0, envelopeSize(apiVersion, kind, size))
-	data = appendEnvelopeStart(data, apiVersion, kind, size)
+	if all := envelopeSize(apiVersion, kind, size); cap(dst)-len(dst) < all {
+		dst = append(make([]byte, 0, len(dst)+all), dst...)
+	}
+	data = appendEnvelopeStart(dst, apiVersion, kind, size)
 	at = len(data)
 	data = data[:at+size]
 	n, err := m.MarshalToSizedBuffer(data[at:])

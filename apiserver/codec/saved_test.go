@@ -24,8 +24,9 @@ func TestSavedKeepsNothing(t *testing.T) {
 	}
 	want := bytes.Clone(item.Bytes())
 	item.Place(1, 2)
+	var saver Saver
 	for i := range 5 {
-		got, ok := Saved(item)
+		got, ok := saver.Saved(item)
 		if !ok || !bytes.Equal(got, want) {
 			t.Fatalf("saved as %q, %v, want %q", got, ok, want)
 		}
@@ -33,10 +34,10 @@ func TestSavedKeepsNothing(t *testing.T) {
 			t.Fatalf("the item keeps its encoding after being saved %d times", i+1)
 		}
 	}
-	if raw, ok := Saved(&Raw{data: []byte("x")}); !ok || string(raw) != "x" {
+	if raw, ok := saver.Saved(&Raw{data: []byte("x")}); !ok || string(raw) != "x" {
 		t.Errorf("a record of an unknown kind is saved as %q, %v", raw, ok)
 	}
-	if _, ok := Saved(badItem(kind, "configmaps/b/a", nil, errors.New("damaged"))); ok {
+	if _, ok := saver.Saved(badItem(kind, "configmaps/b/a", nil, errors.New("damaged"))); ok {
 		t.Error("an unreadable record is saved as its stand-in")
 	}
 }

@@ -68,8 +68,9 @@ func BenchmarkEncode(b *testing.B) {
 	source := filled(b, 100_000)
 	state := source.Freeze()
 	for b.Loop() {
+		var saver codec.Saver
 		for rec := range state.All() {
-			if _, ok := apiserver.Saved(rec.Value); !ok {
+			if _, ok := saver.Saved(rec.Value); !ok {
 				b.Fatal("unreadable")
 			}
 		}

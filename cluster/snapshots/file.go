@@ -1,6 +1,8 @@
 package snapshots
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,7 +100,9 @@ func WriteFile(out io.Writer, in io.Reader, o Filing) (d Description, err error)
 		defer func() { err = errors.Join(err, sealing.Close()) }()
 		out = sealing
 	}
-	r, err := snapshot.NewReader(in)
+	begin := &bytes.Buffer{} // of the snapshot, until it is known to be one that may be written
+	copied := &copied{in: in, out: begin}
+	r, err := snapshot.NewReader(copied)
 	if err != nil {
 		return d, err
 	}
@@ -108,10 +112,22 @@ func WriteFile(out io.Writer, in io.Reader, o Filing) (d Description, err error)
 	if d, err = describe(r.Info, o.Keys.Any()); err != nil {
 		return d, err
 	}
-	r.Info.Keys = o.PKI != ""
+	if o.PKI == "" { // the file has the bytes of the stream
+		buffered := bufio.NewWriterSize(out, 256<<10)
+		copied.out = buffered
+		if _, err := buffered.Write(begin.Bytes()); err != nil {
+			return d, err
+		}
+		if d.Summary, err = r.Read(snapshot.Sink{}); err == nil || copied.failed != nil {
+			err = buffered.Flush() // returns the error of an earlier write
+		}
+		return d, err
+	}
+	copied.out = io.Discard
+	r.Info.Keys = true
 	d.Info = r.Info
 	w, err := snapshot.NewWriter(out, r.Info)
-	if err == nil && o.PKI != "" {
+	if err == nil {
 		err = addKeys(w, o.PKI)
 	}
 	if err != nil {
@@ -123,6 +139,23 @@ func WriteFile(out io.Writer, in io.Reader, o Filing) (d Description, err error)
 	}
 	d.Summary, err = w.Close(sum.Unreadable)
 	return d, err
+}
+
+// copied writes what is read from in to out.
+type copied struct {
+	in     io.Reader
+	out    io.Writer
+	failed error // of a write
+}
+
+func (c *copied) Read(b []byte) (int, error) {
+	n, err := c.in.Read(b)
+	if n > 0 {
+		if _, c.failed = c.out.Write(b[:n]); c.failed != nil {
+			return n, c.failed
+		}
+	}
+	return n, err
 }
 
 // keyFile reports whether a name is that of a file in the directory of the keys of a cluster.

@@ -160,6 +160,7 @@ type step struct {
 // pass writes the differences, and reports whether it has made or deleted an object.
 func (r Reset) pass(ctx context.Context, want map[string]wanted, out *Reverted) (changed bool, err error) {
 	var first, rest, deletions []step
+	var saver codec.Saver
 	seen := map[string]bool{}
 	for rec := range r.Store.Freeze().All() {
 		if leftAlone(rec.Key) {
@@ -170,7 +171,7 @@ func (r Reset) pass(ctx context.Context, want map[string]wanted, out *Reverted) 
 		}
 		seen[rec.Key] = true
 		w, ok := want[rec.Key]
-		data, readable := codec.Saved(rec.Value)
+		data, readable := saver.Saved(rec.Value)
 		switch {
 		case !ok:
 			deletions = append(deletions, step{key: rec.Key, now: rec})

@@ -100,7 +100,7 @@ func newOriginal(t testing.TB, pods int) original {
 func dump(t testing.TB, s *store.Store) (all []store.Entry) {
 	t.Helper()
 	for rec := range s.Freeze().All() {
-		data, _ := codec.Saved(rec.Value)
+		data, _ := new(codec.Saver).Saved(rec.Value)
 		all = append(all, store.Entry{Key: rec.Key, Data: data})
 	}
 	return all

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/sampan-io/sampan/apiserver"
+	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/httpserver"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/snapshot"
@@ -52,12 +52,12 @@ func (s Source) Write(ctx context.Context, out io.Writer, plain bool) (snapshot.
 	if err != nil {
 		return snapshot.Summary{}, err
 	}
-	unreadable := 0
+	unreadable, saver := 0, codec.Saver{}
 	for rec, expires := range state.All() {
 		if ctx.Err() != nil {
 			return snapshot.Summary{}, context.Cause(ctx)
 		}
-		data, ok := apiserver.Saved(rec.Value)
+		data, ok := saver.Saved(rec.Value)
 		if !ok {
 			unreadable++
 			continue
