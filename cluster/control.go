@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -44,6 +45,7 @@ import (
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/pki"
 	"github.com/sampan-io/sampan/controller/manager"
+	"github.com/sampan-io/sampan/internal/memory"
 	"github.com/sampan-io/sampan/simulation"
 	"github.com/sampan-io/sampan/store"
 )
@@ -119,6 +121,11 @@ func (c *cluster) newControlPlane(ctx context.Context, backend store.Backend, li
 	p.builtIn = p.catalog.Snapshot()
 	loader := apiserver.NewLoader(p.catalog)
 	bounds := c.storeMemory()
+	if m, ok := backend.(store.Measurer); ok {
+		if size, err := m.Measure(math.MaxInt64); err == nil { // an error comes from Open again
+			memory.Load(uint64(size), headroom)
+		}
+	}
 	p.store, err = store.Open(ctx, backend, store.Options{
 		Quota: bounds.quota, LoadLimit: bounds.load,
 		Decode: c.decrypting(loader), Recall: c.recalling(apiserver.NewLoader(p.catalog)), Seal: c.encryption.Seal, Terms: apiserver.Terms(p.catalog), Claims: apiserver.Claims(p.catalog),

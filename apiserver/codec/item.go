@@ -104,9 +104,8 @@ func encode(kind *catalog.Kind, obj catalog.Object) (*encoded, error) {
 	return e, nil
 }
 
-// LoadItem returns the item that was saved as data. The data is checked by decoding it once;
-// the object is kept only if the index needs it anyway, and otherwise decoded again when it
-// is asked for.
+// LoadItem returns the item that was saved as data. The data is checked by decoding it; the object is kept, as that of a new item:
+// components in the same process follow nearly all kinds and would have it decoded again.
 func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
 	if kind.Untyped() {
 		return loadUntyped(data)
@@ -125,9 +124,7 @@ func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
 	}
 	i := &Item{kind: kind, size: footprint.Of(obj), mark: markOf(obj)}
 	i.proto.Store(e)
-	if len(kind.Indexed) > 0 || kind.Sole != nil {
-		i.obj.Store(&obj)
-	}
+	i.obj.Store(&obj)
 	return i, nil
 }
 

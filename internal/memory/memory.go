@@ -184,6 +184,19 @@ func Bound(limit uint64) (restore func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
+// Load tells the collector that so many bytes of saved objects are about to be loaded, with a headroom as in [Options]: it runs
+// seldom until [Run] decides. It has no effect with few bytes, because what lives on is scattered over the garbage of a start, or if
+// GOGC is in the environment.
+func Load(saved, headroom uint64) {
+	const (
+		few     = 4 << 20
+		decoded = 3 // times as large as saved, about
+	)
+	if saved >= few && os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(max(usualPercent, percentFor(decoded*saved, headroom, usualPercent)))
+	}
+}
+
 // soonest is how many times in [Options.Quiet] a heap with more than largeHeap bytes that live is looked at.
 const (
 	soonest   = 4

@@ -162,3 +162,17 @@ func TestLimit(t *testing.T) {
 		t.Errorf("limit %d, want %d", after, before)
 	}
 }
+
+func TestLoad(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(usualPercent))
+	for _, tt := range []struct {
+		saved uint64
+		want  int
+	}{{1 << 20, 100}, {4 << 20, 533}, {16 << 20, 133}, {1 << 30, 100}} {
+		debug.SetGCPercent(usualPercent)
+		Load(tt.saved, 64<<20)
+		if got := debug.SetGCPercent(usualPercent); got != tt.want {
+			t.Errorf("Load(%d) sets %d percent, want %d", tt.saved, got, tt.want)
+		}
+	}
+}
