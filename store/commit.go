@@ -99,6 +99,8 @@ type queued struct {
 	claims   []string
 	claiming bool   // the key has claims, before or after the write
 	charged  string // account of the charge, or empty
+	at       int64  // when it was accepted, in Unix milliseconds
+	author   Author
 }
 
 // A batch is a run of writes, in the order of their revisions, that share a sync.
@@ -189,7 +191,10 @@ func (s *Store) Commit(ctx context.Context, w Write) (Record, error) {
 	case ctx.Err() != nil:
 		return Record{}, context.Cause(ctx)
 	}
-	q := queued{pending: pending{change: change{rec: &record{Record: Record{Key: w.Key, Value: w.Value}}, deleted: w.Delete}}}
+	q := queued{
+		pending: pending{change: change{rec: &record{Record: Record{Key: w.Key, Value: w.Value}}, deleted: w.Delete}},
+		at:      time.Now().UnixMilli(), author: w.Author,
+	}
 	q.rec.terms = s.opts.Terms(w.Key, w.Value)
 	if !w.Delete {
 		q.claims = s.opts.Claims(w.Key, w.Value)
@@ -384,6 +389,10 @@ func (s *Store) Run(ctx context.Context) error {
 				if err = r.Rewrite(work); err != nil {
 					err = s.breaks(nil, err)
 				}
+			}
+		case p := <-s.purges:
+			if err = s.startPurge(work, p); err != nil {
+				err = s.breaks(nil, err)
 			}
 		case <-ctx.Done():
 		}
@@ -777,5 +786,8 @@ func (s *Store) save(ctx context.Context) error {
 }
 
 func (q *queued) entry() Entry {
-	return Entry{Key: q.rec.Key, Data: q.data, Created: q.rec.Created, Revision: q.rec.Revision, Expires: q.rec.expires, Replaces: q.replaces}
+	return Entry{
+		Key: q.rec.Key, Data: q.data, Created: q.rec.Created, Revision: q.rec.Revision, Expires: q.rec.expires, Replaces: q.replaces,
+		At: q.at, Author: q.author,
+	}
 }

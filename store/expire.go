@@ -102,6 +102,9 @@ func (s *Store) expire(ctx context.Context) {
 	}
 }
 
+// expiry is the author of the deletions of expired records.
+var expiry = Author{User: "system:apiserver", Agent: "expiry"}
+
 // removeExpired deletes the records with that deadline, except records that are written again in
 // the meantime.
 func (s *Store) removeExpired(ctx context.Context, at int64) error {
@@ -113,7 +116,7 @@ func (s *Store) removeExpired(ctx context.Context, at int64) error {
 	}
 	s.mu.RUnlock()
 	for _, r := range expired {
-		_, err := s.Commit(ctx, Write{Key: r.Key, Value: s.opts.Restate(r.Value), Delete: true, Expect: r.Revision, Volatile: true})
+		_, err := s.Commit(ctx, Write{Key: r.Key, Value: s.opts.Restate(r.Value), Delete: true, Expect: r.Revision, Volatile: true, Author: expiry})
 		if err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
 			return err
 		}

@@ -75,6 +75,9 @@ type Write struct {
 
 	// Charge names an account to which the write adds, and others do as well; nil means none.
 	Charge *Charge
+
+	// Author is the user of the write.
+	Author Author
 }
 
 // A Query selects records of one resource.
@@ -145,9 +148,9 @@ type Options struct {
 	// record, from one goroutine, and may defer the real work.
 	Decode func(key string, data []byte) (Value, error)
 
-	// Recall is Decode for the values of recent writes that later ones have replaced, so that watches from before a restart go on. After an
-	// error the history of that resource begins later. It is called at the start, from the same goroutine as Decode. With Nil, or without
-	// Restate, nothing is recalled.
+	// Recall is Decode for the values of recent writes that later ones have replaced, so that watches from before a
+	// restart go on. After an error the history of that resource begins later. It is called at the start, from the same
+	// goroutine as Decode. With Nil, or without Restate, nothing is recalled.
 	Recall func(key string, data []byte) (Value, error)
 
 	// Seal returns the saved form of the bytes of a value, such as an encrypted form;
@@ -167,10 +170,10 @@ type Options struct {
 	// first segment of the key); 0 means 8192.
 	History int
 
-	// Keep is how long an event stays in the history. Without it a quiet
-	// resource would hold the old values of its last History writes for ever. 0
-	// means five minutes, after which upstream's API server compacts etcd. No list at a revision that was not the newest one
-	// for longer than that, and a sixteenth more, is given: clients rely on the end of such lists.
+	// Keep is how long an event stays in the history. Without it a quiet resource would hold the old values of its last
+	// History writes for ever. 0 means five minutes, after which upstream's API server compacts etcd. No list at a
+	// revision that was not the newest one for longer than that, and a sixteenth more, is given: clients rely on the end
+	// of such lists.
 	Keep time.Duration
 
 	// Quota is how many bytes of memory the records may take; 0 means any number. Writes beyond it
@@ -223,6 +226,7 @@ type Store struct {
 	ready   chan struct{}
 	kick    run.Bell // rung when a batch is open
 	rewrite run.Bell // rung by Rewrite
+	purges  chan purge
 	syncs   syncs
 
 	// Taken before the image's mu where both are needed.
@@ -251,6 +255,7 @@ func Open(ctx context.Context, backend Backend, opts Options) (*Store, error) {
 		ready:   make(chan struct{}),
 		kick:    run.NewBell(),
 		rewrite: run.NewBell(),
+		purges:  make(chan purge),
 	}
 	s.accept.pending = map[string]pending{}
 	s.accept.quota.limit = opts.Quota
@@ -368,8 +373,8 @@ func (s *Store) loaded(e Entry, decode func(string, []byte) (Value, error)) (*re
 	return rec, nil
 }
 
-// recalled returns the change of a recent write. It has no record if the write deleted one that the backend never had: a volatile one. The
-// caller holds mu.
+// recalled returns the change of a recent write. It has no record if the write deleted one that the backend never had:
+// a volatile one. The caller holds mu.
 func (s *Store) recalled(e Entry, newest bool) (change, error) {
 	if e.Data != nil {
 		decode := s.opts.Recall
@@ -389,9 +394,9 @@ func (s *Store) recalled(e Entry, newest bool) (change, error) {
 	return change{rec: rec, deleted: true}, nil
 }
 
-// Fresh blocks until readers see every write that was acknowledged before the call, by whichever server, or until ctx is over, and then
-// returns its cause. ErrUnavailable means that this cannot be known now. This store shows a write before it acknowledges it, and no
-// other process writes to its backend, so it does not block, and does not fail.
+// Fresh blocks until readers see every write that was acknowledged before the call, by whichever server, or until ctx
+// is over, and then returns its cause. ErrUnavailable means that this cannot be known now. This store shows a write
+// before it acknowledges it, and no other process writes to its backend, so it does not block, and does not fail.
 func (s *Store) Fresh(context.Context) error { return nil }
 
 // Ready is closed once writes are taken.
@@ -424,9 +429,9 @@ type Backend interface {
 
 // A Recaller is a backend that can give back its newest writes one by one, so that watches from before a restart go on.
 type Recaller interface {
-	// LoadRecent is called in place of Load. It calls each for the records that were live before the recent writes, in any order,
-	// and then recent for these, in the order of their revisions, deletions included. Recent writes are few, and their data is small.
-	// The newest write to a key says so.
+	// LoadRecent is called in place of Load. It calls each for the records that were live before the recent writes, in any
+	// order, and then recent for these, in the order of their revisions, deletions included. Recent writes are few, and
+	// their data is small. The newest write to a key says so.
 	LoadRecent(ctx context.Context, each func(Entry) error, recent func(e Entry, newest bool) error) (Recalled, error)
 }
 
@@ -435,8 +440,8 @@ type Recalled struct {
 	Last    Revision // above which none was ever used, as Load returns it
 	Durable Revision // of the newest write that was found: a crash may have taken those between it and Last
 
-	// Floors are the newest revisions of writes to each resource that were not passed to recent. A resource that is not in it
-	// has no writes after Floor but these.
+	// Floors are the newest revisions of writes to each resource that were not passed to recent. A resource that is not in
+	// it has no writes after Floor but these.
 	Floors map[string]Revision
 	Floor  Revision
 }
@@ -477,6 +482,11 @@ type Entry struct {
 	// Replaces is the Size of the entry that this one replaces; 0 if there is none. With it a
 	// backend knows how much of its history is live. Load leaves it out.
 	Replaces int
+
+	// At is when the write was accepted, in Unix milliseconds. Backends that keep superseded writes keep it and the author
+	// with them; Load leaves both out.
+	At     int64
+	Author Author
 }
 
 // Size returns about how many bytes the entry takes on a medium; 0 for a deletion, which leaves

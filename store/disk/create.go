@@ -24,7 +24,7 @@ func Create(dir string, ceiling store.Revision, fill func(add func(store.Entry) 
 	} else if len(names) > 0 {
 		return fmt.Errorf("making a store in %s: %w: it is not empty", dir, fs.ErrExist)
 	}
-	h := header{version: FormatVersion, kind: kindSnapshot, salt: rand.Uint32(), number: 1, first: 1}
+	h := header{version: plainVersion, kind: kindSnapshot, salt: rand.Uint32(), number: 1, first: 1}
 	f, err := wholefile.Create(filepath.Join(dir, fileName(h.kind, h.number)), 0o600, wholefile.Durable)
 	if err != nil {
 		return err

@@ -33,6 +33,9 @@ type Options struct {
 	// Rewritten is called after a fold that [store.Rewriter] asked for. Nil means no call.
 	Rewritten func(error)
 
+	// History says which superseded writes are kept. The zero value keeps none, and Load removes what was kept before.
+	History History
+
 	// Notify is called when the file system has little space left, and when it has enough
 	// again. It must not block. Nil means that this is only logged.
 	Notify func(store.Notice)
@@ -72,6 +75,18 @@ type directory struct {
 	foldErr error // of the last fold
 
 	rewriting atomic.Bool // Rewrite asked for the fold that is under way or comes next
+
+	archive *archive
+	stamper stamper
+	purging purges
+}
+
+// version returns the format version of new segments.
+func (d *directory) version() uint32 {
+	if d.opts.History.keeps() {
+		return FormatVersion
+	}
+	return plainVersion
 }
 
 // folded is the state below the newest segment.
@@ -106,7 +121,7 @@ func Open(dir string, opts Options) (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &directory{dir: dir, opts: opts, lock: lock, sync: fdatasync, space: newSpace(dir, opts)}
+	d := &directory{dir: dir, opts: opts, lock: lock, sync: fdatasync, space: newSpace(dir, opts), archive: newArchive(dir, opts)}
 	if err := d.survey(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -121,7 +136,7 @@ func (d *directory) survey() error {
 		return err
 	}
 	var stale []string
-	var all []entry
+	var all, old []entry
 	for _, n := range names {
 		name := filepath.Join(d.dir, n.Name())
 		switch {
@@ -158,9 +173,10 @@ func (d *directory) survey() error {
 			}
 			d.segments = append(d.segments, e)
 		case d.snapshot == nil || e != *d.snapshot:
-			stale = append(stale, e.name)
+			old = append(old, e)
 		}
 	}
+	d.archive.retire(old)
 	for _, name := range stale {
 		// It is ignored as long as it is there, and some file systems cannot remove a file
 		// when they are full.
@@ -297,8 +313,9 @@ func (d *directory) checkMark(last end) error {
 // the first one of an empty directory. A fold that did not end in an earlier run begins again.
 func (d *directory) resume(ctx context.Context, last end) error {
 	defer d.space.checkFree()
+	d.archive.begin()
 	if len(d.segments) == 0 {
-		h := header{version: FormatVersion, kind: kindLog, number: 1, first: 1}
+		h := header{version: d.version(), kind: kindLog, number: 1, first: 1}
 		if d.snapshot != nil {
 			h.number, h.first = d.snapshot.number+1, d.snapshot.first
 		}
@@ -330,7 +347,8 @@ func (d *directory) resume(ctx context.Context, last end) error {
 		return errors.Join(fmt.Errorf("opening %s for writing: %w", e.name, err), f.Close())
 	}
 	d.log, d.name, d.head, d.end, d.allocated, d.seq = f, e.name, e.header, last.at, size, last.seq
-	if e.version < FormatVersion {
+	d.archive.reached(d.head.number, d.end)
+	if e.version < d.version() {
 		d.seal(ctx) // on a full disk the older format goes on
 	}
 	if len(d.sealed) > 0 {

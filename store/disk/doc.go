@@ -12,6 +12,7 @@
 //	00000013.log       a segment: everything since; the highest is written to
 //	reserve, spare     space kept back for a full disk, see space.go
 //	closed             where the log ended at the last clean stop, see mark.go
+//	history            superseded snapshots and segments, if Options.History keeps them, see archive.go
 //
 // and each snapshot and segment is a header (magic, format version, kind, number, first sequence,
 // salt, checksum) followed by frames (length, CRC32C, sequence, payload). The sequence rises by one

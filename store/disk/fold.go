@@ -23,11 +23,12 @@ type liveSet struct {
 	ceiling store.Revision
 	recent  *recentWrites // nil: none are kept apart
 
-	// gapped is set from a ceiling that is written again, as it was, to the next clean stop: a crash meanwhile can have lost older volatile
-	// writes than the newest entry.
+	// gapped is set from a ceiling that is written again, as it was, to the next clean stop: a crash meanwhile can have
+	// lost older volatile writes than the newest entry.
 	gapped bool
 
-	// crash is the ceiling that was in force at the last crash that entries followed: it may have taken revisions up to there.
+	// crash is the ceiling that was in force at the last crash that entries followed: it may have taken revisions up to
+	// there.
 	crash store.Revision
 }
 
@@ -36,7 +37,7 @@ func newLiveSet(data bool) *liveSet { return &liveSet{data: data, newest: map[st
 // takePayload records a payload of the log.
 func (l *liveSet) takePayload(payload []byte) error {
 	switch payload[0] {
-	case payloadBatch:
+	case payloadBatch, payloadStamped:
 		return decodeEntries(payload, func(r raw) error {
 			if l.first == 0 {
 				l.first = r.revision
@@ -97,7 +98,7 @@ func (l *liveSet) reserve(payload []byte) error {
 // nil, gets the others too. The log must have been taken before.
 func (l *liveSet) older(payload []byte, each func(raw) error, all func(raw)) error {
 	switch payload[0] {
-	case payloadBatch:
+	case payloadBatch, payloadStamped:
 		return decodeEntries(payload, func(r raw) error {
 			if all != nil {
 				all(r)
@@ -158,6 +159,11 @@ func readSnapshot(e entry, each func(payload []byte) error) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return info.Size(), scanSnapshot(r, each)
+}
+
+// scanSnapshot calls each for the payloads of a snapshot, which must be complete, but not for the last one.
+func scanSnapshot(r *reader, each func(payload []byte) error) error {
 	r.seq = 1
 	for {
 		at := r.off
@@ -165,16 +171,16 @@ func readSnapshot(e entry, each func(payload []byte) error) (int64, error) {
 		var bad badFrame
 		switch {
 		case errors.As(err, &bad):
-			return 0, &CorruptError{e.name, at, string(bad)}
+			return &CorruptError{r.file, at, string(bad)}
 		case err != nil: // io.EOF before the closing frame included
-			return 0, &CorruptError{e.name, at, "the end is missing: " + err.Error()}
+			return &CorruptError{r.file, at, "the end is missing: " + err.Error()}
 		case payload[0] == payloadClosed:
-			return info.Size(), nil
+			return nil
 		}
 		if err := each(payload); errors.Is(err, errMalformed) {
-			return 0, &CorruptError{e.name, at, err.Error()}
+			return &CorruptError{r.file, at, err.Error()}
 		} else if err != nil {
-			return 0, err
+			return err
 		}
 	}
 }
@@ -190,7 +196,7 @@ func (d *directory) roll(ctx context.Context) {
 // seal ends the newest segment and begins another one. It reports false if that failed.
 func (d *directory) seal(ctx context.Context) bool {
 	old, at, was := d.log, d.end, entry{d.name, d.head}
-	if err := d.begin(header{version: FormatVersion, kind: kindLog, number: was.number + 1, first: d.seq}); err != nil {
+	if err := d.begin(header{version: d.version(), kind: kindLog, number: was.number + 1, first: d.seq}); err != nil {
 		d.opts.Log.WarnContext(ctx, "cannot start a new log segment; trying again when this one has grown", "err", err)
 		d.rollAt = d.end + d.opts.Segment
 		return false
@@ -221,6 +227,7 @@ func (d *directory) startFold(ctx context.Context) {
 		d.foldErr = err
 		switch {
 		case errors.Is(err, errInterrupted):
+			d.archive.purge(ctx, d.takePurges(), err)
 			return
 		case err != nil:
 			d.opts.Log.WarnContext(ctx, "cannot write a snapshot; trying again when the log has grown", "err", err)
@@ -228,9 +235,14 @@ func (d *directory) startFold(ctx context.Context) {
 			d.folded = made
 		}
 		d.space.keep(live - made.drift)
-		if d.rewriting.Swap(false) && d.opts.Rewritten != nil {
+		rewriting := d.rewriting.Swap(false)
+		if rewriting && err == nil && d.opts.Reseal != nil {
+			err = d.archive.reseal(ctx, d.opts.Reseal)
+		}
+		if rewriting && d.opts.Rewritten != nil {
 			d.opts.Rewritten(err)
 		}
+		d.archive.purge(ctx, d.takePurges(), err)
 	})
 }
 
@@ -311,7 +323,7 @@ func (d *directory) fold(ctx context.Context, first uint64, live int64) (folded,
 		}
 	}
 	h := header{
-		version: FormatVersion, kind: kindSnapshot, salt: rand.Uint32(),
+		version: plainVersion, kind: kindSnapshot, salt: rand.Uint32(),
 		number: was.sealed[len(was.sealed)-1].number, first: first,
 	}
 	name := filepath.Join(d.dir, fileName(h.kind, h.number))
@@ -333,12 +345,11 @@ func (d *directory) fold(ctx context.Context, first uint64, live int64) (folded,
 	}
 	// From here on the old files are not needed. If one cannot be removed the next start removes
 	// it.
-	for _, e := range was.sealed {
-		_ = os.Remove(e.name)
-	}
+	old := was.sealed
 	if was.snapshot != nil {
-		_ = os.Remove(was.snapshot.name)
+		old = append([]entry{*was.snapshot}, old...)
 	}
+	d.archive.retire(old)
 	return folded{snapshot: &entry{name, h}, size: w.size, content: w.live, drift: live - w.live}, nil
 }
 
@@ -374,7 +385,7 @@ func (w *snapshotWriter) addEntry(e store.Entry) error {
 		w.buf = beginFrame(w.buf, payloadBatch)
 	}
 	w.live += int64(e.Size())
-	w.buf = appendEntry(w.buf, FormatVersion, e)
+	w.buf = appendEntry(w.buf, plainVersion, e)
 	if len(w.buf) < snapshotFrame {
 		return nil
 	}
@@ -429,7 +440,7 @@ func (w *snapshotWriter) copyLive(ctx context.Context, l *liveSet, was folded) e
 	}
 	for _, e := range was.sealed {
 		if _, err := readSegment(e, false, func(p []byte) error {
-			if p[0] != payloadBatch {
+			if !hasEntries(p[0]) {
 				return nil
 			}
 			return decodeEntries(p, func(r raw) error {

@@ -12,9 +12,13 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// FormatVersion is the version of the files that this program writes. It reads
-// this one and older ones. Version 2 added the deadlines of entries.
-const FormatVersion = 2
+// FormatVersion is the newest version of the files that this program writes and reads. It reads older ones as well.
+// Version 2 added the deadlines of entries. Version 3 added stamps and purged entries, which only files with history
+// have: a log without history is written as plainVersion, which older programs read.
+const (
+	FormatVersion = 3
+	plainVersion  = 2
+)
 
 const (
 	magic      = "SAMPANST"
@@ -36,7 +40,11 @@ const (
 	payloadBatch   = 1 // entries
 	payloadReserve = 2 // a ceiling
 	payloadClosed  = 3 // nothing: the log was closed cleanly, or the snapshot is complete
+	payloadStamped = 4 // entries with times and authors, see stamp.go; since version 3
 )
+
+// hasEntries reports whether a payload of that kind has entries.
+func hasEntries(kind byte) bool { return kind == payloadBatch || kind == payloadStamped }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -114,10 +122,11 @@ func checksum(frame []byte, salt uint32) uint32 {
 const (
 	flagDeleted = 1
 	flagExpires = 2 // since version 2
-	allFlags    = flagDeleted | flagExpires
+	flagPurged  = 4 // since version 3, in files of the history: the data was removed
+	allFlags    = flagDeleted | flagExpires | flagPurged
 )
 
-// appendEntry appends an entry as files of that format version have it.
+// appendEntry appends an entry as files of that format version have it, without a stamp.
 func appendEntry(b []byte, version uint32, e store.Entry) []byte {
 	flag := byte(0)
 	if e.Data == nil {
@@ -143,9 +152,16 @@ func appendEntry(b []byte, version uint32, e store.Entry) []byte {
 // A raw is an entry in the buffer that it was read into.
 type raw struct {
 	key, data         []byte
-	deleted           bool
+	deleted, purged   bool
 	created, revision store.Revision
 	expires           int64
+
+	at          int64 // when it was accepted, in Unix milliseconds; 0 if it has no stamp
+	user, agent []byte
+
+	// Where it is in its payload: it begins at begin, its flags are at flags, the length of its data at length if it has
+	// data, and it ends at end.
+	begin, flags, length, end int
 }
 
 func (r *raw) entry() store.Entry {
@@ -154,57 +170,97 @@ func (r *raw) entry() store.Entry {
 
 var errMalformed = errors.New("its checksum is right, but it does not decode")
 
-// decodeEntries calls each for the entries of a batch payload.
-func decodeEntries(b []byte, each func(raw) error) error {
-	b = b[1:]
-	number := func() uint64 {
-		n, size := binary.Uvarint(b)
-		if size <= 0 {
-			b = nil
-			return 0
-		}
-		b = b[size:]
-		return n
+// decodeEntries calls each for the entries of a payload that has entries.
+func decodeEntries(payload []byte, each func(raw) error) error {
+	c := cursor{b: payload, at: 1}
+	var stamps stamps
+	if payload[0] == payloadStamped && !stamps.decode(&c) {
+		return errMalformed
 	}
-	piece := func() ([]byte, bool) {
-		n := number()
-		if n > uint64(len(b)) {
-			return nil, false
+	for c.at < len(payload) {
+		e := raw{begin: c.at}
+		if payload[0] == payloadStamped {
+			stamps.next(&c, &e)
 		}
-		p := b[:n:n]
-		b = b[n:]
-		return p, true
-	}
-	for len(b) > 0 {
-		flag := b[0]
-		if flag&^allFlags != 0 || flag == allFlags {
+		e.flags = c.at
+		flag := c.byte()
+		e.deleted, e.purged = flag&flagDeleted != 0, flag&flagPurged != 0
+		if flag&^allFlags != 0 || e.deleted && flag != flagDeleted {
 			return errMalformed
 		}
-		e := raw{deleted: flag&flagDeleted != 0}
-		b = b[1:]
-		e.revision, e.created = store.Revision(number()), store.Revision(number())
-		var ok bool
-		if e.key, ok = piece(); !ok || len(e.key) == 0 {
+		e.revision, e.created = store.Revision(c.number()), store.Revision(c.number())
+		if e.key = c.piece(); len(e.key) == 0 {
 			return errMalformed
 		}
 		if flag&flagExpires != 0 {
-			if e.expires = int64(number()); e.expires <= 0 {
+			if e.expires = int64(c.number()); e.expires <= 0 {
 				return errMalformed
 			}
 		}
-		if !e.deleted {
-			if len(b) == 0 {
-				return errMalformed
-			}
-			if e.data, ok = piece(); !ok {
-				return errMalformed
-			}
+		e.length = c.at
+		if !e.deleted && !e.purged {
+			e.data = c.piece()
+		}
+		if e.end = c.at; c.bad {
+			return errMalformed
 		}
 		if err := each(e); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// A cursor reads a payload. What it reads past the end is nothing, and bad.
+type cursor struct {
+	b   []byte
+	at  int
+	bad bool
+}
+
+func (c *cursor) fail() {
+	c.at, c.bad = len(c.b), true
+}
+
+func (c *cursor) byte() byte {
+	if c.at >= len(c.b) {
+		c.fail()
+		return 0
+	}
+	c.at++
+	return c.b[c.at-1]
+}
+
+func (c *cursor) number() uint64 {
+	n, size := binary.Uvarint(c.b[c.at:])
+	if size <= 0 {
+		c.fail()
+		return 0
+	}
+	c.at += size
+	return n
+}
+
+func (c *cursor) signed() int64 {
+	n, size := binary.Varint(c.b[c.at:])
+	if size <= 0 {
+		c.fail()
+		return 0
+	}
+	c.at += size
+	return n
+}
+
+// piece reads bytes with their length before them. It is not nil unless it is bad.
+func (c *cursor) piece() []byte {
+	n := c.number()
+	if c.bad || n > uint64(len(c.b)-c.at) {
+		c.fail()
+		return nil
+	}
+	p := c.b[c.at : c.at+int(n) : c.at+int(n)]
+	c.at += int(n)
+	return p
 }
 
 // A reader goes through the frames of a file.

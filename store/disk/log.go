@@ -36,6 +36,7 @@ func (d *directory) begin(h header) error {
 	}
 	d.rollAt = 0
 	d.log, d.name, d.head, d.end, d.allocated, d.seq = f, name, h, headerSize, size, h.first
+	d.archive.reached(h.number, d.end)
 	return nil
 }
 
@@ -62,6 +63,9 @@ func (d *directory) Commit(ctx context.Context, batch store.Batch) error {
 	}
 	live = max(live, 0)
 	encode := func(version uint32) []byte {
+		if version >= 3 && d.opts.History.keeps() {
+			return d.stamper.append(beginFrame(d.buf[:0], payloadStamped), version, batch.Entries)
+		}
 		b := beginFrame(d.buf[:0], payloadBatch)
 		for _, e := range batch.Entries {
 			b = appendEntry(b, version, e)
@@ -104,6 +108,9 @@ func (d *directory) try(ctx context.Context, frees bool, what func() error) erro
 		return d.broken
 	}
 	err := what()
+	for errors.Is(err, store.ErrFull) && d.archive.dropOldest() {
+		err = what()
+	}
 	if errors.Is(err, store.ErrFull) && d.makeRoom(ctx, frees) {
 		err = what()
 	}
@@ -131,6 +138,7 @@ func (d *directory) append(encode func(version uint32) []byte, live int64, frees
 		return err
 	}
 	d.end += int64(len(frame))
+	d.archive.reached(d.head.number, d.end)
 	d.seq++
 	d.dirty = true
 	return nil

@@ -26,7 +26,7 @@ func (d *directory) Measure(enough int64) (int64, error) {
 	}
 	sizes, live := map[string]int{}, int64(0)
 	count := func(payload []byte) error {
-		if payload[0] != payloadBatch {
+		if !hasEntries(payload[0]) {
 			return nil
 		}
 		return decodeEntries(payload, func(r raw) error {

@@ -210,6 +210,9 @@ const (
 	lowBytes    = 1 << 30
 )
 
+// lowSpace returns below how much free space a file system of that size has little left.
+func lowSpace(total int64) int64 { return min(total/lowFraction, lowBytes) }
+
 // checkFree notifies when little space is left, and when that is over.
 func (s *space) checkFree() {
 	s.looked = time.Now()
@@ -217,7 +220,7 @@ func (s *space) checkFree() {
 	if err != nil {
 		return
 	}
-	limit := min(total/lowFraction, lowBytes)
+	limit := lowSpace(total)
 	switch {
 	case !s.low && free < limit:
 		s.low = true

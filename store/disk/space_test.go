@@ -371,7 +371,7 @@ func TestAnOlderFormatIsRead(t *testing.T) {
 	}
 	c.crash()
 	for _, name := range append(files(t, dir, "*.log"), files(t, dir, "*.snapshot")...) {
-		if h, err := headerOf(name); err != nil || h.version != FormatVersion {
+		if h, err := headerOf(name); err != nil || h.version != plainVersion {
 			t.Errorf("%s has version %d, %v", name, h.version, err)
 		}
 	}

@@ -1,0 +1,280 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sampan-io/sampan/internal/wholefile"
+)
+
+// # How history is kept
+//
+// A fold replaces a snapshot and the segments after it. With history these files are not removed but moved into the
+// directory "history" below the store's, under their names. Nothing is copied, and the way of a write is the same,
+// except that its batch has a stamp (stamp.go). A snapshot with the segments up to the next snapshot is a generation:
+//
+//	history/00000012.snapshot    the state after segment 12
+//	history/00000013.log         the writes after it
+//	history/00000014.log
+//	history/00000014.snapshot    the next generation
+//	history/00000015.log
+//	00000015.snapshot            the files that the store loads
+//	00000016.log
+//
+// So the state at any revision is a snapshot and a part of the segments after it, see past.go. A crash between the
+// rename of a new snapshot and the moves leaves old files where they were; the next start moves them. Generations go as
+// a whole, oldest first: at a start and after a fold those whose last write is older than History.Keep, and those
+// beyond History.Max; and one after the other when the disk is full, because history is worth less than writes.
+
+// History says which superseded writes are kept.
+type History struct {
+	Keep time.Duration // for how long, at least; 0 means that none are
+	Max  int64         // bytes of files that are kept at most, beside those that the store loads; 0 means any number
+}
+
+func (h History) keeps() bool { return h.Keep > 0 }
+
+// historyDir is the directory of superseded files in that of the store.
+const historyDir = "history"
+
+// An archive keeps superseded files. It is safe for concurrent use.
+type archive struct {
+	store string // directory
+	dir   string
+	keep  History
+	log   *slog.Logger
+
+	files sync.RWMutex // held for writing while files are moved or removed, and for reading while they are opened
+
+	mu      sync.Mutex
+	segment uint64 // guarded by mu; the newest one
+	end     int64  // guarded by mu; where its last acknowledged frame ends
+}
+
+func newArchive(dir string, opts Options) *archive {
+	return &archive{store: dir, dir: filepath.Join(dir, historyDir), keep: opts.History, log: opts.Log}
+}
+
+// reached records where the log ends.
+func (a *archive) reached(segment uint64, end int64) {
+	a.mu.Lock()
+	a.segment, a.end = segment, end
+	a.mu.Unlock()
+}
+
+// reachedTo returns where the log ends.
+func (a *archive) reachedTo() (segment uint64, end int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.segment, a.end
+}
+
+// begin is called at the start. Without history it removes the one of earlier starts.
+func (a *archive) begin() {
+	a.files.Lock()
+	defer a.files.Unlock()
+	if !a.keep.keeps() {
+		if err := os.RemoveAll(a.dir); err != nil {
+			a.log.Warn("cannot remove the history of the store", "err", err)
+		}
+		return
+	}
+	names, _ := os.ReadDir(a.dir) // there may be none yet
+	for _, n := range names {
+		if wholefile.Incomplete(n.Name()) {
+			a.remove(filepath.Join(a.dir, n.Name()))
+		}
+	}
+	a.trim(time.Now())
+}
+
+// retire takes files that the store does not need any more. Without history it removes them. If that is not possible,
+// the next start retires them.
+func (a *archive) retire(old []entry) {
+	a.files.Lock()
+	defer a.files.Unlock()
+	if len(old) > 0 && a.keep.keeps() {
+		if err := os.Mkdir(a.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			a.log.Warn("cannot make the directory of the history: superseded records are not kept", "err", err)
+		}
+	}
+	for _, e := range old {
+		if a.keep.keeps() {
+			err := os.Rename(e.name, filepath.Join(a.dir, filepath.Base(e.name)))
+			if err == nil {
+				continue
+			}
+			a.log.Warn("cannot keep a file of the history", "err", err)
+		}
+		// The file is ignored as long as it is there, and some file systems cannot remove one when they are full.
+		a.remove(e.name)
+	}
+	if a.keep.keeps() {
+		a.trim(time.Now())
+	}
+}
+
+func (a *archive) remove(name string) {
+	if err := os.Remove(name); err != nil {
+		a.log.Warn("cannot remove an obsolete file", "err", err)
+	}
+}
+
+// A generation is the files of one snapshot and the segments after it, as names in the directory of the history.
+type generation struct {
+	names []string // in order
+	size  int64
+	last  time.Time // when it was written to last, by the file system
+}
+
+// generations returns the kept files, oldest first. The caller holds files.
+func (a *archive) generations() []generation {
+	all, err := os.ReadDir(a.dir)
+	if err != nil {
+		return nil // there is none yet
+	}
+	var names []string
+	for _, n := range all {
+		if isStoreFile(n.Name()) {
+			names = append(names, n.Name())
+		}
+	}
+	slices.Sort(names) // segment 14 stands before the snapshot that it is in
+	var out []generation
+	for _, name := range names {
+		info, err := os.Stat(filepath.Join(a.dir, name))
+		if err != nil {
+			continue
+		}
+		if len(out) == 0 || strings.HasSuffix(name, ".snapshot") {
+			out = append(out, generation{})
+		}
+		g := &out[len(out)-1]
+		g.names, g.size = append(g.names, name), g.size+info.Size()
+		if t := info.ModTime(); strings.HasSuffix(name, ".log") && t.After(g.last) {
+			g.last = t
+		}
+	}
+	return out
+}
+
+// isStoreFile reports whether a name is one of a snapshot or a segment.
+func isStoreFile(name string) bool {
+	return strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".snapshot")
+}
+
+// trim removes the generations that are too old, or too many. The caller holds files for writing.
+func (a *archive) trim(now time.Time) {
+	all, size := a.generations(), int64(0)
+	for _, g := range all {
+		size += g.size
+	}
+	for _, g := range all {
+		if now.Sub(g.last) <= a.keep.Keep && (a.keep.Max == 0 || size <= a.keep.Max) && !a.spaceLow() {
+			return
+		}
+		a.drop(g)
+		size -= g.size
+	}
+}
+
+// spaceLow reports whether the file system has so little space left that history goes.
+func (a *archive) spaceLow() bool {
+	total, free, err := freeSpace(a.store)
+	return err == nil && free < lowSpace(total)
+}
+
+// drop removes a generation. The caller holds files for writing.
+func (a *archive) drop(g generation) {
+	for _, name := range g.names {
+		a.remove(filepath.Join(a.dir, name))
+	}
+}
+
+// dropOldest removes the oldest generation, for the space, and reports whether there was one.
+func (a *archive) dropOldest() bool {
+	a.files.Lock()
+	defer a.files.Unlock()
+	all := a.generations()
+	if len(all) == 0 {
+		return false
+	}
+	a.drop(all[0])
+	left := a.generations()
+	if len(left) >= len(all) {
+		return false // the file system cannot remove files
+	}
+	a.log.Warn("removed the oldest part of the history, because there is no space left", "generations", len(left))
+	return true
+}
+
+// purges are the requests to remove values from the history that wait for the fold that is under way or comes next.
+type purges struct {
+	mu   sync.Mutex
+	list []purging // guarded by mu
+}
+
+type purging struct {
+	match func(key []byte) bool
+	done  func(error)
+}
+
+// takePurges returns the requests and forgets them.
+func (d *directory) takePurges() []purging {
+	d.purging.mu.Lock()
+	defer d.purging.mu.Unlock()
+	list := d.purging.list
+	d.purging.list = nil
+	return list
+}
+
+// Purge implements [store.Historian]. A fold moves all superseded values into the history, from where they are removed.
+func (d *directory) Purge(ctx context.Context, match func(key []byte) bool, done func(error)) error {
+	if d.broken != nil {
+		return d.broken
+	}
+	if d.folding != nil {
+		d.folding.Wait() // it may have passed values that have to be removed
+	}
+	if !d.seal(ctx) && len(d.sealed) == 0 {
+		if d.broken == nil {
+			done(errors.New("cannot begin a new segment of the log; the log of the server says why"))
+		}
+		return d.broken
+	}
+	d.purging.mu.Lock()
+	d.purging.list = append(d.purging.list, purging{match, done})
+	d.purging.mu.Unlock()
+	d.startFold(ctx)
+	return nil
+}
+
+// purge serves requests after a fold with that result.
+func (a *archive) purge(ctx context.Context, list []purging, folded error) {
+	for _, p := range list {
+		err := folded
+		if err == nil {
+			err = a.rewrite(ctx, func(r *raw) ([]byte, bool) { return nil, r.data != nil && p.match(r.key) })
+		}
+		p.done(err)
+	}
+}
+
+// reseal writes the values of the history as a fold writes those of the store.
+func (a *archive) reseal(ctx context.Context, reseal func(key string, data []byte) []byte) error {
+	return a.rewrite(ctx, func(r *raw) ([]byte, bool) {
+		if r.data == nil {
+			return nil, false
+		}
+		data := reseal(string(r.key), r.data)
+		return data, len(data) != len(r.data) || len(data) > 0 && &data[0] != &r.data[0]
+	})
+}
