@@ -13,10 +13,12 @@ import (
 	"github.com/sampan-io/sampan/apiserver/managed"
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/operation"
+	"github.com/sampan-io/sampan/apiserver/past"
 	"github.com/sampan-io/sampan/catalog"
 )
 
-// A Server serves the Kubernetes API over HTTP, and in this process to the clients of [Server.As]. It is safe for concurrent use.
+// A Server serves the Kubernetes API over HTTP, and in this process to the clients of [Server.As]. It is safe for
+// concurrent use.
 type Server struct {
 	*httpserver.Server // serves HTTP
 
@@ -34,6 +36,9 @@ type Options struct {
 	// answered and not stored.
 	Issue map[catalog.Handler]operation.IssueHandler
 
+	// Past reads earlier states of objects. Nil means that requests for them are refused.
+	Past *past.History
+
 	// Compute has the handlers of kinds whose objects are computed.
 	Compute map[catalog.Handler]operation.ComputeHandler
 }
@@ -48,7 +53,7 @@ func New(opts Options) (*Server, error) {
 	}
 	objects, err := operation.New(operation.Options{
 		Store: opts.Store, Catalog: opts.Catalog, Authorizer: opts.Authorizer, Admission: opts.Admission,
-		Managers: managed.New(openapi.NewTypes(opts.Catalog)), Issue: opts.Issue, Compute: opts.Compute, Audited: opts.Audit != nil,
+		Managers: managed.New(openapi.NewTypes(opts.Catalog)), Issue: opts.Issue, Compute: opts.Compute, Past: opts.Past, Audited: opts.Audit != nil,
 	})
 	if err != nil {
 		return nil, err
@@ -93,8 +98,8 @@ func (s *Server) itself() *Local {
 	return s.As(auth.User{Name: "system:apiserver", Groups: []string{auth.GroupMasters}})
 }
 
-// CheckAdmissionPolicies checks the expressions of ValidatingAdmissionPolicies against the types of the kinds that they match,
-// and writes the result to status.typeChecking, until ctx is over.
+// CheckAdmissionPolicies checks the expressions of ValidatingAdmissionPolicies against the types of the kinds that they
+// match, and writes the result to status.typeChecking, until ctx is over.
 func (s *Server) CheckAdmissionPolicies(ctx context.Context) error {
 	follow.AdmissionPolicyTypes(ctx, s.opts.Catalog, s.opts.Store, s.itself(), s.opts.OpenAPI, s.opts.Log)
 	return nil

@@ -333,7 +333,8 @@ func (c *cluster) prepareServer() (err error) {
 func (c *cluster) openStore() (store.Backend, error) {
 	return disk.Open(filepath.Join(c.Profile.DataDir, "store"), disk.Options{
 		Notify: c.notices.add, Log: c.Log,
-		Reseal: func(key string, data []byte) []byte { return c.encryption.Reseal(key, data) }, Rewritten: c.rewritten,
+		History: disk.History{Keep: c.Settings.History.Window(), Max: c.Settings.History.Bytes()},
+		Reseal:  func(key string, data []byte) []byte { return c.encryption.Reseal(key, data) }, Rewritten: c.rewritten,
 	})
 }
 

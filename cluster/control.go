@@ -36,6 +36,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/kubelet"
 	"github.com/sampan-io/sampan/apiserver/openapi"
 	"github.com/sampan-io/sampan/apiserver/operation"
+	"github.com/sampan-io/sampan/apiserver/past"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/apiserver/rbac/bootstrappolicy"
 	"github.com/sampan-io/sampan/apiserver/usage"
@@ -266,6 +267,10 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 	if err != nil {
 		return nil, err
 	}
+	history := past.New(past.Options{
+		Store:  p.store,
+		Decode: func() func(string, []byte) (store.Value, error) { return c.recalling(apiserver.NewLoader(p.catalog)) },
+	})
 	server, err := apiserver.New(apiserver.Options{
 		Options: httpserver.Options{
 			Store:     p.store,
@@ -307,6 +312,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 				},
 			},
 			Paths:      c.ownPaths(p),
+			Reviewed:   map[string]http.Handler{past.Path: &past.Handler{History: history, Catalog: p.catalog, Authorizer: authorizer, Fail: httpserver.WriteError}},
 			Audit:      c.audit,
 			Checks:     c.healthChecks(p),
 			Version:    KubernetesVersion,
@@ -316,6 +322,7 @@ func (c *cluster) newServer(ctx context.Context, p *controlPlane, listeners []ne
 			Log:        c.Log,
 		},
 		Admission: plugins,
+		Past:      history,
 		Issue: map[catalog.Handler]operation.IssueHandler{
 			catalog.ServiceAccountToken: func(ctx context.Context, parent catalog.Object, body kruntime.Object) (kruntime.Object, error) {
 				return tokens.Request(ctx, parent.GetNamespace(), parent.GetName(), body.(*authenticationv1.TokenRequest))

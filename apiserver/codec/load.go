@@ -128,6 +128,9 @@ func (i *Item) Fault() error {
 	return i.fault
 }
 
+// Unreadable returns the item of a record that cannot be read, for that reason: see [Item.Fault].
+func Unreadable(kind *catalog.Kind, key string, err error) *Item { return badItem(kind, key, nil, err) }
+
 // badItem returns the item of a record that cannot be read.
 func badItem(kind *catalog.Kind, key string, data []byte, err error) *Item {
 	if kind == nil || kind.Untyped() {

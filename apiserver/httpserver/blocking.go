@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/operation"
+	"github.com/sampan-io/sampan/apiserver/past"
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/internal/expression"
 	"github.com/sampan-io/sampan/store"
@@ -69,6 +70,11 @@ func (s *Server) serveBlocking(x *exchange, t operation.Target, verb string) {
 		return
 	}
 	q := x.query()
+	t.At = q.Get(past.Parameter)
+	if err := t.NotAt(); err != nil {
+		x.fail(err)
+		return
+	}
 	if t.Sub != nil || verb == operation.VerbWatch || isTrue(q, "watch") {
 		x.fail(apierrors.NewBadRequest("until: only whole objects and lists can be waited for: leave out the subresource and watch"))
 		return

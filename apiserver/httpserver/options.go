@@ -89,6 +89,10 @@ type Options struct {
 	// time limit as long as its client reads. The handlers report errors with [WriteError].
 	Paths map[string]http.Handler
 
+	// Reviewed has the handlers of further paths, whose requests are about objects that only their handlers know. They
+	// authorize each request themselves, by its user, which [auth.UserFrom] has. Otherwise they are like those of Paths.
+	Reviewed map[string]http.Handler
+
 	// Connect has the handlers of subresources that are streams.
 	Connect map[catalog.Handler]ConnectHandler
 

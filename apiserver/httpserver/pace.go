@@ -149,12 +149,12 @@ func (r *pacedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// past is a time that is over: as a deadline it ends an operation at once, in HTTP/2 without waiting for the
+// over is a time in the past: as a deadline it ends an operation at once, in HTTP/2 without waiting for the
 // goroutine of the connection.
-var past = time.Unix(1, 0)
+var over = time.Unix(1, 0)
 
 // cutRead makes reads of the body fail.
-func (x *exchange) cutRead() { _ = http.NewResponseController(x.w).SetReadDeadline(past) }
+func (x *exchange) cutRead() { _ = http.NewResponseController(x.w).SetReadDeadline(over) }
 
 // cutWrite makes writes of the answer fail.
-func (x *exchange) cutWrite() { _ = http.NewResponseController(x.w).SetWriteDeadline(past) }
+func (x *exchange) cutWrite() { _ = http.NewResponseController(x.w).SetWriteDeadline(over) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/operation"
+	"github.com/sampan-io/sampan/apiserver/past"
 	"github.com/sampan-io/sampan/apiserver/patch"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 )
@@ -45,6 +46,7 @@ func (s *Server) serveGet(x *exchange, t operation.Target) {
 			return
 		}
 		opts.ResourceVersion = q.Get("resourceVersion")
+		t.At = q.Get(past.Parameter)
 	}
 	r, err := s.objects.Get(x.r.Context(), t, opts)
 	x.conclude(m, r, err, &t)
@@ -55,11 +57,13 @@ func (s *Server) serveList(x *exchange, t operation.Target) {
 	if !ok {
 		return
 	}
-	opts, err := listOptions(x.query())
+	q := x.query()
+	opts, err := listOptions(q)
 	if err != nil {
 		x.fail(err)
 		return
 	}
+	t.At = q.Get(past.Parameter)
 	l, err := s.objects.List(x.r.Context(), t, opts)
 	if err != nil {
 		x.fail(err)

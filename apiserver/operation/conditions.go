@@ -19,6 +19,7 @@ const mostLooks = 100
 // more, the plug-in whose condition it is looks again. Its error is an API status error if that refuses the write, and
 // otherwise that of the store.
 func (o *Operations) commitAdmitted(ctx context.Context, t *Target, a *admission.Attributes, w store.Write) (*codec.Item, error) {
+	w.Author = t.author()
 	if len(a.Guards) > 0 {
 		w.Guards = make([]store.Guard, len(a.Guards))
 		for i := range a.Guards {

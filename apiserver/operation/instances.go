@@ -101,6 +101,9 @@ func (i Instances) Gone(ctx context.Context, kind *catalog.Kind) error {
 	}
 }
 
+// ended is the author of the deletions of objects whose definition has ended.
+var ended = store.Author{User: "system:apiserver", Agent: "definitions"}
+
 // Discard removes all records that were created while the last objects went.
 func (i Instances) Discard(ctx context.Context, kind *catalog.Kind) error {
 	got, err := i.operations.store.List(store.Query{Prefix: kind.Prefix("")}, store.Page{})
@@ -108,7 +111,7 @@ func (i Instances) Discard(ctx context.Context, kind *catalog.Kind) error {
 		return StoreFault(err)
 	}
 	for _, rec := range got.Records {
-		w := store.Write{Key: rec.Key, Value: codec.ItemOf(kind, rec.Key, rec.Value).Restate(), Delete: true, Frees: true}
+		w := store.Write{Key: rec.Key, Value: codec.ItemOf(kind, rec.Key, rec.Value).Restate(), Delete: true, Frees: true, Author: ended}
 		if _, err := i.operations.commit(ctx, w); err != nil && !errors.Is(err, store.ErrNotFound) {
 			return StoreFault(err)
 		}

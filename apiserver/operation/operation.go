@@ -22,6 +22,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/auth"
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/managed"
+	"github.com/sampan-io/sampan/apiserver/past"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/store"
@@ -36,6 +37,7 @@ type Operations struct {
 	managers   *managed.FieldManager // keeps managed fields
 	issuers    map[catalog.Handler]IssueHandler
 	computers  map[catalog.Handler]ComputeHandler
+	past       *past.History
 	audited    bool // decisions of the authorizer are added to the audit records of requests
 
 	authorizations *authorizations
@@ -52,7 +54,7 @@ func New(opts Options) (*Operations, error) {
 	}
 	o := &Operations{
 		store: opts.Store, catalog: opts.Catalog, authorizer: opts.Authorizer, admission: chain, managers: opts.Managers,
-		issuers: opts.Issue, computers: opts.Compute, audited: opts.Audited, authorizations: newAuthorizations(),
+		issuers: opts.Issue, computers: opts.Compute, past: opts.Past, audited: opts.Audited, authorizations: newAuthorizations(),
 	}
 	o.definitions.operations = o
 	chain.Measure(o.admissions.meter)
@@ -96,6 +98,7 @@ type Target struct {
 	Local     bool                 // the caller is a part of this process
 	Agent     string               // the User-Agent of the client: the manager of a write unless the request names one
 	Inner     bool                 // it is a part of another request, which webhooks have seen
+	At        string               // of a Get or List: the moment whose state is wanted, see package past; empty means now
 
 	options   runtime.Object // of the request, as admission shows them; nil means none
 	generated bool           // the server made the name

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/admission"
 	"github.com/sampan-io/sampan/apiserver/managed"
+	"github.com/sampan-io/sampan/apiserver/past"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/store"
@@ -68,6 +69,8 @@ type Options struct {
 
 	Issue   map[catalog.Handler]IssueHandler   // of subresources, and of creations of kinds, whose body is answered and not stored
 	Compute map[catalog.Handler]ComputeHandler // of kinds whose objects are computed
+
+	Past *past.History // nil: reads of earlier states are refused
 
 	Audited bool // requests have audit records, see [audit.With]
 }

@@ -35,6 +35,13 @@ func (o *Operations) Get(ctx context.Context, t Target, opts metav1.GetOptions) 
 	if err := o.Since(ctx, opts.ResourceVersion); err != nil {
 		return Result{}, err
 	}
+	if t.At != "" {
+		item, err := o.lookupAt(ctx, &t)
+		if err != nil {
+			return Result{}, err
+		}
+		return t.shown(item)
+	}
 	if t.Kind.Computed != nil {
 		return o.computeOne(ctx, &t)
 	}
@@ -54,6 +61,11 @@ func (o *Operations) Get(ctx context.Context, t Target, opts metav1.GetOptions) 
 	if err != nil {
 		return Result{}, err
 	}
+	return t.shown(item)
+}
+
+// shown returns an object, or the view of it that the subresource is.
+func (t *Target) shown(item *codec.Item) (Result, error) {
 	if v, ok := t.view(); ok {
 		if v.Absent != nil {
 			if err := v.Absent(item.Object()); err != nil {
@@ -101,6 +113,9 @@ func (o *Operations) List(ctx context.Context, t Target, opts metav1.ListOptions
 	}
 	if err := o.Allow(ctx, &t, VerbList, c.Where, c.Name); err != nil {
 		return Listing{}, err
+	}
+	if t.At != "" {
+		return o.listOfPast(ctx, &t, &c, opts)
 	}
 	l, err := o.listChosen(ctx, &c, opts)
 	if err == nil && t.Kind.Computed != nil {

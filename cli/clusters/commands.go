@@ -158,6 +158,8 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.IntVar(&s.Snapshots.Keep, "snapshot-keep", 0, "number of snapshots of --snapshot-every that are kept (default 5)")
 	f.Var(dirFlag{&s.Snapshots.Dir}, "snapshot-dir", "directory of the snapshots of --snapshot-every; \"none\" takes it back (default: snapshots in the data directory)")
 	f.StringVar(&s.Expiry.After, "expires", "", "time from this start after which the cluster ends by itself and is removed with its data, such as 1h; \"none\" takes it back (default none)")
+	f.StringVar(&s.History.Keep, "history", "", "for how long superseded states of objects are kept on disk, such as 24h, for `sampan history`, `diff` and `get --at`; \"none\" removes what is kept (default none)")
+	f.StringVar(&s.History.Max, "history-max", "", "size of the files of --history: the oldest ones are removed (default 1Gi)")
 	authenticationFlags(f, &s.Authentication)
 	imageFlags(f, &s.Images)
 	f.StringVar(&s.Profiling, "profiling", "", "serve /debug/pprof of the API server to administrators: true or false (default true)")
@@ -253,7 +255,7 @@ func settingsArgs(s local.Settings) []string {
 	if s.NodeMaskSize != 0 {
 		add("node-cidr-mask-size", s.NodeMaskSize)
 	}
-	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "healthz-bind-address": s.ProxyHealth, "metrics-bind-address": s.ProxyMetrics, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms, "container-runtime-endpoint": s.RuntimeEndpoint, "cni-conf-dir": s.CNIConfDir, "cni-bin-dir": s.CNIBinDir, "kubelet-config": s.KubeletConfig, "advertise-address": s.AdvertiseAddress, "snapshot-every": s.Snapshots.Every, "snapshot-dir": s.Snapshots.Dir, "expires": s.Expiry.After} {
+	for name, value := range map[string]string{"ip-family": string(s.IPFamily), "proxy-mode": string(s.ProxyMode), "cluster-domain": s.ClusterDomain, "cluster-dns-listen": s.DNSListen, "cluster-dns-upstream": s.DNSUpstream, "profiling": s.Profiling, "request-log": string(s.RequestLog), "load-balancer-addresses": s.LoadBalancerAddresses, "healthz-bind-address": s.ProxyHealth, "metrics-bind-address": s.ProxyMetrics, "registries": s.Images.Registries, "image-credential-provider-config": s.Images.CredentialConfig, "image-credential-provider-bin-dir": s.Images.CredentialPrograms, "container-runtime-endpoint": s.RuntimeEndpoint, "cni-conf-dir": s.CNIConfDir, "cni-bin-dir": s.CNIBinDir, "kubelet-config": s.KubeletConfig, "advertise-address": s.AdvertiseAddress, "snapshot-every": s.Snapshots.Every, "snapshot-dir": s.Snapshots.Dir, "expires": s.Expiry.After, "history": s.History.Keep, "history-max": s.History.Max} {
 		if value != "" {
 			add(name, value)
 		}

@@ -135,6 +135,9 @@ type Settings struct {
 	// Expiry says when the cluster ends by itself.
 	Expiry Expiry `json:"expiry,omitzero"`
 
+	// History says which superseded states of objects are kept.
+	History HistorySettings `json:"history,omitzero"`
+
 	// Networks of pods and services; a zero Pair means free ones.
 	Networks
 
@@ -315,6 +318,7 @@ func (p Profile) Settle(asked Settings, claims *Claims) (Settings, error) {
 	asked.SchedulerConfig = kept("", asked.SchedulerConfig, NoSchedulerConfig)
 	asked.Snapshots = SnapshotSettings{}.with(asked.Snapshots)
 	asked.Expiry = Expiry{}.with(asked.Expiry, time.Now())
+	asked.History = HistorySettings{}.with(asked.History)
 	if asked.LoadBalancerAddresses == NoLoadBalancerAddresses {
 		asked.LoadBalancerAddresses = ""
 	}
@@ -451,6 +455,7 @@ func (s Settings) with(asked Settings, p Profile) (Settings, error) {
 	s.Images = s.Images.with(asked.Images)
 	s.Snapshots = s.Snapshots.with(asked.Snapshots)
 	s.Expiry = s.Expiry.with(asked.Expiry, time.Now())
+	s.History = s.History.with(asked.History)
 	s.Profiling, s.RequestLog = cmp.Or(asked.Profiling, s.Profiling), cmp.Or(asked.RequestLog, s.RequestLog)
 	s.AdvertiseAddress = kept(s.AdvertiseAddress, asked.AdvertiseAddress, NoAdvertiseAddress)
 	s.SchedulerConfig = kept(s.SchedulerConfig, asked.SchedulerConfig, NoSchedulerConfig)
@@ -562,6 +567,10 @@ func (p Profile) Differ(asked Settings) error {
 		return refuse("--expires", cmp.Or(now.Expiry.After, NoExpiry), cmp.Or(wanted.Expiry.After, NoExpiry))
 	case wanted.Snapshots.Dir != now.Snapshots.Dir:
 		return refuse("--snapshot-dir", cmp.Or(now.Snapshots.Dir, NoSnapshots), cmp.Or(wanted.Snapshots.Dir, NoSnapshots))
+	case wanted.History.Window() != now.History.Window():
+		return refuse("--history", cmp.Or(now.History.Keep, NoHistory), cmp.Or(wanted.History.Keep, NoHistory))
+	case wanted.History.Bytes() != now.History.Bytes():
+		return refuse("--history-max", cmp.Or(now.History.Max, DefaultHistoryMax), cmp.Or(wanted.History.Max, DefaultHistoryMax))
 	case !reflect.DeepEqual(wanted.Authentication, now.Authentication):
 		return fmt.Errorf("cluster %s is already running with other settings for authentication; stop it with `sampan down --name=%s`, then `sampan up` applies the new ones", p.Name, p.Name)
 	case wanted.DNSListen != now.DNSListen:
@@ -610,7 +619,7 @@ func (s Settings) check() error {
 	if s.EventTTL != 0 && s.EventTTL < Duration(time.Second) {
 		errs = append(errs, fmt.Errorf("--event-ttl: must be >= 1s, got %v", s.EventTTL))
 	}
-	errs = append(errs, s.checkDNS(), s.Snapshots.check(), s.Expiry.check(), s.ProxyMode.check(), s.Server.check(), s.checkServing())
+	errs = append(errs, s.checkDNS(), s.Snapshots.check(), s.Expiry.check(), s.History.check(), s.ProxyMode.check(), s.Server.check(), s.checkServing())
 	if _, err := s.Pool(); err != nil {
 		errs = append(errs, err)
 	}

@@ -247,8 +247,11 @@ func (r Reset) write(ctx context.Context, steps []step, out *Reverted) error {
 	}
 }
 
+// resetter is the author of the writes of a reset.
+var resetter = store.Author{User: "system:apiserver", Agent: "sampan reset"}
+
 func (r Reset) commit(ctx context.Context, s step, out *Reverted) error {
-	w := store.Write{Key: s.key, Expect: s.now.Revision, Delete: s.data == nil, Frees: s.data == nil}
+	w := store.Write{Key: s.key, Expect: s.now.Revision, Delete: s.data == nil, Frees: s.data == nil, Author: resetter}
 	count := &out.Written
 	if w.Delete {
 		w.Value, count = apiserver.Restate(s.now.Value), &out.Deleted

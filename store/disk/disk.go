@@ -33,7 +33,7 @@ type Options struct {
 	// Rewritten is called after a fold that [store.Rewriter] asked for. Nil means no call.
 	Rewritten func(error)
 
-	// History says which superseded writes are kept. The zero value keeps none, and Load removes what was kept before.
+	// History says which superseded writes are kept. The zero value keeps none, and Load removes the files of earlier ones.
 	History History
 
 	// Notify is called when the file system has little space left, and when it has enough

@@ -211,7 +211,7 @@ func decodeEntries(payload []byte, each func(raw) error) error {
 	return nil
 }
 
-// A cursor reads a payload. What it reads past the end is nothing, and bad.
+// A cursor reads a payload. Reads past the end return zeros and make it bad.
 type cursor struct {
 	b   []byte
 	at  int

@@ -1,0 +1,177 @@
+package past
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sampan-io/sampan/apiserver/codec"
+	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/store"
+)
+
+// Parameter is the query parameter of GET requests that asks for an earlier state.
+const Parameter = "at"
+
+// A Store keeps superseded writes. Package store has each method's contract.
+type Store interface {
+	Revision() store.Revision
+	Past() (store.Past, error)
+	Purge(ctx context.Context, match func(key []byte) bool) error
+}
+
+// Options configures a [History]. All are required.
+type Options struct {
+	Store Store
+
+	// Decode returns a function that makes values of the store's data, like the Decode option of a store. The function is
+	// used by one goroutine.
+	Decode func() func(key string, data []byte) (store.Value, error)
+}
+
+// A History reads earlier states of objects. It is safe for concurrent use. A nil one has none.
+type History struct {
+	opts  Options
+	seats chan struct{}
+}
+
+// readers is how many requests read the history at the same time: each reads files with a processor of its own. Others
+// wait.
+const readers = 2
+
+// New returns the history of a store.
+func New(opts Options) *History { return &History{opts, make(chan struct{}, readers)} }
+
+// errNone is the answer when nothing is kept.
+func errNone() error {
+	return apierrors.NewBadRequest("the cluster keeps no history: start it with `sampan up --history=24h`, or longer")
+}
+
+// open returns the kept writes, for the time until release is called.
+func (h *History) open(ctx context.Context) (p store.Past, release func(), err error) {
+	if h == nil {
+		return nil, nil, errNone()
+	}
+	if p, err = h.opts.Store.Past(); err != nil {
+		return nil, nil, fault(err)
+	}
+	select {
+	case h.seats <- struct{}{}:
+		return p, func() { <-h.seats }, nil
+	case <-ctx.Done():
+		return nil, nil, apierrors.NewTimeoutError("the request ended before the history was read", 0)
+	}
+}
+
+// fault turns an error of the store's history into an API status error.
+func fault(err error) error {
+	status := apierrors.APIStatus(nil)
+	switch {
+	case errors.As(err, &status):
+		return err
+	case errors.Is(err, store.ErrNoHistory):
+		return errNone()
+	case errors.Is(err, store.ErrExpired):
+		return apierrors.NewResourceExpired(err.Error())
+	case errors.Is(err, store.ErrStopped):
+		return apierrors.NewServiceUnavailable("the server is shutting down")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return apierrors.NewTimeoutError("the request ended before the history was read", 0)
+	}
+	return apierrors.NewInternalError(err)
+}
+
+// moment returns the revision that a parameter names: a revision, a time in the form of RFC 3339, or a duration before
+// now.
+func (h *History) moment(ctx context.Context, p store.Past, parameter, text string, now time.Time) (store.Revision, error) {
+	wrong := func(problem string) error {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s: %s, got %q", parameter, problem, text))
+	}
+	if r, err := strconv.ParseUint(text, 10, 64); err == nil {
+		if newest := h.opts.Store.Revision(); store.Revision(r) > newest {
+			return 0, wrong(fmt.Sprintf("must be a revision up to %d, the newest one", newest))
+		}
+		return store.Revision(r), nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		ago, err := time.ParseDuration(text)
+		if err != nil || ago < 0 {
+			return 0, wrong("must be a time such as 2006-01-02T15:04:05Z, a time before now such as 10m, or a revision")
+		}
+		at = now.Add(-ago)
+	}
+	if at.After(now) {
+		return 0, wrong("must not be in the future")
+	}
+	r, err := p.RevisionAt(ctx, at)
+	return r, err
+}
+
+// A State is the objects of a kind at a revision.
+type State struct {
+	Revision store.Revision
+	Items    []*codec.Item // in the order of their keys; some may be unreadable, see [codec.Item.Fault]
+}
+
+// At returns the records of a kind at the moment that at names. Prefix is a key, or the beginning of keys up to a
+// slash. Its error is an API status error.
+func (h *History) At(ctx context.Context, kind *catalog.Kind, prefix, at string) (State, error) {
+	p, release, err := h.open(ctx)
+	if err != nil {
+		return State{}, err
+	}
+	defer release()
+	out := State{}
+	if out.Revision, err = h.moment(ctx, p, Parameter, at, time.Now()); err != nil {
+		return State{}, fault(err)
+	}
+	d := decoder{h.opts.Decode()}
+	err = p.State(ctx, out.Revision, under(prefix), func(e store.Entry) error {
+		out.Items = append(out.Items, d.item(kind, e))
+		return nil
+	})
+	if err != nil {
+		return State{}, fault(err)
+	}
+	return out, nil
+}
+
+// under matches a key, or the keys with a prefix that ends with a slash.
+func under(prefix string) func(key []byte) bool {
+	if strings.HasSuffix(prefix, "/") {
+		return func(key []byte) bool { return len(key) > len(prefix) && string(key[:len(prefix)]) == prefix }
+	}
+	return func(key []byte) bool { return string(key) == prefix }
+}
+
+// A decoder makes items of entries.
+type decoder struct {
+	decode func(key string, data []byte) (store.Value, error)
+}
+
+// item returns the item of an entry, which keeps nothing of it. If it cannot be read, the item has a fault.
+func (d decoder) item(kind *catalog.Kind, e store.Entry) *codec.Item {
+	item := d.placed(kind, e)
+	item.Place(e.Created, e.Revision)
+	return item
+}
+
+func (d decoder) placed(kind *catalog.Kind, e store.Entry) *codec.Item {
+	if e.Data == nil {
+		return codec.Unreadable(kind, e.Key, errPurged)
+	}
+	v, err := d.decode(e.Key, append([]byte(nil), e.Data...))
+	if err != nil {
+		return codec.Unreadable(kind, e.Key, err)
+	}
+	return codec.ItemOf(kind, e.Key, v)
+}
+
+// errPurged is why a value that was purged cannot be read.
+var errPurged = errors.New("its value was purged from the history")
