@@ -17,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/cli/images"
 	"github.com/sampan-io/sampan/cli/nodes"
 	"github.com/sampan-io/sampan/cli/objects"
+	"github.com/sampan-io/sampan/cli/past"
 	"github.com/sampan-io/sampan/cli/pods"
 	"github.com/sampan-io/sampan/cli/rollouts"
 	"github.com/sampan-io/sampan/cli/scheduling"
@@ -98,7 +99,7 @@ func tree(o Options) (*cobra.Command, *session.Globals) {
 	root.AddCommand(
 		objects.Create(g), objects.Apply(g), run, objects.Replace(g), objects.Get(g), objects.Delete(g), pods.Logs(g), pods.Exec(g),
 		pods.Attach(g), pods.PortForward(g), pods.Copy(g), pods.Debug(g), pods.Top(g),
-		objects.Scale(g), waiting.Command(g), rollouts.RollingUpdate(g), rollouts.Rollout(g), nodes.Cordon(g), nodes.Uncordon(g), nodes.Drain(g),
+		objects.Scale(g), past.History(g), past.Diff(g), waiting.Command(g), rollouts.RollingUpdate(g), rollouts.Rollout(g), nodes.Cordon(g), nodes.Uncordon(g), nodes.Drain(g),
 		images.Command(g), services.Command(g), simulate, scheduling.Command(g), controllersCommand(g), tokens.Command(g), dnsCommand(g), proxyCommand(g), optionsCommand(), versionCommand(g),
 	)
 	root.AddCommand(o.Extra...)
@@ -195,7 +196,7 @@ func farFrom(name, word string) bool {
 // kubectlVerbs are the commands that kubectl has and this program has not.
 func kubectlVerbs() []string {
 	return []string{
-		"alpha", "annotate", "api-resources", "api-versions", "auth", "autoscale", "certificate", "cluster-info", "config", "describe", "diff", "edit",
+		"alpha", "annotate", "api-resources", "api-versions", "auth", "autoscale", "certificate", "cluster-info", "config", "describe", "edit",
 		"events", "explain", "expose", "kuberc", "kustomize", "label", "patch", "plugin", "set", "taint",
 	}
 }

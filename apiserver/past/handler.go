@@ -2,6 +2,7 @@ package past
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -347,8 +348,11 @@ func (d differ) object(ctx context.Context, kind *catalog.Kind, e store.Entry) (
 	if err != nil {
 		return nil, err
 	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
 	var m map[string]any
-	return m, json.Unmarshal(text, &m)
+	err = decoder.Decode(&m)
+	return m, err
 }
 
 // purge removes values.

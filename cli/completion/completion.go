@@ -35,7 +35,7 @@ const (
 // arguments are the commands whose arguments are objects, without the name of the program.
 func arguments() map[string]argument {
 	return map[string]argument{
-		"get": objects, "delete": objects, "scale": objects, "wait": objects,
+		"get": objects, "delete": objects, "scale": objects, "wait": objects, "history": objects, "history purge": objects, "diff": objects,
 		"rollout status": objects, "rollout history": objects, "rollout undo": objects, "rollout restart": objects,
 		"rollout pause": objects, "rollout resume": objects, "rollout promote": objects, "rollout abort": objects,
 		"logs": pods, "exec": pods, "attach": pods, "port-forward": pods, "debug": pods, "top pods": pods,

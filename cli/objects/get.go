@@ -43,6 +43,7 @@ type get struct {
 	subresource    string
 	chunkSize      int64
 	events         bool
+	at             string // the moment whose objects are printed; empty means now
 }
 
 // chunkSize is kubectl's --chunk-size.
@@ -78,6 +79,7 @@ func Get(g *session.Globals) *cobra.Command {
 	f.BoolVar(&c.events, "output-watch-events", false, "print the type of each event with its object; with -w or --watch-only. The objects that exist are ADDED")
 	f.StringVar(&c.subresource, "subresource", "", "print this subresource of the named objects, such as status, scale or resize")
 	f.Int64Var(&c.chunkSize, "chunk-size", chunkSize, "read lists in chunks of this size; 0 reads each list with one request")
+	f.StringVar(&c.at, "at", "", "print the objects as they were at this moment: a time such as 2006-01-02T15:04:05Z, a time before now such as 10m, or a revision. The cluster has to keep its history")
 	f.StringVar(&c.raw, "raw", "", "GET this path from the server and print the response unchanged")
 	return cmd
 }
@@ -90,6 +92,7 @@ func (c *get) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	c.at = momentOf(c.at, time.Now())
 	var order *jsonpath.JSONPath
 	if c.sortBy != "" {
 		if order, err = show.Path("{" + strings.Trim(c.sortBy, "{}") + "}"); err != nil {
@@ -133,6 +136,8 @@ func (c *get) misuse() error {
 		return fmt.Errorf("--chunk-size=%d: want 0 or more", c.chunkSize)
 	case c.subresource != "" && (c.watch || c.watchOnly):
 		return errors.New("--subresource cannot be used with --watch or --watch-only")
+	case c.at != "" && (c.watch || c.watchOnly):
+		return errors.New("--at cannot be used with --watch or --watch-only")
 	case strings.Contains(c.subresource, "/"):
 		return fmt.Errorf("--subresource=%s: must be the name of a subresource, such as status", c.subresource)
 	}
@@ -158,8 +163,8 @@ func chunks(limit int64, page func(limit int64, from string) (next string, err e
 
 // path prints the server's answer at the path of --raw.
 func (c *get) path(ctx context.Context, args []string) error {
-	if len(args) > 0 || c.in.Given() || c.watch || c.watchOnly || c.Output != "" {
-		return errors.New("--raw cannot be used with arguments, files, -w or -o")
+	if len(args) > 0 || c.in.Given() || c.watch || c.watchOnly || c.Output != "" || c.at != "" {
+		return errors.New("--raw cannot be used with arguments, files, -w, -o or --at")
 	}
 	u, err := url.ParseRequestURI(c.raw)
 	if err != nil || !strings.HasPrefix(c.raw, "/") {
@@ -187,9 +192,12 @@ func (c *get) objects(ctx context.Context, s *session.Session, f show.Format, or
 	for _, i := range infos {
 		var got []runtime.Object
 		var err error
-		if i.Selection {
+		switch {
+		case c.at != "":
+			got, err = c.earlier(ctx, s, i)
+		case i.Selection:
 			got, err = c.list(ctx, s, i)
-		} else {
+		default:
 			var one runtime.Object
 			one, err = s.Get(ctx, i.Mapping.GroupVersionResource, i.Namespace, i.Name, c.subresource)
 			got = []runtime.Object{one}
@@ -275,6 +283,9 @@ func (c *get) table(ctx context.Context, s *session.Session, i resource.Info, wh
 // ask asks for one part of the table that [get.table] returns.
 func (c *get) ask(ctx context.Context, s *session.Session, i resource.Info, whole bool, limit int64, from string) (serverTable, error) {
 	query := selection(i.Labels, i.Fields, limit, from)
+	if c.at != "" {
+		query.Set("at", c.at)
+	}
 	if whole {
 		query.Set("includeObject", string(metav1.IncludeObject))
 	}
