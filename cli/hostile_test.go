@@ -99,6 +99,10 @@ func serverCommands(t *testing.T) [][]string {
 		{"wait", "pod/web", "--for=ready", "--timeout=1s", "-o", "json"},
 		{"scale", "rc/web", "--replicas=1"},
 		{"drain", "n1", "--force", "--ignore-daemonsets", "--timeout=2s"},
+		{"history"},
+		{"history", "configmap/web"},
+		{"history", "purge", "configmap/web"},
+		{"diff", "configmap/web", "--from=1"},
 		{"top", "pods"},
 		{"top", "nodes"},
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -300,5 +301,57 @@ func TestLogWithoutHistoryIsAsBefore(t *testing.T) {
 	}
 	if allocated[false] != allocated[true] {
 		t.Errorf("allocations: %v, and %v with authors", allocated[false], allocated[true])
+	}
+}
+
+// TestPastIsReadWhileFilesMove reads the history while folds move files, old generations go and values are purged: each
+// read is right, or says that the history begins later.
+func TestPastIsReadWhileFilesMove(t *testing.T) {
+	s := openPastStore(t, t.TempDir(), Options{Segment: 4 << 10, History: History{Keep: time.Hour, Max: 40 << 10}})
+	p := s.past(t)
+	var mu sync.Mutex
+	newest, at := "", store.Revision(0) // of pods/a
+	g := run.NewGroup(t.Context(), 0)
+	reads := 0
+	g.Go(func(ctx context.Context) {
+		for ctx.Err() == nil {
+			mu.Lock()
+			want, r := newest, at
+			mu.Unlock()
+			if r == 0 {
+				continue
+			}
+			got := ""
+			err := p.State(ctx, r, keyIs("pods/a"), func(e store.Entry) error { got = string(e.Data); return nil })
+			if _, expired := errors.AsType[*store.ExpiredError](err); expired || ctx.Err() != nil {
+				continue
+			}
+			if err != nil || got != want {
+				t.Errorf("at %d: %q, %v, want %q", r, got, err, want)
+				return
+			}
+			if _, err := p.Writes(ctx, store.PastQuery{Match: everyKey, To: r, Limit: 100}, func(store.PastWrite) error { return nil }); err != nil && ctx.Err() == nil {
+				t.Errorf("writes up to %d: %v", r, err)
+				return
+			}
+			reads++
+		}
+	})
+	for i := range 300 {
+		text := strings.Repeat("x", 100) + fmt.Sprint(i)
+		r := s.put(t, "pods/a", text, store.Author{User: "u"})
+		s.put(t, "secrets/b", text, store.Author{User: "u"})
+		mu.Lock()
+		newest, at = text, r
+		mu.Unlock()
+		if i%100 == 99 {
+			if err := s.Purge(t.Context(), keyIs("secrets/b")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	g.Stop()
+	if reads == 0 {
+		t.Error("nothing was read")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,7 +31,13 @@ type client struct {
 // newClient opens a directory on a file system of its own with that many bytes and inodes.
 func newClient(t *testing.T, options string) *client {
 	t.Helper()
-	c := &client{t: t, dir: t.TempDir(), opts: quiet, live: map[string]store.Entry{}}
+	return newClientWith(t, options, quiet)
+}
+
+// newClientWith is newClient with options of the directory.
+func newClientWith(t *testing.T, options string, opts Options) *client {
+	t.Helper()
+	c := &client{t: t, dir: t.TempDir(), opts: opts, live: map[string]store.Entry{}}
 	if err := unix.Mount("tmpfs", c.dir, "tmpfs", 0, options); err != nil {
 		t.Fatal(err)
 	}
@@ -196,6 +203,36 @@ func TestGarbageDoesNotFillADisk(t *testing.T) {
 			if err := c.put("pods/a", 50_000, false); err != nil {
 				t.Fatalf("update %d: %v", i, err)
 			}
+		}
+		c.crash()
+	})
+}
+
+// TestHistoryMakesRoomForWrites updates a record on a small disk, of which another program then takes what is free: the
+// history goes, and writes go on.
+func TestHistoryMakesRoomForWrites(t *testing.T) {
+	nstest.Run(t, func(t *testing.T) {
+		opts := quiet
+		opts.Segment, opts.History = 256<<10, History{Keep: time.Hour}
+		c := newClientWith(t, "size=8m", opts)
+		update := func(times int) {
+			t.Helper()
+			for i := range times {
+				if err := c.put("pods/a", 20_000, false); err != nil {
+					t.Fatalf("update %d: %v", i, err)
+				}
+			}
+		}
+		update(1000)
+		c.crash()
+		kept := len(c.d.archive.generations())
+		if kept < 3 {
+			t.Errorf("%d generations are kept on a disk with space", kept)
+		}
+		c.ballast()
+		update(200)
+		if left := len(c.d.archive.generations()); left >= kept {
+			t.Errorf("%d of %d generations are left on a full disk", left, kept)
 		}
 		c.crash()
 	})

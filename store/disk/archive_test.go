@@ -1,0 +1,295 @@
+package disk
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sampan-io/sampan/store"
+)
+
+// pastOptions are options with which a few hundred writes are several generations.
+var pastOptions = Options{Segment: 4 << 10, Log: quiet.Log, History: History{Keep: time.Hour}}
+
+// filled returns a directory with several generations, of a store that has stopped, and what was at each revision.
+func filled(t *testing.T, opts Options) (dir string, states map[store.Revision]map[string]string) {
+	t.Helper()
+	dir = t.TempDir()
+	s := openPastStore(t, dir, opts)
+	live := map[string]string{}
+	states = map[store.Revision]map[string]string{}
+	for i := range 400 {
+		key := fmt.Sprint("pods/", i%7)
+		live[key] = strings.Repeat("x", 100) + fmt.Sprint(i)
+		states[s.put(t, key, live[key], store.Author{User: "u"})] = maps.Clone(live)
+	}
+	s.stop()
+	return dir, states
+}
+
+// checkStates compares the history with a few of the states.
+func checkStates(t *testing.T, p store.Past, states map[store.Revision]map[string]string) {
+	t.Helper()
+	for r := store.Revision(1); r <= store.Revision(len(states)); r += 37 {
+		if got, err := stateAt(t, p, r); err != nil || !maps.Equal(got, states[r]) {
+			t.Errorf("at %d: %d records, %v", r, len(got), err)
+		}
+	}
+}
+
+// copyDir copies a directory with its history.
+func copyDir(t *testing.T, from string) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// TestCrashWhileFilesMoveLosesNoHistory has a crash leave each number of the files that a fold replaced where they
+// were.
+func TestCrashWhileFilesMoveLosesNoHistory(t *testing.T) {
+	dir, states := filled(t, pastOptions)
+	all := newArchive(dir, pastOptions).generations()
+	last := all[len(all)-1].names
+	for left := range len(last) + 1 {
+		crashed := copyDir(t, dir)
+		for _, name := range last[left:] {
+			if err := os.Rename(filepath.Join(crashed, historyDir, name), filepath.Join(crashed, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A purge may have been under way, too.
+		half := filepath.Join(crashed, historyDir, ".00000001.log.1234.new")
+		if err := os.WriteFile(half, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := openPastStore(t, crashed, pastOptions)
+		checkStates(t, s.past(t), states)
+		s.stop()
+		if _, err := os.Stat(half); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a file that is not complete is still there: %v", err)
+		}
+		if names, err := filepath.Glob(filepath.Join(crashed, "*.snapshot")); err != nil || len(names) != 1 {
+			t.Errorf("with %d files moved, the store has %q, %v", left, names, err)
+		}
+	}
+}
+
+// TestDamagedHistoryIsOneError damages each file of the history: the store starts and works, and a read is right or an
+// error that names the file. Without the file, newer states can be read.
+func TestDamagedHistoryIsOneError(t *testing.T) {
+	dir, states := filled(t, pastOptions)
+	names, err := filepath.Glob(filepath.Join(dir, historyDir, "*"))
+	if err != nil || len(names) < 4 {
+		t.Fatal(names, err)
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			at := random.IntN(len(data))
+			for _, damaged := range [][]byte{
+				slices.Concat(data[:at], []byte{data[at] ^ 0x41}, data[at+1:]), // flipped
+				data[:at], // cut off
+			} {
+				if err := os.WriteFile(name, damaged, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				checkDamaged(t, copyDir(t, dir), filepath.Base(name), states)
+			}
+		}
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func checkDamaged(t *testing.T, dir, name string, states map[store.Revision]map[string]string) {
+	t.Helper()
+	s := openPastStore(t, dir, pastOptions)
+	defer s.stop()
+	p := s.past(t)
+	for _, r := range []store.Revision{1, 150, 399} {
+		got, err := stateAt(t, p, r)
+		damage, ok := errors.AsType[*store.PastError](err)
+		_, expired := errors.AsType[*store.ExpiredError](err)
+		switch {
+		case err == nil && maps.Equal(got, states[r]), expired:
+		case !ok || filepath.Base(damage.File) != name:
+			t.Errorf("%s is damaged, and the state at %d is %d records, %v", name, r, len(got), err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, historyDir, name)); err != nil {
+		t.Fatal(err)
+	}
+	newest := s.put(t, "pods/0", "new", store.Author{})
+	if got, err := stateAt(t, p, newest); err != nil || got["pods/0"] != "new" || got["pods/1"] != states[400]["pods/1"] {
+		t.Errorf("without %s the newest state is %d records, %v", name, len(got), err)
+	}
+}
+
+// grep returns the files below a directory that have a text.
+func grep(t *testing.T, dir, text string) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if bytes.Contains(data, []byte(text)) {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestPurgeLeavesNoByte purges a key from all generations: no file has its values, all other states stay, and so do
+// times and authors. The present value of a key that exists stays, too.
+func TestPurgeLeavesNoByte(t *testing.T) {
+	for _, deleted := range []bool{true, false} {
+		dir := t.TempDir()
+		s := openPastStore(t, dir, pastOptions)
+		for i := range 300 {
+			s.put(t, "secrets/a", fmt.Sprint("password-", i), store.Author{User: "u"})
+			s.put(t, fmt.Sprint("pods/", i%5), strings.Repeat("x", 100)+fmt.Sprint(i), store.Author{User: "u"})
+		}
+		before := writesOf(t, s.past(t), store.PastQuery{To: s.Revision(), Match: keyIs("pods/1")})
+		if deleted {
+			s.put(t, "secrets/a", "", store.Author{User: "u"})
+		} else {
+			s.put(t, "secrets/a", "present", store.Author{User: "u"})
+		}
+		if found := grep(t, dir, "password-"); len(found) < 4 {
+			t.Fatalf("only %q have the value before", found)
+		}
+		times := modTimes(t, dir)
+		if err := s.Purge(t.Context(), keyIs("secrets/a")); err != nil {
+			t.Fatal(err)
+		}
+		if found := grep(t, dir, "password-"); len(found) > 0 {
+			t.Errorf("%q still have the value", found)
+		}
+		for name, at := range modTimes(t, dir) {
+			if was, ok := times[name]; ok && !was.Equal(at) {
+				t.Errorf("%s counts as written at %v, not %v", name, at, was)
+			}
+		}
+		if after := writesOf(t, s.past(t), store.PastQuery{To: s.Revision(), Match: keyIs("pods/1")}); !slices.Equal(before, after) {
+			t.Errorf("writes of another key: %d, want %d", len(after), len(before))
+		}
+		own := writesOf(t, s.past(t), store.PastQuery{To: s.Revision(), Match: keyIs("secrets/a")})
+		if len(own) != 301 || !strings.HasSuffix(own[10], ` secrets/a ""->"" by u`) {
+			t.Errorf("%d writes of the key, such as %s", len(own), own[10])
+		}
+		s.put(t, "secrets/b", "x", store.Author{})
+		s.stop()
+		s = openPastStore(t, dir, pastOptions)
+		rec, err := s.Get("secrets/a")
+		if deleted == (err == nil) {
+			t.Errorf("after the purge there is %v, %v", rec, err)
+		}
+		if _, err := stateAt(t, s.past(t), 100); err != nil {
+			t.Error(err)
+		}
+		s.stop()
+	}
+}
+
+func modTimes(t *testing.T, dir string) map[string]time.Time {
+	t.Helper()
+	out := map[string]time.Time{}
+	entries, err := os.ReadDir(filepath.Join(dir, historyDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[e.Name()] = info.ModTime()
+	}
+	return out
+}
+
+// TestRewriteReachesHistory writes all records in another form: no file has the earlier one.
+func TestRewriteReachesHistory(t *testing.T) {
+	dir, _ := filled(t, pastOptions)
+	opts := pastOptions
+	opts.Reseal = func(_ string, data []byte) []byte {
+		if data[0] == '!' {
+			return data
+		}
+		return append([]byte("!"), bytes.ReplaceAll(data, []byte("x"), []byte("y"))...)
+	}
+	done := make(chan error, 1)
+	opts.Rewritten = func(err error) { done <- err }
+	s := openPastStore(t, dir, opts)
+	s.Rewrite()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if found := grep(t, dir, "xxx"); len(found) > 0 {
+		t.Errorf("%q have the earlier form", found)
+	}
+	if got, err := stateAt(t, s.past(t), 50); err != nil || len(got) != 7 || !strings.HasPrefix(got["pods/1"], "!yyy") {
+		t.Errorf("at 50: %v, %v", got, err)
+	}
+}
+
+// TestOldGenerationsGo removes generations by age and by size, oldest first; what is left can be read.
+func TestOldGenerationsGo(t *testing.T) {
+	dir, states := filled(t, pastOptions)
+	all := newArchive(dir, pastOptions).generations()
+	old := time.Now().Add(-2 * time.Hour)
+	for _, g := range all[:2] {
+		for _, name := range g.names {
+			if err := os.Chtimes(filepath.Join(dir, historyDir, name), old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s := openPastStore(t, dir, pastOptions)
+	span, err := s.past(t).Span(t.Context())
+	if err != nil || span.From == 0 {
+		t.Fatalf("%+v, %v", span, err)
+	}
+	if left := s.past(t).(*archive).generations(); len(left) != len(all)-2 {
+		t.Errorf("%d of %d generations are left", len(left), len(all))
+	}
+	if _, err := stateAt(t, s.past(t), span.From-1); !errors.Is(err, store.ErrExpired) {
+		t.Errorf("before the first revision: %v", err)
+	}
+	if got, err := stateAt(t, s.past(t), span.From); err != nil || !maps.Equal(got, states[span.From]) {
+		t.Errorf("at the first revision: %v", err)
+	}
+	s.stop()
+	opts := pastOptions
+	opts.History.Max = 20 << 10
+	s = openPastStore(t, dir, opts)
+	size := int64(0)
+	for _, g := range s.past(t).(*archive).generations() {
+		size += g.size
+	}
+	if size == 0 || size > opts.History.Max {
+		t.Errorf("the history has %d bytes, want at most %d", size, opts.History.Max)
+	}
+}
