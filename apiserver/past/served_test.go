@@ -43,17 +43,19 @@ func (users) Authorize(_ context.Context, a rbac.Attributes) rbac.Decision {
 
 // A world is an API server with a history.
 type world struct {
-	*testing.T
+	testing.TB
 	handler http.Handler
 	api     *apiserver.Local
 	store   *store.Store
+	dir     string
 }
 
-func open(t *testing.T, keep time.Duration) *world {
+func open(t testing.TB, keep time.Duration) *world {
 	t.Helper()
 	c := apiservertest.Kinds(t)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	backend, err := disk.Open(t.TempDir(), disk.Options{Log: log, History: disk.History{Keep: keep}})
+	dir := t.TempDir()
+	backend, err := disk.Open(dir, disk.Options{Log: log, History: disk.History{Keep: keep}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func open(t *testing.T, keep time.Duration) *world {
 		o.Store, o.Catalog, o.Past, o.Auth, o.Authorizer = st, c, history, users{}, users{}
 		o.Reviewed = map[string]http.Handler{past.Path: &past.Handler{History: history, Catalog: c, Authorizer: users{}, Fail: httpserver.WriteError}}
 	})
-	return &world{t, s.Handler(), s.As(auth.User{Name: "admin"}), st}
+	return &world{t, s.Handler(), s.As(auth.User{Name: "admin"}), st, dir}
 }
 
 // ask makes a request and returns the answer.

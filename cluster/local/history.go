@@ -50,6 +50,12 @@ func (s HistorySettings) Bytes() int64 {
 	return bytes
 }
 
+// History returns the saved settings of the cluster's history.
+func (p Profile) History() (HistorySettings, error) {
+	s, _, err := p.savedSettings()
+	return s.History, err
+}
+
 // check returns an error for values that a setting can't have.
 func (s HistorySettings) check() error {
 	switch s.Keep {

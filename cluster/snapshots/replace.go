@@ -94,7 +94,13 @@ func survey(ctx context.Context, o Restoration) (id string, last store.Revision,
 	if err != nil {
 		return "", 0, err
 	}
-	b, err := disk.Open(filepath.Join(o.Profile.DataDir, "store"), disk.Options{Log: o.Log})
+	history, err := o.Profile.History()
+	if err != nil {
+		return "", 0, err
+	}
+	b, err := disk.Open(filepath.Join(o.Profile.DataDir, "store"), disk.Options{
+		Log: o.Log, History: disk.History{Keep: history.Window(), Max: history.Bytes()},
+	})
 	if err != nil {
 		return "", 0, err
 	}

@@ -293,3 +293,31 @@ func TestOldGenerationsGo(t *testing.T) {
 		t.Errorf("the history has %d bytes, want at most %d", size, opts.History.Max)
 	}
 }
+
+// TestLogGoesBackToTheOlderFormat turns the history off: the next segments are ones that older programs read.
+func TestLogGoesBackToTheOlderFormat(t *testing.T) {
+	dir, _ := filled(t, pastOptions)
+	opts := pastOptions
+	opts.History = History{}
+	folded := make(chan error, 1)
+	opts.Rewritten = func(err error) { folded <- err }
+	s := openPastStore(t, dir, opts)
+	s.put(t, "pods/0", "new", store.Author{User: "u"})
+	s.Rewrite()
+	if err := <-folded; err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	names, err := filepath.Glob(filepath.Join(dir, "*.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !isStoreFile(name) {
+			continue
+		}
+		if h, err := headerOf(name); err != nil || h.version != plainVersion {
+			t.Errorf("%s has version %d, %v", name, h.version, err)
+		}
+	}
+}

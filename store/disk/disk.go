@@ -348,8 +348,8 @@ func (d *directory) resume(ctx context.Context, last end) error {
 	}
 	d.log, d.name, d.head, d.end, d.allocated, d.seq = f, e.name, e.header, last.at, size, last.seq
 	d.archive.reached(d.head.number, d.end)
-	if e.version < d.version() {
-		d.seal(ctx) // on a full disk the older format goes on
+	if e.version != d.version() {
+		d.seal(ctx) // on a full disk the other format goes on
 	}
 	if len(d.sealed) > 0 {
 		d.startFold(ctx)
