@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -52,8 +53,8 @@ func again(t *testing.T, role, dir string) *exec.Cmd {
 }
 
 // running opens a store on dir and runs it until stop is called.
-func running(dir string) (s *store.Store, stop func() error, err error) {
-	b, err := disk.Open(dir, disk.Options{Segment: 100_000, Log: slog.New(slog.DiscardHandler)})
+func running(dir string, history disk.History) (s *store.Store, stop func() error, err error) {
+	b, err := disk.Open(dir, disk.Options{Segment: 100_000, History: history, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,6 +67,9 @@ func running(dir string) (s *store.Store, stop func() error, err error) {
 	g.Go(func(ctx context.Context) { end = s.Run(ctx) })
 	return s, func() error { g.Stop(); return end }, nil
 }
+
+// kept is the history of the tests of crashes.
+var kept = disk.History{Keep: time.Hour}
 
 const (
 	writers    = 16
@@ -88,7 +92,7 @@ func unpad(text string) (int, error) {
 // writeForever counts up many keys at full speed and says on standard output
 // what was acknowledged. Every seventh step deletes.
 func writeForever(dir string) error {
-	s, _, err := running(dir)
+	s, _, err := running(dir, kept)
 	if err != nil {
 		return err
 	}
@@ -173,9 +177,27 @@ func TestCrashLosesNothingAcknowledged(t *testing.T) {
 		}
 		_ = cmd.Wait() // killed
 
-		s, stop, err := running(dir)
+		s, stop, err := running(dir, kept)
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
+		}
+		past, err := s.Past()
+		if err != nil {
+			t.Fatal(err)
+		}
+		checked := 0
+		for key, want := range said {
+			if checked++; checked > 20 { // in the order of a map, so others in the next round
+				break
+			}
+			got := 0
+			err := past.State(t.Context(), want.revision, func(k []byte) bool { return string(k) == key }, func(e store.Entry) (err error) {
+				got, err = unpad(string(e.Data))
+				return err
+			})
+			if err != nil || got != want.count {
+				t.Fatalf("round %d: %s at %d was %d, %v, want %d", round, key, want.revision, got, err, want.count)
+			}
 		}
 		l, err := s.List(store.Query{Prefix: "pods/"}, store.Page{})
 		if err != nil {
@@ -237,7 +259,7 @@ func fillTheDisk(dir string) error {
 		return err
 	}
 	data := filepath.Join(dir, "store")
-	s, stop, err := running(data)
+	s, stop, err := running(data, disk.History{})
 	if err != nil {
 		return err
 	}
@@ -278,7 +300,7 @@ func fillTheDisk(dir string) error {
 	if err := stop(); err != nil {
 		return fmt.Errorf("stopping on a full disk: %w", err)
 	}
-	if s, stop, err = running(data); err != nil {
+	if s, stop, err = running(data, disk.History{}); err != nil {
 		return fmt.Errorf("starting on a full disk: %w", err)
 	}
 	if err := check("after a start on a full disk"); err != nil {
@@ -302,7 +324,7 @@ func fillTheDisk(dir string) error {
 	if err := stop(); err != nil {
 		return err
 	}
-	if s, stop, err = running(data); err != nil {
+	if s, stop, err = running(data, disk.History{}); err != nil {
 		return err
 	}
 	return errors.Join(check("at the end"), stop())
