@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,6 +50,9 @@ func (s *Server) serveGet(x *exchange, t operation.Target) {
 		t.At = q.Get(past.Parameter)
 	}
 	r, err := s.objects.Get(x.r.Context(), t, opts)
+	if r.At > 0 {
+		x.Header().Set(past.Header, strconv.FormatUint(uint64(r.At), 10))
+	}
 	x.conclude(m, r, err, &t)
 }
 
@@ -68,6 +72,9 @@ func (s *Server) serveList(x *exchange, t operation.Target) {
 	if err != nil {
 		x.fail(err)
 		return
+	}
+	if t.At != "" {
+		x.Header().Set(past.Header, l.Meta.ResourceVersion)
 	}
 	x.answerList(m, l, &t)
 }

@@ -145,6 +145,7 @@ type Result struct {
 	Item    *codec.Item
 	Made    runtime.Object
 	Created bool
+	At      store.Revision // of the state that the object is from; 0 means the newest one
 
 	Warnings []string // for the client
 }

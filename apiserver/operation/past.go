@@ -30,30 +30,30 @@ func (t *Target) author() store.Author {
 	return a
 }
 
-// lookupAt returns the object as it was at the moment t.At.
-func (o *Operations) lookupAt(ctx context.Context, t *Target) (*codec.Item, error) {
+// lookupAt returns the object as it was at the moment t.At, and the revision of that.
+func (o *Operations) lookupAt(ctx context.Context, t *Target) (*codec.Item, store.Revision, error) {
 	if t.Kind.Answered() {
-		return nil, notKept(t)
+		return nil, 0, notKept(t)
 	}
 	state, err := o.past.At(ctx, t.Kind.Hub(), t.Key(), t.At)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if len(state.Items) == 0 {
 		err := apierrors.NewNotFound(t.Kind.GR(), t.Name)
 		err.ErrStatus.Message += fmt.Sprintf(" at revision %d", state.Revision)
-		return nil, err
+		return nil, 0, err
 	}
 	item := state.Items[0]
 	if item.Fault() == nil && t.Kind.Untyped() && t.Sub != nil {
 		if item, err = item.In(ctx, t.Kind); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	if fault := item.Fault(); fault != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("%s as it was at revision %d cannot be read: %w", t, state.Revision, fault))
+		return nil, 0, apierrors.NewInternalError(fmt.Errorf("%s as it was at revision %d cannot be read: %w", t, state.Revision, fault))
 	}
-	return item, nil
+	return item, state.Revision, nil
 }
 
 // listOfPast is [Operations.List] at the moment t.At.

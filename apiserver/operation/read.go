@@ -36,11 +36,13 @@ func (o *Operations) Get(ctx context.Context, t Target, opts metav1.GetOptions) 
 		return Result{}, err
 	}
 	if t.At != "" {
-		item, err := o.lookupAt(ctx, &t)
+		item, at, err := o.lookupAt(ctx, &t)
 		if err != nil {
 			return Result{}, err
 		}
-		return t.shown(item)
+		r, err := t.shown(item)
+		r.At = at
+		return r, err
 	}
 	if t.Kind.Computed != nil {
 		return o.computeOne(ctx, &t)

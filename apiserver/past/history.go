@@ -12,11 +12,16 @@ import (
 
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/catalog"
+	"github.com/sampan-io/sampan/internal/changes"
 	"github.com/sampan-io/sampan/store"
 )
 
 // Parameter is the query parameter of GET requests that asks for an earlier state.
 const Parameter = "at"
+
+// Header is the header of an answer with an earlier state: its revision. A server that does not know the parameter
+// answers with the present state and without it.
+const Header = changes.AtHeader
 
 // A Store keeps superseded writes. Package store has each method's contract.
 type Store interface {

@@ -48,6 +48,7 @@ type world struct {
 	api     *apiserver.Local
 	store   *store.Store
 	dir     string
+	header  http.Header // of the last answer
 }
 
 func open(t testing.TB, keep time.Duration) *world {
@@ -78,7 +79,7 @@ func open(t testing.TB, keep time.Duration) *world {
 		o.Store, o.Catalog, o.Past, o.Auth, o.Authorizer = st, c, history, users{}, users{}
 		o.Reviewed = map[string]http.Handler{past.Path: &past.Handler{History: history, Catalog: c, Authorizer: users{}, Fail: httpserver.WriteError}}
 	})
-	return &world{t, s.Handler(), s.As(auth.User{Name: "admin"}), st, dir}
+	return &world{t, s.Handler(), s.As(auth.User{Name: "admin"}), st, dir, nil}
 }
 
 // ask makes a request and returns the answer.
@@ -89,6 +90,7 @@ func (w *world) ask(user, method, path string) (code int, body string) {
 	r.Header.Set("Accept", "application/json")
 	answer := httptest.NewRecorder()
 	w.handler.ServeHTTP(answer, r)
+	w.header = answer.Header()
 	return answer.Code, answer.Body.String()
 }
 
@@ -222,6 +224,9 @@ func TestAtShowsEarlierObjects(t *testing.T) {
 		"/api/v1/configmaps?limit=1&at=" + first:                              `"name":"d"`, // all in one part
 	} {
 		code, body := w.ask("admin", http.MethodGet, path)
+		if got := w.header.Get(past.Header); got != first {
+			t.Errorf("%s: the header has %q, want %q", path, got, first)
+		}
 		if code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s, want %s", path, code, body, want)
 		}

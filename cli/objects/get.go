@@ -299,6 +299,9 @@ func (c *get) ask(ctx context.Context, s *session.Session, i resource.Info, whol
 	}
 	defer resp.Body.Close()
 	t := serverTable{mapping: i.Mapping}
+	if err := c.knowsPast(resp); err != nil {
+		return t, err
+	}
 	answer, err := io.ReadAll(resp.Body)
 	if err == nil {
 		t.Table, err = readTable(answer, time.Now())

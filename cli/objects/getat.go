@@ -2,8 +2,10 @@ package objects
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/cli/resource"
 	"github.com/sampan-io/sampan/cli/session"
 	"github.com/sampan-io/sampan/client"
+	"github.com/sampan-io/sampan/internal/changes"
 )
 
 // momentOf returns the text of --at. A duration before now becomes a time, so that all requests are about the same one.
@@ -21,6 +24,14 @@ func momentOf(at string, now time.Time) string {
 		return now.Add(-ago).UTC().Format(time.RFC3339Nano)
 	}
 	return at
+}
+
+// knowsPast returns an error if the server answered with the present state, because it does not know earlier ones.
+func (c *get) knowsPast(resp *http.Response) error {
+	if c.at != "" && resp.Header.Get(changes.AtHeader) == "" {
+		return errors.New("--at: the server does not know earlier states of these objects, as clusters of `sampan up --history=24h` do")
+	}
+	return nil
 }
 
 // earlier returns the objects of a selection, or the named object, as they were at --at. The server sends all of them in one part.
@@ -36,6 +47,9 @@ func (c *get) earlier(ctx context.Context, s *session.Session, i resource.Info) 
 		return nil, err
 	}
 	defer resp.Body.Close()
+	if err := c.knowsPast(resp); err != nil {
+		return nil, err
+	}
 	answer, err := io.ReadAll(resp.Body)
 	var obj runtime.Object
 	if err == nil {

@@ -97,6 +97,9 @@ func (d *diff) object(ctx context.Context, s *session.Session, i resource.Info, 
 		return nil, err
 	}
 	defer resp.Body.Close()
+	if at != "" && resp.Header.Get(changes.AtHeader) == "" {
+		return nil, errors.New("the server does not know earlier states of these objects, as clusters of `sampan up --history=24h` do")
+	}
 	decoder := json.NewDecoder(resp.Body)
 	decoder.UseNumber()
 	var obj map[string]any

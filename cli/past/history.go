@@ -148,8 +148,12 @@ func changesOf(ctx context.Context, s *session.Session, query url.Values, head f
 
 // explained says which clusters have a history if the server is none of them.
 func explained(err error) error {
-	if exit.IsGone(err) || isForbiddenPath(err) {
-		return fmt.Errorf("%w: the server does not serve the history of its objects, as clusters of `sampan up` do", err)
+	const why = "the server does not serve the history of its objects, as clusters of `sampan up` do"
+	switch {
+	case exit.IsGone(err):
+		return errors.New(why)
+	case isForbiddenPath(err):
+		return fmt.Errorf("%w: %s", err, why)
 	}
 	return err
 }

@@ -6,6 +6,9 @@ import "time"
 // an [End], one JSON value per line.
 const Path = "/sampan/v1/history"
 
+// AtHeader is the header of answers with an earlier state of objects, see package apiserver/past.
+const AtHeader = "Sampan-At"
+
 // A Header is the first line.
 type Header struct {
 	From     uint64    `json:"from"`              // the states from this revision on are known
