@@ -534,3 +534,40 @@ func TestConversionChangesDuringDeletion(t *testing.T) {
 	}
 	s.gone("widgets.example.com")
 }
+
+// The status of a definition of the largest size can be written.
+func TestLargestDefinitionIsEstablished(t *testing.T) {
+	s := open(t, nil)
+	large := widgets("v1", nil)
+	large.Spec.Versions[0].Schema.OpenAPIV3Schema.Description = strings.Repeat("d", 3<<20-2_000)
+	s.define(large)
+	if err := s.Delete(t.Context(), crds, "", large.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.until(large.Name, func(d *apiextensionsv1.CustomResourceDefinition) bool { return d == nil })
+}
+
+// A definition whose status is too large to be written keeps no other one from being judged, and can be deleted.
+func TestDefinitionWithoutRoomForStatus(t *testing.T) {
+	s := open(t, nil)
+	large := widgets("v1", nil)
+	for n := range 150_000 {
+		large.Spec.Names.Categories = append(large.Spec.Names.Categories, fmt.Sprintf("category-%d", n))
+	}
+	if _, err := s.Create(t.Context(), crds, "", "", large, metav1.CreateOptions{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	s.define(widgets("v1", func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Name, d.Spec.Group = "widgets.example.org", "example.org"
+	}))
+	s.until(large.Name, func(d *apiextensionsv1.CustomResourceDefinition) bool {
+		if is(d, apiextensionsv1.Established) {
+			t.Error("it is established: the test needs a larger one")
+		}
+		return true
+	})
+	if err := s.Delete(t.Context(), crds, "", large.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.until(large.Name, func(d *apiextensionsv1.CustomResourceDefinition) bool { return d == nil })
+}

@@ -60,12 +60,10 @@ type Follower struct {
 	opts  Options
 	ready chan struct{}
 
-	// Of the goroutine that runs, after Load.
-	known  map[string]*entry            // by the name of the definition
-	groups map[string]map[string]*entry // the same, by the group and the name
-
-	turn  sync.Mutex // held while a definition is handled; taken before mu
-	judge *judge     // guarded by turn; nil while another server judges
+	turn   sync.Mutex                   // held while a definition is handled; taken before mu
+	known  map[string]*entry            // guarded by turn after Load; by the name of the definition
+	groups map[string]map[string]*entry // guarded by turn after Load; the same, by the group and the name
+	judge  *judge                       // guarded by turn; nil while another server judges
 
 	mu      sync.Mutex
 	restart func()              // guarded by mu; lets Run list the definitions again
@@ -82,6 +80,9 @@ type entry struct {
 	failed string        // why it has no kind although the names are accepted
 	judge  *judge        // that has judged it last; nil: none has
 	ending bool          // it is being deleted: its objects go before it
+
+	failures  int  // in a row to write its status
+	repeating bool // it will be judged once more after a pause
 }
 
 // summary returns what judgements of other definitions, and the next one of d, need of d. Schemas are most of a
@@ -185,7 +186,7 @@ func (f *Follower) once(ctx context.Context) (began bool, err error) {
 		case ev.Type == watch.Deleted:
 			err = f.removed(ctx, d.Name)
 		case ev.Type == watch.Added || ev.Type == watch.Modified:
-			err = f.changed(ctx, d)
+			f.changed(d)
 		}
 		if err != nil {
 			return true, err
@@ -209,16 +210,14 @@ func (f *Follower) catchUp(ctx context.Context) (revision string, err error) {
 		for _, obj := range objs {
 			d := obj.(*definition)
 			stored[d.Name] = true
-			if err := f.changed(ctx, d); err != nil {
-				return "", err
-			}
+			f.changed(d)
 		}
 		revision, opts.Continue = meta.ResourceVersion, meta.Continue
 		if opts.Continue == "" {
 			break
 		}
 	}
-	for _, name := range slices.Collect(maps.Keys(f.known)) {
+	for _, name := range f.names() {
 		if !stored[name] {
 			if err := f.removed(ctx, name); err != nil {
 				return "", err
@@ -228,16 +227,23 @@ func (f *Follower) catchUp(ctx context.Context) (revision string, err error) {
 	return revision, nil
 }
 
-// changed handles a definition that is new or has changed: it serves its kind and, if this server judges, writes its
-// status.
-func (f *Follower) changed(ctx context.Context, d *definition) error {
+// names returns the names of the definitions.
+func (f *Follower) names() []string {
 	f.turn.Lock()
 	defer f.turn.Unlock()
-	return f.handle(ctx, d)
+	return slices.Collect(maps.Keys(f.known))
+}
+
+// changed handles a definition that is new or has changed: it serves its kind and, if this server judges, writes its
+// status.
+func (f *Follower) changed(d *definition) {
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	f.handle(d)
 }
 
 // handle is changed for a caller that holds turn.
-func (f *Follower) handle(ctx context.Context, d *definition) error {
+func (f *Follower) handle(d *definition) {
 	e := f.known[d.Name]
 	if e != nil && e.stored.UID != d.UID {
 		f.forget(d.Name)
@@ -261,13 +267,15 @@ func (f *Follower) handle(ctx context.Context, d *definition) error {
 	default:
 		f.obey(d, e, before)
 	}
-	if f.judge != nil && f.judge.ctx.Err() != nil {
-		err = nil // another server will judge
+	switch {
+	case err == nil:
+		e.failures = 0
+		if f.judge != nil || decided(d) {
+			f.note(d)
+		}
+	case f.judge.ctx.Err() == nil: // otherwise another server will judge
+		f.judge.again(f, d.Name, e, err)
 	}
-	if err == nil && (f.judge != nil || decided(d)) {
-		f.note(d)
-	}
-	return err
 }
 
 // removed handles the end of a definition.
@@ -307,11 +315,11 @@ func (f *Follower) reconsider(ctx context.Context, freed *definition) error {
 			continue
 		}
 		d, err := f.read(ctx, name)
-		if err == nil && d != nil {
-			err = f.handle(ctx, d)
-		}
 		if err != nil {
 			return err
+		}
+		if d != nil {
+			f.handle(d)
 		}
 	}
 	return nil

@@ -89,13 +89,43 @@ func (j *judge) decide(f *Follower, d *definition, e *entry, before *definition)
 	if !changed {
 		return nil
 	}
-	if err := f.write(j.ctx, next); err != nil {
+	switch err := f.write(j.ctx, next); {
+	case apierrors.IsRequestEntityTooLargeError(err): // until it is changed: it is not established
+		f.opts.Log.WarnContext(j.ctx, "the status of a definition does not fit", "definition", d.Name, "err", err)
+		return nil
+	case err != nil:
 		return err
 	}
 	if !equality.Semantic.DeepEqual(oldNames, accepted) && before != nil {
 		return f.reconsider(j.ctx, d)
 	}
 	return nil
+}
+
+// again judges a definition once more after a pause, because its status could not be written. Others do not wait for that.
+// The caller holds turn.
+func (j *judge) again(f *Follower, name string, e *entry, err error) {
+	e.failures++
+	e.judge = nil
+	f.opts.Log.WarnContext(j.ctx, "writing the status of a definition; trying again", "definition", name, "err", err)
+	if e.repeating {
+		return
+	}
+	pause := retryAfter.Pause(e.failures)
+	e.repeating = j.tasks.Go(func(ctx context.Context) {
+		run.Pause(ctx, pause)
+		f.turn.Lock()
+		defer f.turn.Unlock()
+		if e.repeating = false; ctx.Err() != nil || f.known[name] != e {
+			return
+		}
+		switch d, err := f.read(ctx, name); {
+		case err != nil && ctx.Err() == nil:
+			j.again(f, name, e, err)
+		case err == nil && d != nil:
+			f.handle(d)
+		}
+	})
 }
 
 // write writes the status of d, whose spec is shared, unless the definition has changed in the meantime: then it is
@@ -188,15 +218,16 @@ func (f *Follower) finalize(ctx context.Context, name string, uid types.UID, kin
 	return f.report(ctx, name, uid, terminating(false, "InstanceDeletionCompleted", "removed all instances"), true)
 }
 
-// report writes how far the deletion of a definition is, and takes its finalizer away when it is done.
+// report writes how far the deletion of a definition is, and takes its finalizer away when it is done. A definition that is so
+// large that a condition does not fit goes without one.
 func (f *Follower) report(ctx context.Context, name string, uid types.UID, c condition, done bool) error {
-	for {
+	for tooLarge := false; ; {
 		d, err := f.read(ctx, name)
 		if err != nil || d == nil || d.UID != uid {
 			return err
 		}
 		next := d.DeepCopy()
-		changed := set(next, &c)
+		changed := !tooLarge && set(next, &c)
 		if done {
 			apihelpers.CRDRemoveFinalizer(next, apiextensions.Finalizer)
 			changed = true
@@ -208,6 +239,9 @@ func (f *Follower) report(ctx context.Context, name string, uid types.UID, c con
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil
+		case apierrors.IsRequestEntityTooLargeError(err) && !tooLarge:
+			tooLarge = true
+			continue
 		case apierrors.IsConflict(err) && ctx.Err() == nil:
 			continue
 		}

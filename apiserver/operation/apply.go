@@ -58,10 +58,11 @@ func (o *Operations) updateFields(t *Target, manager string) fieldsUpdate {
 
 // newItem encodes an object that is to replace what old holds. Managed fields that differ in
 // times alone are no change, and if there is no other either, the item is the same as old (S2).
-func newItem(kind *catalog.Kind, obj catalog.Object, old *codec.Item) (*codec.Item, error) {
+func newItem(t *Target, obj catalog.Object, old *codec.Item) (*codec.Item, error) {
+	kind, limit := t.Kind, t.largest()
 	fresh, kept := obj.GetManagedFields(), old.Object().GetManagedFields()
 	if len(fresh) == 0 || !catalog.SameManagers(fresh, kept) {
-		return boundedItem(kind, obj, len(old.Bytes()))
+		return boundedItem(kind, obj, len(old.Bytes()), limit)
 	}
 	obj.SetManagedFields(kept)
 	item, err := codec.NewItem(kind, obj)
@@ -69,21 +70,35 @@ func newItem(kind *catalog.Kind, obj catalog.Object, old *codec.Item) (*codec.It
 		return item, err
 	}
 	obj.SetManagedFields(fresh)
-	return boundedItem(kind, obj, len(old.Bytes()))
+	return boundedItem(kind, obj, len(old.Bytes()), limit)
 }
 
-// largestObject is how many bytes an object may have as it is stored: as many as a body, and twice as many as with etcd. Defaults
-// can make it eight times as large as the body.
-const largestObject = 3 << 20
+// How many bytes an object may have as it is stored.
+const (
+	// largestObject is as many as a body, and twice as many as with etcd. Defaults can make it eight times as large as the
+	// body.
+	largestObject = 3 << 20
+
+	// statusRoom is what a write of the status may add, so that there is one for the largest object as well.
+	statusRoom = 256 << 10
+)
+
+// largest returns how many bytes the object may have after a write.
+func (t *Target) largest() int {
+	if t.SubName() == "status" {
+		return largestObject + statusRoom
+	}
+	return largestObject
+}
 
 // boundedItem encodes an object. It is an error if that is too large, and larger than it was.
-func boundedItem(kind *catalog.Kind, obj catalog.Object, before int) (*codec.Item, error) {
+func boundedItem(kind *catalog.Kind, obj catalog.Object, before, limit int) (*codec.Item, error) {
 	item, err := codec.NewItem(kind, obj)
 	if err != nil {
 		return nil, err
 	}
-	if n := len(item.Bytes()); n > largestObject && n > before {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object would have %d bytes in the store, limit is %d", n, largestObject))
+	if n := len(item.Bytes()); n > limit && n > before {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object would have %d bytes in the store, limit is %d", n, limit))
 	}
 	return item, nil
 }

@@ -169,7 +169,7 @@ func (o *Operations) tryCreate(ctx context.Context, t Target, obj catalog.Object
 	if obj.GetResourceVersion() != "" && !dryRun { // as upstream: after the checks, and only if the object is stored
 		return Result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
-	item, err := boundedItem(t.Kind, obj, 0)
+	item, err := boundedItem(t.Kind, obj, 0, largestObject)
 	if err != nil {
 		return Result{}, err
 	}

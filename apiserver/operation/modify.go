@@ -292,7 +292,7 @@ func (o *Operations) modifyOnce(ctx context.Context, m *modification) (r Result,
 	if changed || m.countsGeneration() && m.Kind.Counted != nil && !maps.Equal(m.Kind.Counted(obj), m.Kind.Counted(stored)) {
 		obj.SetGeneration(stored.GetGeneration() + 1)
 	}
-	item, err := newItem(m.Kind, obj, old)
+	item, err := newItem(&m.Target, obj, old)
 	if err != nil {
 		return Result{}, err
 	}
