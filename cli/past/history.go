@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -188,10 +189,17 @@ func (p *printer) print(ctx context.Context, s *session.Session, query url.Value
 		_, _ = fmt.Fprintf(p.Err, "%d earlier changes are not shown: pass --limit or --since.\n", end.Earlier)
 	}
 	if len(p.head.Omitted) > 0 {
-		_, _ = fmt.Fprintf(p.Err, "Changes of types that you may not list are not shown: %s.\n", strings.Join(p.head.Omitted, ", "))
+		names := p.head.Omitted
+		if more := len(names) - namedTypes; more > 0 {
+			names = append(slices.Clone(names[:namedTypes]), fmt.Sprintf("and %d more", more))
+		}
+		_, _ = fmt.Fprintf(p.Err, "Changes of types that you may not list are not shown: %s.\n", strings.Join(names, ", "))
 	}
 	return nil
 }
+
+// namedTypes is how many types without changes are named.
+const namedTypes = 8
 
 // begins says when the history begins, for the end of a sentence.
 func (p *printer) begins() string {

@@ -21,6 +21,9 @@ const NoHistory = "none"
 // DefaultHistoryMax is how large the history may become by default: with writes of 2 KiB, half a million of them.
 const DefaultHistoryMax = "1Gi"
 
+// leastHistory is the smallest size of the history, in bytes: the files that one fold replaces are 32 MiB and more.
+const leastHistory = 128 << 20
+
 // shortestHistory is the shortest time that can be kept.
 const shortestHistory = time.Minute
 
@@ -66,8 +69,8 @@ func (s HistorySettings) check() error {
 		}
 	}
 	if s.Max != "" {
-		if _, err := parseSize(s.Max); err != nil {
-			return fmt.Errorf("--history-max: %w", err)
+		if bytes, err := parseSize(s.Max); err != nil || bytes < leastHistory {
+			return fmt.Errorf("--history-max: must be a size >= 128Mi, such as 1Gi, got %q", s.Max)
 		}
 	}
 	return nil
