@@ -34,6 +34,9 @@
 //	I12 A write whose guards, claims or charge (store/guard.go) do not hold changes
 //	    nothing. At every revision each claim belongs to one key, and the other
 //	    conditions of a write held at the revision before it.
+//	I13 A [Past] has the saved writes that it keeps as they were made, and the states
+//	    between them. Nothing else depends on it: a store loads and serves without
+//	    its files, and writes go before them when space is short.
 //
 // The image of all live records is held in memory, ordered by key, and every read is answered from
 // it; a [Backend] below only makes batches durable and gives the records back at the start. Writes

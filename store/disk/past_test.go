@@ -122,8 +122,8 @@ func shown(r store.Revision, key, before, after, user string) string {
 	return fmt.Sprintf("%d %s %q->%q by %s", r, key, before, after, user)
 }
 
-// TestPastOfRandomWrites writes at random through folds, restarts and times without history; for each revision the
-// state at it is the one that was, and the writes are those that were made.
+// TestPastOfRandomWrites (store-I13) writes at random through folds, restarts and times without history; for each
+// revision the state at it is the one that was, and the writes are those that were made.
 func TestPastOfRandomWrites(t *testing.T) {
 	dir := t.TempDir()
 	random := rand.New(rand.NewPCG(1, 2))
