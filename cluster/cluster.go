@@ -54,6 +54,7 @@ type Options struct {
 type cluster struct {
 	Options
 	started    time.Time
+	shared     bool // the process has other clusters
 	authority  *pki.Authority
 	frontProxy *pki.Authority  // of front proxies
 	tokenKeys  *pki.TokenKeys  // of service accounts; followed by the task "files of keys"
@@ -94,7 +95,7 @@ func Run(ctx context.Context, o Options) error {
 	if alone {
 		o.Process = NewProcess(1, o.Log)
 	}
-	c := &cluster{Options: o, started: time.Now(), notices: newNotices(), queues: &controller.Metrics{}}
+	c := &cluster{Options: o, shared: !alone, started: time.Now(), notices: newNotices(), queues: &controller.Metrics{}}
 	backend, err := c.claim(ctx)
 	if err != nil {
 		return err
@@ -163,7 +164,7 @@ func Run(ctx context.Context, o Options) error {
 	stages = append(stages, run.Stage{{Name: "announcement", Run: func(ctx context.Context) error {
 		return c.announce(ctx, local.Instance{
 			Name: c.Profile.Name, Version: c.Version, Server: control.url(), Nodes: nodes, Simulated: !c.real(),
-			DataDir: c.Profile.DataDir, Started: c.started, Expires: c.Settings.Expiry.At,
+			DataDir: c.Profile.DataDir, Started: c.started, Expires: c.Settings.Expiry.At, Shared: c.shared,
 		})
 	}}})
 	if err := c.measure(control); err != nil {
@@ -254,7 +255,7 @@ func (c *cluster) claim(ctx context.Context) (store.Backend, error) {
 	}
 	err = c.Profile.Save(local.Instance{
 		Name: c.Profile.Name, Version: c.Version, Process: self, Simulated: !c.real(), DataDir: c.Profile.DataDir, Started: c.started,
-		Expires: c.Settings.Expiry.At,
+		Expires: c.Settings.Expiry.At, Shared: c.shared,
 	})
 	if err == nil && c.foreign() {
 		err = c.Profile.SaveRuntime(c.foreignRuntime())

@@ -25,6 +25,12 @@ type Options struct {
 	// Serve runs a cluster until ctx is cancelled, and reports to s when it is ready.
 	Serve func(ctx context.Context, s Service) error
 
+	// Share returns functions for clusters that share this process: follow runs their common part until ctx is
+	// cancelled, and serve is Serve for one of them.
+	Share func(clusters int, log *slog.Logger) (
+		follow func(ctx context.Context) error, serve func(ctx context.Context, s Service) error,
+	)
+
 	// Join runs a node of a cluster of another machine until ctx is cancelled, and reports when it is Ready.
 	Join func(ctx context.Context, j Joined) error
 

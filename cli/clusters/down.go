@@ -17,7 +17,7 @@ import (
 const patience = 40 * time.Second
 
 func downCommand(o Options) *cobra.Command {
-	var purge bool
+	var purge, many bool
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop a cluster and everything that it runs",
@@ -26,6 +26,9 @@ func downCommand(o Options) *cobra.Command {
 		Example: "  sampan down\n  sampan down --name=test --purge",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if many {
+				return downFleet(cmd, o, purge)
+			}
 			p, i, running, err := found(cmd)
 			if err != nil {
 				return err
@@ -74,6 +77,7 @@ func downCommand(o Options) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&many, clustersFlag, false, "stop all clusters that `up --clusters` has started with this --name")
 	cmd.Flags().BoolVar(&purge, "purge", false, "also remove the cluster's data and its context in the kubeconfig")
 	return cmd
 }
@@ -147,7 +151,11 @@ func endStarters(ctx context.Context, p local.Profile) (bool, error) {
 // end ends the processes of a cluster and removes their kernel state.
 func end(ctx context.Context, o Options, p local.Profile, i local.Instance) error {
 	// The cluster first: it would take the end of its containers for a fault.
-	if err := local.End(ctx, i.Process, patience); err != nil {
+	if i.Shared && i.Process.PID != 0 {
+		if err := p.StopShared(ctx, i, patience); err != nil {
+			return err
+		}
+	} else if err := local.End(ctx, i.Process, patience); err != nil {
 		return err
 	}
 	// One that was starting has perhaps started its runtime since it was looked for.

@@ -27,6 +27,7 @@ func serveCommand(o Options) *cobra.Command {
 		brief  bool
 		log    session.Log
 		from   source
+		many   int
 	)
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -45,7 +46,12 @@ func serveCommand(o Options) *cobra.Command {
 			if report {
 				r = local.NewReporter()
 			}
-			err := serve(cmd, o, s, r, log.To(cmd.ErrOrStderr()), brief, from.maker(cmd, s))
+			var err error
+			if wantsFleet(cmd) {
+				err = serveFleet(cmd, o, s, many, r, log.To, brief)
+			} else {
+				err = serve(cmd, o, s, r, log.To(cmd.ErrOrStderr()), brief, from.maker(cmd, s))
+			}
 			if err != nil {
 				r.Fail(err)
 			}
@@ -54,6 +60,7 @@ func serveCommand(o Options) *cobra.Command {
 	}
 	settingsFlags(cmd, &s)
 	copyFlag(cmd)
+	fleetFlag(cmd, &many)
 	from.flags(cmd.Flags())
 	log.AddFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&report, "report", false, "report readiness on file descriptor 3")
@@ -169,9 +176,9 @@ func endOwn(ctx context.Context, o Options, p local.Profile) error {
 // defaultValue is the part of the usage of a flag that has a default of one word, which is a value.
 var defaultValue = regexp.MustCompile(`\(default ([^ :A-Z)]+)\)`)
 
-// flagValues returns the flags of a command with their values: those of settings as the cluster has them, whether
-// they were passed at this start or kept from an earlier one, or else the default. Settings that were not chosen are
-// empty, so that a later version can change the default: what that is now is known from the usage.
+// flagValues returns the flags of a command with their values: those of settings as the cluster has them, whether they
+// were passed at this start or kept from an earlier one, or else the default. Settings that were not chosen are empty,
+// so that a later version can change the default: what that is now is known from the usage.
 func flagValues(cmd *cobra.Command, settled local.Settings) map[string]string {
 	all := map[string]string{}
 	note := func(f *pflag.Flag) {

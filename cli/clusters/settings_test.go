@@ -16,8 +16,9 @@ import (
 // the background set the same: a field without a flag, or a flag that is not passed on, fails. The flags of the API
 // server have one field: each of them is set.
 func TestSettingsBecomeArguments(t *testing.T) {
-	ofProgram := map[string]bool{"LastPort": true, "At": true} // fields that no flag sets
-	values := []any{                                           // the first of the type of a field that its flag accepts
+	ofProgram := map[string]bool{"LastPort": true, "At": true, "Fleet": true} // fields that no flag sets
+	// the first of the type of a field that its flag accepts
+	values := []any{
 		[]string{t.TempDir(), "k=v"},
 		t.TempDir(), 3, new(false), local.Duration(time.Hour),
 		local.Controllers("*,-job"), local.ProxyMode("userspace"), local.RequestLog("writes"), local.IPFamily("dual"),

@@ -312,6 +312,9 @@ func nodes(names []string) string {
 
 func processes(i local.Instance) string {
 	s := fmt.Sprintf("%d sampan", i.Process.PID)
+	if i.Shared {
+		s += " (with other clusters)"
+	}
 	if i.Runtime.PID != 0 {
 		s += fmt.Sprintf(", %d sampan-runtime", i.Runtime.PID)
 	}

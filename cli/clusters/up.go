@@ -17,6 +17,7 @@ func upCommand(o Options) *cobra.Command {
 	var (
 		s    local.Settings
 		from source
+		many int
 	)
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -25,12 +26,16 @@ func upCommand(o Options) *cobra.Command {
 			"the cluster's context the current context of the kubeconfig. A stopped cluster is started with its data; a running\n" +
 			"cluster is left unchanged. The flags are kept: `sampan up` alone starts it again with the same settings. A real node\n" +
 			"needs root; simulated nodes do not.",
-		Example: "  sampan up\n  sampan up --simulated-nodes=3\n  sampan up --name=test --data-dir=/srv/test\n  sampan up --name=copy --from=nightly.snapshot\n  sampan up --advertise-address=192.0.2.1",
+		Example: "  sampan up\n  sampan up --simulated-nodes=3\n  sampan up --name=test --data-dir=/srv/test\n  sampan up --name=copy --from=nightly.snapshot\n  sampan up --advertise-address=192.0.2.1\n  sampan up --clusters=20 --name=ci --expires=1h",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if wantsFleet(cmd) {
+				return upFleet(cmd, o, s, many)
+			}
 			return up(cmd, o, s, from.maker(cmd, s))
 		},
 	}
+	fleetFlag(cmd, &many)
 	settingsFlags(cmd, &s)
 	copyFlag(cmd)
 	from.flags(cmd.Flags())

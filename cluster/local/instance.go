@@ -24,6 +24,7 @@ type Instance struct {
 	Server         string        `json:"server"` // URL of the API server
 	Nodes          []string      `json:"nodes"`
 	Simulated      bool          `json:"simulated,omitempty"`
+	Shared         bool          `json:"shared,omitempty"` // its process runs other clusters as well
 	Member         bool          `json:"member,omitempty"` // a node of a cluster whose API server is on another machine
 	ServiceNetwork string        `json:"serviceNetwork"`
 	DataDir        string        `json:"dataDir"`

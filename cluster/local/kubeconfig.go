@@ -102,12 +102,9 @@ func (p Profile) SavedCredentials() (Credentials, bool) {
 // [Profile.FormerContexts]. It blocks for up to a few seconds while another
 // program writes the file, and returns the path of the file.
 func (p Profile) Merge(ctx context.Context, file string) (string, error) {
-	own, err := clientcmd.LoadFromFile(p.Kubeconfig())
-	if err == nil && (own.Clusters[p.Context()] == nil || own.AuthInfos[p.Context()] == nil || own.Contexts[p.Context()] == nil) {
-		err = fmt.Errorf("%s has no context %q", p.Kubeconfig(), p.Context())
-	}
+	own, err := p.ownConfig()
 	if err != nil {
-		return "", fmt.Errorf("reading the cluster's credentials: %w", err)
+		return "", err
 	}
 	former := ""
 	written, err := modify(ctx, file, func(cfg *clientcmdapi.Config) (bool, error) {
@@ -122,13 +119,7 @@ func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 		if cfg.CurrentContext != name {
 			former = cfg.CurrentContext
 		}
-		cfg.Clusters[name] = own.Clusters[name]
-		cfg.AuthInfos[name] = own.AuthInfos[name]
-		cfg.Contexts[name] = own.Contexts[name]
-		// clientcmd writes each of these back to where it came from.
-		for _, origin := range []*string{&cfg.Clusters[name].LocationOfOrigin, &cfg.AuthInfos[name].LocationOfOrigin, &cfg.Contexts[name].LocationOfOrigin} {
-			*origin = ""
-		}
+		p.putContext(cfg, own)
 		cfg.CurrentContext = name
 		return true, nil
 	})
@@ -138,8 +129,140 @@ func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 	return written, err
 }
 
-// tighten takes the permission to read a kubeconfig from all but its owner, before a key is written to it. One that
-// is not there yet is made so. The path may be a symbolic link: the file behind it counts.
+// MergeAll writes the contexts of several clusters into the user's kubeconfig as [Profile.Merge] does, at once: clientcmd
+// writes the file anew for each context. The current context stays. If $KUBECONFIG lists several files, the contexts are
+// written to the one that Merge writes to.
+func MergeAll(ctx context.Context, all []Profile, file string) (string, error) {
+	var own []*clientcmdapi.Config
+	for _, p := range all {
+		cfg, err := p.ownConfig()
+		if err != nil {
+			return "", err
+		}
+		own = append(own, cfg)
+	}
+	return edit(ctx, file, func(cfg *clientcmdapi.Config) (changed bool) {
+		for i, p := range all {
+			if !p.sameContext(cfg, own[i]) {
+				p.putContext(cfg, own[i])
+				changed = true
+			}
+		}
+		return changed
+	})
+}
+
+// ForgetAll takes the contexts of several clusters out of the file that [MergeAll] has written them to. If the current
+// context is one of them, there is none then.
+func ForgetAll(ctx context.Context, all []Profile, file string) error {
+	_, err := edit(ctx, file, func(cfg *clientcmdapi.Config) (changed bool) {
+		for _, p := range all {
+			name := p.Context()
+			changed = changed || cfg.Clusters[name] != nil || cfg.AuthInfos[name] != nil || cfg.Contexts[name] != nil
+			delete(cfg.Clusters, name)
+			delete(cfg.AuthInfos, name)
+			delete(cfg.Contexts, name)
+			if cfg.CurrentContext == name {
+				cfg.CurrentContext, changed = "", true
+			}
+		}
+		return changed
+	})
+	return err
+}
+
+// edit changes one file, the kubeconfig that is written, and returns its path. It blocks as [Profile.Merge] does.
+func edit(ctx context.Context, file string, change func(*clientcmdapi.Config) bool) (string, error) {
+	written := kubeconfigPath(file)
+	defer takeTurns(filepath.Dir(written))()
+	pace := wait.Pace{First: 10 * time.Millisecond, Limit: lockPatience}
+	err := wait.Until(ctx, pace, func(context.Context) (bool, error) {
+		unlock, err := lockKubeconfig(written)
+		if errors.Is(err, fs.ErrExist) {
+			return false, wait.NotYet(fmt.Errorf("writing the kubeconfig: %w: another program is writing it; remove the lock file if none is", err))
+		}
+		if err != nil {
+			return false, fmt.Errorf("writing the kubeconfig: %w", err)
+		}
+		defer unlock()
+		return true, editLocked(written, change)
+	})
+	return written, err
+}
+
+// editLocked changes a kubeconfig whose lock the caller has.
+func editLocked(file string, change func(*clientcmdapi.Config) bool) error {
+	if err := checkKubeconfig(file); err != nil {
+		return err
+	}
+	cfg, err := clientcmd.LoadFromFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		cfg, err = clientcmdapi.NewConfig(), nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	open := tighten(file)
+	if !change(cfg) {
+		return nil
+	}
+	if open != nil {
+		return open
+	}
+	data, err := clientcmd.Write(*cfg)
+	if err != nil {
+		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	if target, err := filepath.EvalSymlinks(file); err == nil {
+		file = target // a link stays one
+	}
+	if err := replace(file, data); err != nil {
+		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// lockKubeconfig locks a kubeconfig as clientcmd does: with a file beside it. The error is [fs.ErrExist] if another
+// program has locked it.
+func lockKubeconfig(file string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { // as kubectl makes it
+		return nil, err
+	}
+	lock := file + ".lock"
+	f, err := os.OpenFile(lock, os.O_CREATE|os.O_EXCL, 0)
+	if err != nil {
+		return nil, err
+	}
+	_ = f.Close()
+	return func() { _ = os.Remove(lock) }, nil
+}
+
+// ownConfig returns the administrator's kubeconfig that the cluster has written.
+func (p Profile) ownConfig() (*clientcmdapi.Config, error) {
+	own, err := clientcmd.LoadFromFile(p.Kubeconfig())
+	if err == nil && (own.Clusters[p.Context()] == nil || own.AuthInfos[p.Context()] == nil || own.Contexts[p.Context()] == nil) {
+		err = fmt.Errorf("%s has no context %q", p.Kubeconfig(), p.Context())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's credentials: %w", err)
+	}
+	return own, nil
+}
+
+// putContext puts the context of the profile into a kubeconfig.
+func (p Profile) putContext(cfg, own *clientcmdapi.Config) {
+	name := p.Context()
+	cfg.Clusters[name] = own.Clusters[name]
+	cfg.AuthInfos[name] = own.AuthInfos[name]
+	cfg.Contexts[name] = own.Contexts[name]
+	// clientcmd writes each of these back to where it came from.
+	for _, origin := range []*string{&cfg.Clusters[name].LocationOfOrigin, &cfg.AuthInfos[name].LocationOfOrigin, &cfg.Contexts[name].LocationOfOrigin} {
+		*origin = ""
+	}
+}
+
+// tighten takes the permission to read a kubeconfig from all but its owner, before a key is written to it. One that is not
+// there yet is made so. The path may be a symbolic link: the file behind it counts.
 func tighten(file string) error {
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {

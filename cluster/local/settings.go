@@ -138,6 +138,9 @@ type Settings struct {
 	// History says which superseded states of objects are kept.
 	History HistorySettings `json:"history,omitzero"`
 
+	// Fleet is the prefix of the names of the clusters that this one was first started with; "" if it was started alone.
+	Fleet string `json:"fleet,omitempty"`
+
 	// Networks of pods and services; a zero Pair means free ones.
 	Networks
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 )
@@ -20,6 +19,7 @@ const reportFD = 3
 // A Report is one line of a starting cluster's output. Ready or Error is the
 // last one.
 type Report struct {
+	Name  string    `json:"name,omitempty"` // of the cluster, if the program runs several
 	Step  string    `json:"step,omitempty"` // the present step
 	Ready *Instance `json:"ready,omitempty"`
 	Error string    `json:"error,omitempty"`
@@ -40,42 +40,15 @@ func Start(ctx context.Context, p Profile, program string, args []string, step f
 		return Instance{}, err
 	}
 	defer told()
-	log, err := os.OpenFile(p.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if NoSpace(err) { // the cluster is more important than its log
-		log, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	}
-	if err != nil {
-		return Instance{}, fmt.Errorf("opening the log: %w", err)
-	}
-	defer log.Close()
-	r, w, err := os.Pipe()
+	var instance Instance
+	err = inBackground(ctx, p, program, args, func(r io.Reader) error {
+		instance, err = follow(r, step)
+		return err
+	})
 	if err != nil {
 		return Instance{}, err
 	}
-	defer r.Close()
-
-	// Not CommandContext: the program must outlive this one.
-	cmd := exec.Command(program, args...) //nolint:noctx // see above
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{w} // reportFD
-	cmd.SysProcAttr = ownSession()
-	cmd.Dir = "/"
-	err = cmd.Start()
-	_ = w.Close()
-	if err != nil {
-		return Instance{}, fmt.Errorf("starting %s: %w", program, err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
-	defer stop()
-	instance, err := follow(r, step)
-	if err != nil {
-		_ = cmd.Wait() // it has closed its end of the pipe because it ends
-		if errors.Is(err, errExited) {
-			err = fmt.Errorf("%w%s", err, causeOfEnd(cmd.ProcessState))
-		}
-		return Instance{}, err
-	}
-	return instance, cmd.Process.Release()
+	return instance, nil
 }
 
 // follow reads the reports until the last one.
@@ -114,17 +87,20 @@ func causeOfEnd(state *os.ProcessState) string {
 
 // A Reporter reports the progress of a start to the process that started this one.
 // The zero Reporter discards the reports.
-type Reporter struct{ w io.WriteCloser }
+type Reporter struct {
+	w    io.WriteCloser
+	name string // see Report
+}
 
 // NewReporter returns a reporter to the process that ran this program with [Start].
 func NewReporter() Reporter {
 	closeOnExec(reportFD)
-	return Reporter{os.NewFile(reportFD, "report")}
+	return Reporter{w: os.NewFile(reportFD, "report")}
 }
 
-// ReportTo returns a reporter that writes each [Report] as a line of JSON, and closes w after the last one. It is
-// used by one goroutine at a time.
-func ReportTo(w io.WriteCloser) Reporter { return Reporter{w} }
+// ReportTo returns a reporter that writes each [Report] as a line of JSON, and closes w after the last one. It is used
+// by one goroutine at a time.
+func ReportTo(w io.WriteCloser) Reporter { return Reporter{w: w} }
 
 // Step reports the step that begins now.
 func (r Reporter) Step(what string) { r.send(Report{Step: what}) }
@@ -143,6 +119,7 @@ func (r Reporter) send(rep Report) {
 	if r.w == nil {
 		return
 	}
+	rep.Name = r.name
 	data, err := json.Marshal(rep)
 	if err != nil {
 		return

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"io"
+	"log/slog"
 
 	"github.com/sampan-io/sampan/cli"
 	"github.com/sampan-io/sampan/cli/clusters"
@@ -17,9 +18,13 @@ import (
 func sampan(ctx context.Context, release func(), in io.Reader, out, errOut io.Writer, args ...string) int {
 	verbs := clusters.Options{
 		Version: version,
-		Serve:   serve,
-		Join:    joined,
-		Clean:   cleaned,
+		Serve:   func(ctx context.Context, s clusters.Service) error { return serve(ctx, s, nil) },
+		Share: func(count int, log *slog.Logger) (func(context.Context) error, func(context.Context, clusters.Service) error) {
+			process := cluster.NewProcess(count, log)
+			return process.Run, func(ctx context.Context, s clusters.Service) error { return serve(ctx, s, process) }
+		},
+		Join:  joined,
+		Clean: cleaned,
 		Verb: func(ctx context.Context, in io.Reader, args ...string) int {
 			return sampan(ctx, release, in, out, errOut, args...)
 		},
@@ -34,12 +39,13 @@ func sampan(ctx context.Context, release func(), in io.Reader, out, errOut io.Wr
 	})
 }
 
-func serve(ctx context.Context, s clusters.Service) error {
+func serve(ctx context.Context, s clusters.Service, process *cluster.Process) error {
 	return cluster.Run(ctx, cluster.Options{
 		Profile:  s.Profile,
 		Settings: s.Settings,
 		Flags:    s.Flags,
 		Version:  version,
+		Process:  process,
 		Runtime:  runtimeProgram,
 		Report:   s.Report,
 		Log:      s.Log,
