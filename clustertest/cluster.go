@@ -47,9 +47,14 @@ type Cluster struct {
 
 	program string
 	data    string // directory
-	cmd     *exec.Cmd
-	log     *logBuffer
-	stop    func()
+	*process
+}
+
+// A process is a program sampan, which runs one or several clusters.
+type process struct {
+	cmd  *exec.Cmd
+	log  *logBuffer
+	stop func()
 }
 
 // New starts a cluster and blocks until it is ready. A cluster that can't be
@@ -70,7 +75,7 @@ func newCluster(t testing.TB, o Options, snapshot string) *Cluster {
 	if o.Real && os.Getuid() != 0 {
 		t.Skip("clustertest: real nodes need root")
 	}
-	c := &Cluster{Name: "t-" + strings.ToLower(rand.Text()[:10]), log: &logBuffer{}, program: program}
+	c := &Cluster{Name: newName(), program: program, process: &process{log: &logBuffer{}}}
 	c.data = filepath.Join(t.TempDir(), "data")
 	args := []string{"serve", "--report", "--ephemeral", "--name=" + c.Name, "--data-dir=" + c.data}
 	switch {
@@ -86,20 +91,30 @@ func newCluster(t testing.TB, o Options, snapshot string) *Cluster {
 			args = append(args, "--decryption-keys="+keysOf(snapshot))
 		}
 	}
-	if err := c.start(program, c.data, append(args, o.Args...)); err != nil {
-		t.Fatalf("clustertest: %v\n%s", err, c.log)
-	}
-	t.Cleanup(func() {
-		c.stop()
-		if t.Failed() {
-			t.Logf("log of cluster %s:\n%s", c.Name, c.log)
-		}
-	})
-	c.Kubeconfig = filepath.Join(c.data, "admin.kubeconfig")
+	c.run(t, append(args, o.Args...), []*Cluster{c})
 	return c
 }
 
-// Kill kills the cluster's program with SIGKILL, for tests of what survives that. The
+func newName() string { return "t-" + strings.ToLower(rand.Text()[:10]) }
+
+// run starts the program, blocks until its clusters are ready, and ends it at the end of the test.
+func (p *process) run(t testing.TB, args []string, clusters []*Cluster) {
+	t.Helper()
+	if err := p.start(clusters[0].program, args, clusters); err != nil {
+		t.Fatalf("clustertest: %v\n%s", err, p.log)
+	}
+	t.Cleanup(func() {
+		p.stop()
+		if t.Failed() {
+			t.Logf("log of cluster %s:\n%s", clusters[0].Name, p.log)
+		}
+	})
+	for _, c := range clusters {
+		c.Kubeconfig = filepath.Join(c.data, "admin.kubeconfig")
+	}
+}
+
+// Kill kills the cluster's program with SIGKILL, for tests of what survives that. It ends all clusters of [NewMany]. The
 // containers of a real node keep running; they and all other remains are removed at the
 // end of the test.
 func (c *Cluster) Kill() error { return c.cmd.Process.Kill() }
@@ -123,6 +138,7 @@ func find(program string) (string, error) {
 
 // report is a line that the program writes about its start.
 type report struct {
+	Name  string `json:"name"` // of the cluster, if the program runs several
 	Ready *struct {
 		Server     string        `json:"server"`
 		Nodes      []string      `json:"nodes"`
@@ -132,15 +148,15 @@ type report struct {
 }
 
 // remove removes the containers and files that a killed program has left.
-func (c *Cluster) remove(program, data string) {
-	cmd := exec.Command(program, "down", "--purge", "--name="+c.Name, "--data-dir="+data, "--kubeconfig="+data+".kubeconfig") //nolint:noctx // it ends by itself
+func (c *Cluster) remove() {
+	cmd := exec.Command(c.program, "down", "--purge", "--name="+c.Name, "--data-dir="+c.data, "--kubeconfig="+c.data+".kubeconfig") //nolint:noctx // it ends by itself
 	if out, err := cmd.CombinedOutput(); err != nil {
 		_, _ = fmt.Fprintf(c.log, "removing what is left of the cluster: %v\n%s", err, out)
 	}
 }
 
-// start runs the program and reads its reports until it is ready.
-func (c *Cluster) start(program, data string, args []string) error {
+// start runs the program and reads its reports until all clusters are ready.
+func (p *process) start(program string, args []string, clusters []*Cluster) error {
 	reports, reportsWriter, err := os.Pipe()
 	if err != nil {
 		return err
@@ -152,39 +168,60 @@ func (c *Cluster) start(program, data string, args []string) error {
 	if err != nil {
 		return err
 	}
-	c.cmd = exec.Command(program, args...) //nolint:noctx // stop ends it
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = alive, c.log, c.log
-	c.cmd.ExtraFiles = []*os.File{reportsWriter}
-	err = c.cmd.Start()
+	p.cmd = exec.Command(program, args...) //nolint:noctx // stop ends it
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = alive, p.log, p.log
+	p.cmd.ExtraFiles = []*os.File{reportsWriter}
+	err = p.cmd.Start()
 	_, _ = reportsWriter.Close(), alive.Close()
 	if err != nil {
 		_ = life.Close()
 		return fmt.Errorf("starting %s: %w", program, err)
 	}
-	c.stop = sync.OnceFunc(func() {
+	p.stop = sync.OnceFunc(func() {
 		_ = life.Close()
-		_ = c.cmd.Wait() // the log explains the exit status
-		if !c.cmd.ProcessState.Exited() {
-			c.remove(program, data)
+		_ = p.cmd.Wait() // the log explains the exit status
+		if !p.cmd.ProcessState.Exited() {
+			for _, c := range clusters {
+				c.remove()
+			}
 		}
 	})
+	if err := follow(reports, program, clusters); err != nil {
+		p.stop()
+		return err
+	}
+	return nil
+}
+
+// follow reads the reports of the program until all clusters are ready or one has failed.
+func follow(reports io.Reader, program string, clusters []*Cluster) error {
+	starting := map[string]*Cluster{}
+	for _, c := range clusters {
+		starting[c.Name] = c
+	}
 	lines := bufio.NewScanner(reports)
 	for lines.Scan() {
 		var r report
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			c.stop()
 			return fmt.Errorf("%s reported %q: %w", program, lines.Text(), err)
 		}
+		c := clusters[0]
+		if r.Name != "" {
+			c = starting[r.Name]
+		}
 		switch {
+		case r.Error != "" && r.Name != "":
+			return fmt.Errorf("cluster %s: %s", r.Name, r.Error)
 		case r.Error != "":
-			c.stop()
 			return fmt.Errorf("%s", r.Error)
-		case r.Ready != nil:
+		case r.Ready != nil && c != nil:
 			c.Server, c.Nodes, c.ReadyAfter = r.Ready.Server, r.Ready.Nodes, r.Ready.ReadyAfter
-			return nil
+			delete(starting, c.Name)
+			if len(starting) == 0 {
+				return nil
+			}
 		}
 	}
-	c.stop()
 	return fmt.Errorf("%s ended before the cluster was ready", program)
 }
 

@@ -12,6 +12,8 @@
 // life without containers, and no root is needed. With [Options.Real] there is one
 // node with real containers.
 //
+// [NewMany] starts clusters that share a process, for tests with many of them.
+//
 // A [Template] prepares a cluster once for a package of tests, such as by installing definitions and an operator's
 // objects, and gives each test a copy of it:
 //
