@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -124,7 +126,7 @@ func upFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters int) 
 	}
 	out, began := cmd.OutOrStdout(), time.Now()
 	if len(ready) > 0 {
-		_, _ = fmt.Fprintf(out, "%s already running\n", count(ready))
+		_, _ = fmt.Fprintf(out, "%s: already running\n", count(ready))
 	}
 	var failed error
 	if len(stopped) > 0 {
@@ -132,8 +134,8 @@ func upFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters int) 
 			return err
 		}
 		results, err := startFleet(cmd, stopped, asked, clusters)
-		if err != nil && cmd.Context().Err() != nil {
-			err = context.Cause(cmd.Context())
+		if cmd.Context().Err() != nil {
+			return fmt.Errorf("%w: %s stopped again", context.Cause(cmd.Context()), count(stopped))
 		}
 		var started, not []local.Profile
 		for _, r := range results {
@@ -153,7 +155,7 @@ func upFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters int) 
 			failed = fmt.Errorf("%s did not start", count(not))
 		}
 		if len(started) > 0 {
-			_, _ = fmt.Fprintf(out, "%s ready after %v\n", count(started), time.Since(began).Round(time.Millisecond))
+			_, _ = fmt.Fprintf(out, "%s: ready after %v\n", count(started), time.Since(began).Round(time.Millisecond))
 		}
 		ready = append(ready, started...)
 	}
@@ -176,11 +178,11 @@ func count(all []local.Profile) string {
 	}
 	switch {
 	case len(all) == 1:
-		return "cluster " + names[0] + ":"
+		return "cluster " + names[0]
 	case len(all) <= 5:
-		return fmt.Sprintf("%d clusters (%s):", len(all), strings.Join(names, ", "))
+		return fmt.Sprintf("%d clusters (%s)", len(all), strings.Join(names, ", "))
 	}
-	return fmt.Sprintf("%d clusters (%s to %s):", len(all), names[0], names[len(names)-1])
+	return fmt.Sprintf("%d clusters (%s to %s)", len(all), names[0], names[len(names)-1])
 }
 
 // startable returns an error for settings or data with which the clusters could not be started.
@@ -259,7 +261,7 @@ func serveFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters in
 		}
 	}
 	if len(own) == 0 {
-		return fmt.Errorf("%s already running", count(all))
+		return fmt.Errorf("%s: already running", count(all))
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -380,15 +382,18 @@ func downFleet(cmd *cobra.Command, o Options, purge bool) error {
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
+	slices.SortFunc(ended, func(a, b local.Profile) int { // NAME-2 before NAME-10
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+	})
 	switch {
 	case len(ended) == 0 && err != nil:
 		return err
 	case len(ended) == 0:
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "no cluster of %s is running\n", prefix)
 	case purge:
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s stopped, data removed\n", count(ended))
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: stopped, data removed\n", count(ended))
 	default:
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s stopped\n", count(ended))
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: stopped\n", count(ended))
 	}
 	return nil
 }

@@ -61,7 +61,10 @@ func StartFleet(ctx context.Context, all []Profile, program string, args []strin
 		if err != nil {
 			return nil, err
 		}
-		defer started()
+		defer func() {
+			started()
+			_ = os.Remove(p.DataDir) // if it was made above, and nothing was started in it
+		}()
 		announced, err := p.announce()
 		if err != nil {
 			return nil, err
