@@ -19,8 +19,8 @@ func everyday() []string {
 // printers are patterns (see package path) of the commands that read -o, without the name of the program. The others refuse it.
 func printers() []string {
 	return []string{
-		"apply", "create", "create *", "delete", "get", "history", "image inspect", "image list", "replace", "rolling-update", "rollout *", "run", "run *", "scale",
-		"scheduler explain", "service trace", "simulate", "status", "token list", "up", "version", "wait",
+		"apply", "create", "create *", "delete", "fork", "get", "history", "image inspect", "image list", "replace", "rolling-update", "rollout *", "run", "run *", "scale",
+		"scheduler explain", "service trace", "simulate", "snapshot inspect", "snapshot ls", "snapshot save", "status", "token list", "up", "version", "wait",
 	}
 }
 

@@ -25,7 +25,7 @@ func (c *cluster) ownPaths(p *controlPlane) map[string]http.Handler {
 		return loader.Decode(key, data)
 	}
 	source.Put = snapshots.Reset{
-		Store: p.store, Decode: decode, ID: p.id, Limit: c.storeMemory().quota,
+		Store: p.store, Decode: decode, ID: p.id, Cluster: c.Profile.Name, Ancestors: c.Settings.Ancestors, Limit: c.storeMemory().quota,
 		Kinds: func() []*catalog.Kind { return p.catalog.Snapshot().Hubs() },
 	}
 	return map[string]http.Handler{snapshots.Path: source}

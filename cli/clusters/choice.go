@@ -22,6 +22,11 @@ func otherCurrent(cmd *cobra.Command, p local.Profile) (local.Found, bool) {
 			return local.Found{}, false
 		}
 	}
+	return currentOther(cmd, p)
+}
+
+// currentOther returns the cluster of this machine that the kubeconfig's current context, or --context, names, if that is not p.
+func currentOther(cmd *cobra.Command, p local.Profile) (local.Found, bool) {
 	context := flag(cmd, "context")
 	if context == "" {
 		rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -43,6 +48,13 @@ func otherCurrent(cmd *cobra.Command, p local.Profile) (local.Found, bool) {
 		}
 	}
 	return local.Found{}, false
+}
+
+// hintOther says that the current context is that of another cluster than the one that a command is about.
+func hintOther(cmd *cobra.Command, p local.Profile) {
+	if other, differs := otherCurrent(cmd, p); differs {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "the current context is that of cluster %s: --name=%[1]s means that one\n", other.Name)
+	}
 }
 
 // confirm asks on a terminal whether a command shall stop a cluster though the current context is that of another one. Without

@@ -55,7 +55,14 @@ type Service struct {
 // Commands returns the verbs. They read the global flags --name, --data-dir and
 // --kubeconfig of the root that they are added to.
 func Commands(o Options) []*cobra.Command {
-	return []*cobra.Command{upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), certsCommand(), demoCommand(o), encryptionCommand(), joinCommand(o), agentCommand(o), leaveCommand(o), snapshotCommand(), forkCommand(o), resetCommand()}
+	kubeconfig := []string{"kubeconfig"} // the file that a context is written to, or removed from
+	return append(onThisMachine([]*cobra.Command{
+		upCommand(o), downCommand(o), statusCommand(o), kubeconfigCommand(), serveCommand(o), certsCommand(), encryptionCommand(), joinCommand(o),
+		agentCommand(o), leaveCommand(o), snapshotCommand(), forkCommand(o), resetCommand(),
+	}, map[string][]string{
+		"up": kubeconfig, "serve": kubeconfig, "fork": kubeconfig, "kubeconfig": {"kubeconfig", "server"},
+		"down": {"kubeconfig", "context"}, "status": {"kubeconfig", "context"},
+	}), demoCommand(o))
 }
 
 // named returns the cluster that the global flags name, with its data where they say or by default.

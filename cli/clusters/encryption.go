@@ -26,6 +26,7 @@ func encryptionCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			hintOther(cmd, p)
 			name, err := p.RotateEncryptionKey(time.Now())
 			if err != nil {
 				return err

@@ -96,9 +96,9 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 		}
 	}
 	started := false
-	if brief {
+	if brief || from != nil {
 		defer func() {
-			if !started {
+			if !started { // nothing else has used the data
 				_, purgeErr := p.Remove(context.WithoutCancel(cmd.Context()))
 				err = errors.Join(err, purgeErr)
 			}
@@ -120,10 +120,10 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 		Report:   r,
 		Log:      log,
 	}
+	started = true
 	if !brief {
 		return serveUntilExpired(cmd, o, service)
 	}
-	started = true
 	return serveBriefly(cmd, o, service)
 }
 

@@ -16,7 +16,7 @@ import (
 // the background set the same: a field without a flag, or a flag that is not passed on, fails. The flags of the API
 // server have one field: each of them is set.
 func TestSettingsBecomeArguments(t *testing.T) {
-	ofProgram := map[string]bool{"LastPort": true, "At": true, "Fleet": true} // fields that no flag sets
+	ofProgram := map[string]bool{"LastPort": true, "At": true, "Ancestors": true, "Fleet": true} // fields that no flag sets
 	// the first of the type of a field that its flag accepts
 	values := []any{
 		[]string{t.TempDir(), "k=v"},

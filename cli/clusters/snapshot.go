@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/snapshots"
+	"github.com/sampan-io/sampan/internal/terminal"
 	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
@@ -57,7 +58,7 @@ func credentialsOf(cmd *cobra.Command) (local.Profile, local.Credentials, error)
 	case err != nil:
 		return p, local.Credentials{}, err
 	case !running:
-		return p, local.Credentials{}, fmt.Errorf("cluster %s is not running; start it with %s", p.Name, hint(cmd, "up"))
+		return p, local.Credentials{}, fmt.Errorf("%w%s", stopped(cmd, p), others(p))
 	case i.Starting() && i.Damage == "":
 		return p, local.Credentials{}, fmt.Errorf("cluster %s is still starting", p.Name)
 	}
@@ -90,16 +91,13 @@ func snapshotSave() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			hintOther(cmd, p)
 			filing := snapshots.Filing{Keys: keys}
 			if with {
 				filing.PKI = p.PKI()
 			}
 			if len(args) > 0 && args[0] == "-" {
-				if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-					return errors.New("the snapshot is not written to a terminal: redirect the output, or pass a file")
-				}
-				_, err := fetchInto(cmd.Context(), c, cmd.OutOrStdout(), filing)
-				return err
+				return saveToOutput(cmd, c, filing)
 			}
 			file, err := snapshotFile(p, args)
 			if err != nil {
@@ -138,6 +136,18 @@ func leftOut(d snapshots.Description) string {
 		return ""
 	}
 	return fmt.Sprintf("; %d records that the cluster cannot read are left out", d.Unreadable)
+}
+
+// saveToOutput writes a snapshot of a running cluster to standard output, byte for byte.
+func saveToOutput(cmd *cobra.Command, c local.Credentials, filing snapshots.Filing) error {
+	if _, is := terminal.File(cmd.OutOrStdout()); is {
+		return errors.New("the snapshot is not written to a terminal: redirect the output, or pass a file")
+	}
+	if o := flag(cmd, "output"); o != "" {
+		return fmt.Errorf("-o %s: standard output gets the snapshot; pass a file instead of -", o)
+	}
+	_, err := fetchInto(cmd.Context(), c, terminal.Raw(cmd.OutOrStdout()), filing)
+	return err
 }
 
 // fetchInto writes a snapshot of a running cluster.
@@ -181,17 +191,15 @@ func snapshotList() *cobra.Command {
 		Long:    "List the snapshots in the directory of a cluster's snapshots, the newest first, without reading all of them.",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dir == "" {
-				p, _, _, err := found(cmd)
-				if err != nil {
-					return err
-				}
-				if dir, err = p.SnapshotDir(); err != nil {
+			var err error
+			ofCluster := dir == ""
+			if ofCluster {
+				if dir, err = snapshotDir(cmd); err != nil {
 					return err
 				}
 			}
 			all, err := snapshots.List(dir)
-			if err != nil {
+			if err != nil && !(ofCluster && errors.Is(err, fs.ErrNotExist)) { // the first snapshot makes it
 				return err
 			}
 			if printed, err := asObject(cmd); err != nil {
@@ -218,6 +226,25 @@ func snapshotList() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "directory of the snapshots (default: that of the cluster)")
 	return cmd
+}
+
+// snapshotDir returns the directory of the snapshots of the cluster that the global flags name.
+func snapshotDir(cmd *cobra.Command) (string, error) {
+	p, _, _, err := found(cmd)
+	if err == nil {
+		err = checkNoMember(p)
+	}
+	if err != nil {
+		return "", err
+	}
+	hintOther(cmd, p)
+	switch has, err := p.Holds(); {
+	case err != nil:
+		return "", err
+	case !has:
+		return "", fmt.Errorf("there is no cluster %s in %s%s", p.Name, p.DataDir, others(p))
+	}
+	return p.SnapshotDir()
 }
 
 func orDash(text string) string {
@@ -259,11 +286,17 @@ func snapshotInspect() *cobra.Command {
 
 func printSnapshot(out io.Writer, d snapshots.Description) error {
 	secrets := "encrypted with the keys of the cluster"
-	if d.Sealed {
+	switch {
+	case d.Sealed:
 		secrets = "in the encrypted file"
+	case d.Open():
+		secrets = "plain: everyone who can read the file can read them"
 	}
 	keys := "no"
-	if d.Keys {
+	switch {
+	case d.Keys && d.Open():
+		keys = "yes, and everyone who can read the file is an administrator of the cluster"
+	case d.Keys:
 		keys = "yes"
 	}
 	s := d.ClusterSettings()

@@ -54,9 +54,7 @@ func statusCommand(o Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if other, differs := otherCurrent(cmd, p); differs {
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "the current context is that of cluster %s: --name=%[1]s means that one\n", other.Name)
-			}
+			hintOther(cmd, p)
 			if !running {
 				if theirs := p.OtherUsers(); theirs != "" && !holds(p) {
 					return fmt.Errorf("%s is not running; %s", subject(p), theirs)

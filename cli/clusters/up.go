@@ -70,6 +70,7 @@ func up(cmd *cobra.Command, o Options, s local.Settings, from func(local.Profile
 	if running && i.Starting() {
 		return fmt.Errorf("cluster %s is already being started by process %d; wait for it, or stop it with %s", p.Name, i.Process.PID, hint(cmd, "down"))
 	}
+	made := false // the data of the cluster are new, and of no use if it does not start
 	if from != nil {
 		if running || i.Exists() || holds(p) {
 			return fmt.Errorf("cluster %s exists already, and a snapshot makes a new one: pass another --name; nothing was changed", p.Name)
@@ -80,6 +81,7 @@ func up(cmd *cobra.Command, o Options, s local.Settings, from func(local.Profile
 		if err := from(p); err != nil {
 			return err
 		}
+		made = true
 	}
 	if running {
 		if err := p.Differ(s); err != nil {
@@ -89,7 +91,9 @@ func up(cmd *cobra.Command, o Options, s local.Settings, from func(local.Profile
 		if differs := versionDiffers(o, p, i); differs != "" {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", differs)
 		}
-	} else if i, err = start(cmd, o, p, s); err != nil {
+	} else if i, err = start(cmd, o, p, s, made); err != nil && made {
+		return errors.Join(err, unmake(cmd, p))
+	} else if err != nil {
 		return err
 	} else {
 		_, _ = fmt.Fprintf(out, "cluster %s is ready after %v\n", p.Name, i.ReadyAfter.Round(time.Millisecond))
@@ -107,6 +111,16 @@ func up(cmd *cobra.Command, o Options, s local.Settings, from func(local.Profile
 		return encode(cmd, started{i, running, file, p.Context()})
 	}
 	_, _ = fmt.Fprintf(out, "API server %s, context %q in %s\n", i.Server, p.Context(), file)
+	return nil
+}
+
+// unmake removes the data of a cluster that was made from a snapshot and did not start, so that the corrected command
+// can make it again.
+func unmake(cmd *cobra.Command, p local.Profile) error {
+	if _, err := p.Remove(context.WithoutCancel(cmd.Context())); err != nil {
+		return fmt.Errorf("what was made of it is left in %s: %w", p.DataDir, err)
+	}
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "removed what was made of cluster %s\n", p.Name)
 	return nil
 }
 
@@ -128,8 +142,8 @@ func seeAlso(log string) string {
 
 // start runs a cluster in the background and waits until it is ready. If the start
 // fails or is interrupted, start removes the kernel objects that it made, unless pods
-// were running before.
-func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings) (local.Instance, error) {
+// were running before. Made says that the caller removes the data of a failed start.
+func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings, made bool) (local.Instance, error) {
 	// Invalid settings are reported here. The program in the background
 	// settles them itself, because it must hold the networks that it chooses.
 	s, err := p.Settle(asked, nil)
@@ -176,10 +190,15 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings)
 	if ctx := cmd.Context(); ctx.Err() != nil {
 		err = context.Cause(ctx)
 	} else {
-		err = fmt.Errorf("cluster %s did not start: %w%s", p.Name, err, seeAlso(p.Log()))
+		err = fmt.Errorf("cluster %s did not start: %w", p.Name, err)
+		if !made {
+			err = fmt.Errorf("%w%s", err, seeAlso(p.Log()))
+		}
 	}
-	if kept := recordFailed(p); kept != "" {
-		err = fmt.Errorf("%w\n%s", err, kept)
+	if !made {
+		if kept := recordFailed(p); kept != "" {
+			err = fmt.Errorf("%w\n%s", err, kept)
+		}
 	}
 	after, running, lookErr := p.Instance()
 	if lookErr != nil || running || before.Runtime.Alive() || !after.Exists() {

@@ -38,6 +38,10 @@ type Settings struct {
 	// is 0: there are clients that know it. A start that finds it in use takes another one, for that run.
 	LastPort int `json:"lastPort,omitempty"`
 
+	// Ancestors are the IDs of the clusters that this one was made from, by snapshots, the nearest first. No flag sets
+	// them, and there are at most MaxAncestors.
+	Ancestors []string `json:"ancestors,omitempty"`
+
 	// AdvertiseAddress is the address of this host at which other machines reach the API server and the node, or one
 	// of each IP family separated by a comma. Empty means that no other machine can join; NoAdvertiseAddress removes
 	// a stored one.

@@ -29,6 +29,15 @@ const DefaultSnapshots = 5
 // shortestEvery is the smallest time between snapshots.
 const shortestEvery = time.Minute
 
+// MaxAncestors is how many ancestors of a cluster are recorded.
+const MaxAncestors = 64
+
+// DescendFrom records that the cluster is made from the one with that ID, which had these settings.
+func (s *Settings) DescendFrom(id string, of Settings) {
+	s.Ancestors = append([]string{id}, of.Ancestors...)
+	s.Ancestors = s.Ancestors[:min(len(s.Ancestors), MaxAncestors)]
+}
+
 // with returns saved settings with the wanted ones of this time.
 func (s SnapshotSettings) with(asked SnapshotSettings) SnapshotSettings {
 	return SnapshotSettings{

@@ -86,14 +86,19 @@ func refusal(resp *http.Response) error {
 	return fmt.Errorf("%s", resp.Status)
 }
 
-// Put puts the objects of a running cluster back to a snapshot, whose Secrets are plain; see [Reset].
-func Put(ctx context.Context, c local.Credentials, in io.Reader) (out Reverted, err error) {
+// Put puts the objects of a running cluster back to a snapshot, whose Secrets are plain; see [Reset]. With force it may
+// be one of any cluster.
+func Put(ctx context.Context, c local.Credentials, in io.Reader, force bool) (out Reverted, err error) {
 	client, end, err := clientOf(c)
 	if err != nil {
 		return out, err
 	}
 	defer end()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.Server+Path, in)
+	url := c.Server + Path
+	if force {
+		url += "?" + forceParameter + "=true"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, in)
 	if err != nil {
 		return out, err
 	}

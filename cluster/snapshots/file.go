@@ -31,6 +31,9 @@ type Description struct {
 // ClusterSettings returns the settings that the cluster of the snapshot had.
 func (d Description) ClusterSettings() local.Settings { return d.settings }
 
+// Open reports whether everyone who can read the file can read the Secrets in it.
+func (d Description) Open() bool { return !d.Sealed && d.Secrets == snapshot.Plain }
+
 // describe returns the description from the beginning of a snapshot. The settings are checked like those of a command
 // line.
 func describe(info snapshot.Info, isSealed bool) (Description, error) {

@@ -25,19 +25,22 @@ type Listed struct {
 	Cluster  string    `json:"cluster,omitempty"`
 	Revision string    `json:"revision,omitempty"`
 	Sealed   bool      `json:"sealed,omitempty"`
-	Remark   string    `json:"remark,omitempty"` // why the beginning of the file cannot be read
+	Plain    bool      `json:"plain,omitempty"`  // everyone who can read the file can read the Secrets in it
+	Keys     bool      `json:"keys,omitempty"`   // the file has the keys of the cluster; not known of an encrypted file
+	Remark   string    `json:"remark,omitempty"` // for users, such as why the beginning of the file cannot be read
 }
 
-// List returns the snapshots in a directory by their time, the newest first. It reads the beginning of each only.
-// There are none in a directory that does not exist.
+// List returns the snapshots in a directory by their time, the newest first. It reads the beginning of each only: a
+// snapshot, or a file that is encrypted with age, is one whatever its name, and so is a damaged file with the name of
+// one. The error matches [fs.ErrNotExist] if there is no such directory.
 func List(dir string) ([]Listed, error) {
 	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return nil, fmt.Errorf("listing snapshots: %w", err)
 	}
 	var all []Listed
 	for _, e := range entries {
-		if !e.Type().IsRegular() || !strings.HasSuffix(e.Name(), Extension) || strings.HasPrefix(e.Name(), ".") {
+		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
 		if l, ok := look(filepath.Join(dir, e.Name())); ok {
@@ -48,22 +51,26 @@ func List(dir string) ([]Listed, error) {
 	return all, nil
 }
 
-// look reads the beginning of a file; ok is false if it has gone.
+// look reads the beginning of a file; ok is false if it is not a snapshot, or has gone.
 func look(path string) (l Listed, ok bool) {
+	named := strings.HasSuffix(path, Extension)
 	f, err := os.Open(path)
 	if err != nil {
-		return Listed{File: path, Remark: err.Error()}, !errors.Is(err, fs.ErrNotExist)
+		return Listed{File: path, Remark: err.Error()}, named && !errors.Is(err, fs.ErrNotExist)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return Listed{File: path, Remark: err.Error()}, true
+		return Listed{File: path, Remark: err.Error()}, named
 	}
 	l = Listed{File: path, Size: info.Size(), Time: info.ModTime()}
 	in := bufio.NewReader(f)
 	if head, _ := in.Peek(len(ageMagic)); string(head) == ageMagic {
 		l.Sealed, l.Remark = true, "encrypted"
 		return l, true
+	}
+	if !named && !snapshot.Begins(in) {
+		return l, false
 	}
 	r, err := snapshot.NewReader(in)
 	if err == nil {
@@ -74,5 +81,12 @@ func look(path string) (l Listed, ok bool) {
 		return l, true
 	}
 	l.Time, l.Cluster, l.Revision = r.Info.Time, r.Info.Cluster, fmt.Sprint(r.Info.Revision)
+	l.Plain, l.Keys = r.Info.Secrets == snapshot.Plain, r.Info.Keys
+	switch {
+	case l.Plain && l.Keys:
+		l.Remark = "plain Secrets and keys of the cluster"
+	case l.Plain:
+		l.Remark = "plain Secrets"
+	}
 	return l, true
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -35,7 +37,13 @@ type Reset struct {
 	Decode func(key string, data []byte) (store.Value, error) // of the saved form
 	Kinds  func() []*catalog.Kind                             // that are stored
 	ID     func() string                                      // of the cluster
-	Limit  int64                                              // bytes that the records of a snapshot may have
+
+	// Cluster is the name of the cluster, and Ancestors are the IDs of the clusters that it was made from. A snapshot of
+	// another one is refused.
+	Cluster   string
+	Ancestors []string
+
+	Limit int64 // bytes that the records of a snapshot may have
 }
 
 // A Reverted counts the changes of a reset.
@@ -44,6 +52,9 @@ type Reverted struct {
 	Written  int64          `json:"written"`
 	Deleted  int64          `json:"deleted"`
 }
+
+// forceParameter is the query parameter that allows a snapshot of an unrelated cluster.
+const forceParameter = "force"
 
 const (
 	resetWriters = 64 // at the same time, so that they share syncs of the disk
@@ -65,9 +76,12 @@ func asItIs(key string) bool {
 }
 
 // Apply puts the cluster back. It reads and checks all of the snapshot before it changes anything. Secrets in it must
-// be plain.
-func (r Reset) Apply(ctx context.Context, in io.Reader) (Reverted, error) {
+// be plain. With force it may be of any cluster.
+func (r Reset) Apply(ctx context.Context, in io.Reader, force bool) (Reverted, error) {
 	want, info, err := r.read(in)
+	if err == nil && !force {
+		err = r.related(info)
+	}
 	if err != nil {
 		return Reverted{}, apierrors.NewBadRequest(err.Error())
 	}
@@ -81,6 +95,15 @@ func (r Reset) Apply(ctx context.Context, in io.Reader) (Reverted, error) {
 	return out, nil
 }
 
+// related returns an error unless the snapshot is of this cluster or of one that it was made from.
+func (r Reset) related(info snapshot.Info) error {
+	if id := r.ID(); info.ClusterID != "" && (info.ClusterID == id || slices.Contains(r.Ancestors, info.ClusterID)) {
+		return nil
+	}
+	return fmt.Errorf("the snapshot is of cluster %s (ID %s), and cluster %s (ID %s) was not made from that one: it would lose all its objects; nothing was changed. If that is wanted, pass --force to `sampan reset`, or the parameter %s=true in the URL",
+		info.Cluster, info.ClusterID, r.Cluster, r.ID(), forceParameter)
+}
+
 // wanted is a record of the snapshot.
 type wanted struct {
 	data []byte
@@ -92,6 +115,9 @@ func (r Reset) read(in io.Reader) (map[string]wanted, snapshot.Info, error) {
 	s, err := snapshot.NewReader(in)
 	if err != nil {
 		return nil, snapshot.Info{}, err
+	}
+	if err := checkTexts(s.Info); err != nil {
+		return nil, s.Info, err
 	}
 	if s.Info.Secrets != snapshot.Plain {
 		return nil, s.Info, errors.New("the Secrets in the snapshot are encrypted")
@@ -274,7 +300,15 @@ func (r Reset) commit(ctx context.Context, s step, out *Reverted) error {
 
 // ServeHTTP implements [http.Handler] for PUT of [Path].
 func (r Reset) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	out, err := r.Apply(req.Context(), req.Body)
+	force := false
+	if text := req.URL.Query().Get(forceParameter); text != "" {
+		var err error
+		if force, err = strconv.ParseBool(text); err != nil {
+			httpserver.WriteError(w, req, apierrors.NewBadRequest(fmt.Sprintf("%s: must be true or false, got %q", forceParameter, text)))
+			return
+		}
+	}
+	out, err := r.Apply(req.Context(), req.Body, force)
 	if err != nil {
 		httpserver.WriteError(w, req, err)
 		return

@@ -28,7 +28,7 @@ func resettable(t testing.TB) (*apiserver.Server, *store.Store) {
 			Freeze: st.Freeze, Seal: seal,
 			Info: func() snapshot.Info { return snapshot.Info{Cluster: "c", ClusterID: "id"} },
 			Put: snapshots.Reset{
-				Store: st, Decode: codec.NewLoader(o.Catalog).Decode, ID: func() string { return "id" },
+				Store: st, Cluster: "c", Ancestors: []string{"mother", "grandmother"}, Decode: codec.NewLoader(o.Catalog).Decode, ID: func() string { return "id" },
 				Kinds: func() []*catalog.Kind { return o.Catalog.Snapshot().Hubs() },
 			},
 		}}
@@ -104,6 +104,28 @@ func TestResetPutsObjectsBack(t *testing.T) {
 	}
 }
 
+// of returns a snapshot of the objects, as one of the cluster other with that ID.
+func of(t testing.TB, st *store.Store, id string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	source := snapshots.Source{Freeze: st.Freeze, Info: func() snapshot.Info { return snapshot.Info{Cluster: "other", ClusterID: id} }}
+	if _, err := source.Write(t.Context(), &out, true); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// A snapshot may be of a cluster that this one was made from, or of any with force.
+func TestResetToAnAncestor(t *testing.T) {
+	s, st := resettable(t)
+	for id, query := range map[string]string{"mother": "", "grandmother": "?force=false", "stranger": "?force=true"} {
+		create(t, s, "namespaces/default/configmaps", `{"metadata":{"name":"`+id+`"}}`)
+		if w := do(t, s, "PUT", snapshots.Path+query, string(of(t, st, id)), ""); w.Code != 200 {
+			t.Errorf("%s: %d %s", id, w.Code, w.Body)
+		}
+	}
+}
+
 func TestResetRefusesBadInput(t *testing.T) {
 	s, st := resettable(t)
 	create(t, s, "namespaces/default/configmaps", `{"metadata":{"name":"a"}}`)
@@ -115,18 +137,22 @@ func TestResetRefusesBadInput(t *testing.T) {
 	flipped := bytes.Clone(plain)
 	flipped[len(flipped)/2] ^= 1
 	for name, c := range map[string]struct {
-		body []byte
-		user string
-		code int
-		want string
+		body  []byte
+		user  string
+		query string
+		code  int
+		want  string
 	}{
-		"no administrator": {plain, "jane", 403, `cannot put path`},
-		"nothing":          {nil, "", 400, "it is not a snapshot"},
-		"cut off":          {plain[:len(plain)-3], "", 400, "ends in the middle of a frame"},
-		"flipped":          {flipped, "", 400, "the checksum of a frame is wrong"},
-		"encrypted":        {sealed, "", 400, "the Secrets in the snapshot are encrypted"},
+		"no administrator": {plain, "jane", "", 403, `cannot put path`},
+		"nothing":          {nil, "", "", 400, "it is not a snapshot"},
+		"cut off":          {plain[:len(plain)-3], "", "", 400, "ends in the middle of a frame"},
+		"flipped":          {flipped, "", "", 400, "the checksum of a frame is wrong"},
+		"encrypted":        {sealed, "", "", 400, "the Secrets in the snapshot are encrypted"},
+		"another cluster":  {of(t, st, "stranger"), "", "", 400, "the snapshot is of cluster other (ID stranger), and cluster c (ID id) was not made from that one"},
+		"no ID":            {of(t, st, ""), "", "?force=false", 400, "was not made from that one"},
+		"bad parameter":    {plain, "", "?force=maybe", 400, `force: must be true or false, got \"maybe\"`},
 	} {
-		w := do(t, s, "PUT", snapshots.Path, string(c.body), c.user)
+		w := do(t, s, "PUT", snapshots.Path+c.query, string(c.body), c.user)
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) {
 			t.Errorf("%s: %d %s, want %d %s", name, w.Code, w.Body, c.code, c.want)
 		}

@@ -209,6 +209,9 @@ func (w *restorer) run(r *snapshot.Reader) error {
 	}
 	w.result.Summary = read
 	w.settings.LastPort = 0
+	if !w.same {
+		w.settings.DescendFrom(w.from.ClusterID, w.from.settings)
+	}
 	return w.stage.Keep(w.settings)
 }
 

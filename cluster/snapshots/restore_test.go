@@ -199,6 +199,27 @@ func TestRestoreMakesAnIndependentCluster(t *testing.T) {
 	}
 }
 
+// A cluster knows the clusters that it was made from, so that it can be reset to their snapshots.
+func TestRestoreRecordsAncestors(t *testing.T) {
+	var of local.Settings
+	for i := range local.MaxAncestors + 3 {
+		of.DescendFrom(fmt.Sprint(i), of)
+	}
+	if n := len(of.Ancestors); n != local.MaxAncestors || of.Ancestors[0] != fmt.Sprint(n+2) {
+		t.Errorf("%d ancestors, the first one is %s", n, of.Ancestors[0])
+	}
+	o := newOriginal(t, 0)
+	p := profile(filepath.Join(t.TempDir(), "new"))
+	r, err := snapshots.Restore(t.Context(), bytes.NewReader(o.plain), snapshots.Restoration{Profile: p, Settings: asked})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.Settle(local.Settings{}, nil)
+	if err != nil || len(s.Ancestors) != 1 || s.Ancestors[0] != r.ClusterID {
+		t.Errorf("the ancestors are %v (%v), want %s", s.Ancestors, err, r.ClusterID)
+	}
+}
+
 func TestRestoreWithKeysIsTheSameCluster(t *testing.T) {
 	o := newOriginal(t, 3)
 	pass := filepath.Join(t.TempDir(), "pass")

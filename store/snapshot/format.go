@@ -12,6 +12,9 @@ import (
 // FormatVersion is the version of the snapshots that this program writes. It reads this one and older ones.
 const FormatVersion = 1
 
+// maxVersion is above all format versions that there will be: a larger number is damage.
+const maxVersion = 1000
+
 const (
 	magic     = "SAMPANSN"
 	preamble  = len(magic) + 4 + 4 // to the length of the info

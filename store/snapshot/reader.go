@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
@@ -34,6 +35,12 @@ type Reader struct {
 	count  Summary
 }
 
+// Begins reports whether the next bytes are those that a snapshot begins with. It takes none of them.
+func Begins(in *bufio.Reader) bool {
+	head, _ := in.Peek(len(magic)) // shorter at the end of the input
+	return string(head) == magic
+}
+
 // NewReader reads the beginning of a snapshot. The error is a [*ForeignError] if the data is not a snapshot, or one
 // of a newer program, and a [*DamageError] if it is damaged; otherwise that of in.
 func NewReader(in io.Reader) (*Reader, error) {
@@ -48,10 +55,10 @@ func NewReader(in io.Reader) (*Reader, error) {
 	if err != nil {
 		return nil, r.damage("it ends in its first bytes")
 	}
-	if v := binary.LittleEndian.Uint32(head[len(magic):]); v > FormatVersion {
+	if v := binary.LittleEndian.Uint32(head[len(magic):]); v == 0 || v > maxVersion {
+		return nil, r.damage(fmt.Sprintf("its format version is %d", v))
+	} else if v > FormatVersion {
 		return nil, &ForeignError{fmt.Sprintf("the snapshot has format version %d, and this program reads versions up to %d: it was written by a newer sampan; use that one", v, FormatVersion)}
-	} else if v == 0 {
-		return nil, r.damage("its format version is 0")
 	}
 	n := binary.LittleEndian.Uint32(head[len(magic)+4:])
 	if n > maxInfo {

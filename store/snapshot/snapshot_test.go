@@ -175,6 +175,7 @@ func TestSnapshotNamesTheFault(t *testing.T) {
 		"foreign":        {[]byte("apiVersion: v1\nkind: List\n"), "it is not a snapshot"},
 		"short":          {[]byte(magic), "byte offset 0: it ends in its first bytes"},
 		"newer":          {edit(len(magic), 9), "format version 9, and this program reads versions up to 1: it was written by a newer sampan"},
+		"bad version":    {edit(len(magic)+2, 9), "its format version is 589825"},
 		"huge info":      {edit(len(magic)+4, 0xff, 0xff, 0xff, 0xff), "its description has 4294967295 bytes"},
 		"wrong info":     {edit(preamble, 'x'), "the checksum of its description is wrong"},
 		"huge frame":     {edit(starts[1], 0xff, 0xff, 0xff, 0xff), fmt.Sprintf("byte offset %d: a frame has 4294967295 bytes", starts[1])},
