@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sampan-io/sampan/cluster/local"
+	"github.com/sampan-io/sampan/cluster/snapshots"
 )
 
 // patience is how long a process may take to stop before it is killed: the
@@ -87,6 +88,7 @@ func downCommand(o Options) *cobra.Command {
 func purged(cmd *cobra.Command, p local.Profile, was, stopped bool) error {
 	out, what := cmd.OutOrStdout(), subject(p)
 	drivers, former := p.DriverSockets(), p.FormerContexts()
+	saved, _ := snapshots.List(p.Snapshots()) // they are counted if they can be
 	had, err := p.Remove(cmd.Context())
 	foreign, isForeign := errors.AsType[*local.ForeignError](err)
 	switch {
@@ -100,7 +102,7 @@ func purged(cmd *cobra.Command, p local.Profile, was, stopped bool) error {
 	case was && !had:
 		_, _ = fmt.Fprintf(out, "%s is stopped; there is no data in %s\n", what, p.DataDir)
 	case had || stopped:
-		_, _ = fmt.Fprintf(out, "%s is stopped, its data is removed\n", what)
+		_, _ = fmt.Fprintf(out, "%s is stopped, its data is removed%s\n", what, andSnapshots(len(saved)))
 		for _, socket := range drivers {
 			_, _ = fmt.Fprintf(out, "removed %s of a program on this machine: stop that, or start it again after the next `sampan up`\n", socket)
 		}
@@ -108,6 +110,17 @@ func purged(cmd *cobra.Command, p local.Profile, was, stopped bool) error {
 		_, _ = fmt.Fprintf(out, "%s is not running and has no data in %s\n", what, p.DataDir)
 	}
 	return p.Forget(cmd.Context(), flag(cmd, "kubeconfig"), former)
+}
+
+// andSnapshots returns how many snapshots were removed with the data of a cluster, as the end of a line.
+func andSnapshots(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return ", and the snapshot in it"
+	}
+	return fmt.Sprintf(", and the %d snapshots in it", n)
 }
 
 // whatDown returns the command's effect on a cluster, in a verb.

@@ -19,7 +19,7 @@ func encryptionCommand() *cobra.Command {
 		Short: "Encrypt Secrets on disk with a new key",
 		Long: "Add a new key to the file pki/encryption.yaml in the data directory. A running cluster uses it at once and encrypts the\n" +
 			"records on disk again in the background; a stopped one does so at its next start. Earlier keys stay in the file until\n" +
-			"a start finds that no record needs them.",
+			"a start finds that no record needs them. Then they move to pki/encryption-former.yaml, for earlier snapshots.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, _, running, err := found(cmd)
@@ -35,7 +35,7 @@ func encryptionCommand() *cobra.Command {
 			if running {
 				next = "it encrypts existing records with it now"
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "cluster %s has the new key %s; %s\n", p.Name, name, next)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "cluster %s has the new key %s; %s. Earlier snapshots still need the earlier key, which is kept\n", p.Name, name, next)
 			return err
 		},
 	})

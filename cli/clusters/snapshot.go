@@ -110,13 +110,26 @@ func snapshotSave() *cobra.Command {
 			if printed, err := asObject(cmd); printed || err != nil {
 				return errors.Join(err, encode(cmd, inspected{d, file}))
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "saved %s: revision %d of cluster %s, %d objects%s\n", file, d.Revision, d.Cluster, d.Records, leftOut(d))
-			return err
+			return printSaved(cmd, p, file, d)
 		},
 	}
 	keysFlags(cmd.Flags(), &keys)
 	cmd.Flags().BoolVar(&with, "with-keys", false, "also save the keys of the cluster, so that a restored cluster is the same for its clients; needs --passphrase-file or --key-file")
 	return cmd
+}
+
+// printSaved tells what was saved, and what a restore of it needs.
+func printSaved(cmd *cobra.Command, p local.Profile, file string, d snapshots.Description) error {
+	out := cmd.OutOrStdout()
+	_, err := fmt.Fprintf(out, "saved %s: revision %d of cluster %s, %d objects%s\n", file, d.Revision, d.Cluster, d.Records, leftOut(d))
+	if err != nil || d.Sealed {
+		return err
+	}
+	keys, err := p.SecretKeys()
+	if err == nil {
+		_, err = fmt.Fprintf(out, "Secrets in it can be restored with the file %s alone: keep a copy, or save with --passphrase-file or --key-file\n", keys)
+	}
+	return err
 }
 
 // snapshotFile returns the file to save a snapshot to.

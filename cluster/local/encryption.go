@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,4 +30,11 @@ func (p Profile) RotateEncryptionKey(now time.Time) (string, error) {
 		return "", fmt.Errorf("adding a key: %w", err)
 	}
 	return name, nil
+}
+
+// SecretKeys returns the file with the keys that Secrets are encrypted with on disk and in snapshots, by the saved
+// settings.
+func (p Profile) SecretKeys() (string, error) {
+	s, _, err := p.savedSettings()
+	return cmp.Or(s.Server.Get("encryption-provider-config"), p.EncryptionKeys()), err
 }

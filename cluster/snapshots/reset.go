@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/codec"
@@ -106,8 +107,9 @@ func (r Reset) related(info snapshot.Info) error {
 
 // wanted is a record of the snapshot.
 type wanted struct {
-	data []byte
-	uid  types.UID
+	data   []byte
+	uid    types.UID // of pods and claims
+	ending bool      // a pod or claim that is being deleted
 }
 
 // read reads a snapshot for this cluster.
@@ -161,7 +163,7 @@ func forReset(c Change, kind *catalog.Kind, e *store.Entry, w *wanted) (keep boo
 	if err != nil {
 		return false, err
 	}
-	w.uid = obj.GetUID()
+	w.uid, w.ending = obj.GetUID(), obj.GetDeletionTimestamp() != nil
 	// A pod of a DaemonSet that is still there stays; otherwise its controller makes another one.
 	keep = c.Apply(obj)
 	if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok {
@@ -178,9 +180,10 @@ func forReset(c Change, kind *catalog.Kind, e *store.Entry, w *wanted) (keep boo
 
 // A step is a write that a pass makes.
 type step struct {
-	key  string
-	data []byte       // nil deletes
-	now  store.Record // zero if there is none
+	key   string
+	data  []byte       // nil deletes
+	now   store.Record // zero if there is none
+	again []byte       // of an object that is made after the deletion; nil: none is
 }
 
 // pass writes the differences, and reports whether it has made or deleted an object.
@@ -198,14 +201,28 @@ func (r Reset) pass(ctx context.Context, want map[string]wanted, out *Reverted) 
 		seen[rec.Key] = true
 		w, ok := want[rec.Key]
 		data, readable := saver.Saved(rec.Value)
+		differs := !readable || !bytes.Equal(data, w.data)
+		revived := false
+		if ok && (differs || asItIs(rec.Key)) {
+			if revived, err = r.revived(rec, w); err != nil {
+				return changed, err
+			}
+		}
 		switch {
 		case !ok:
 			deletions = append(deletions, step{key: rec.Key, now: rec})
+		case revived:
+			// Clients do not expect an object that is being deleted to stay, so it is deleted, and made again.
+			if w, err = r.renewed(rec.Key, w); err != nil {
+				return changed, err
+			}
+			want[rec.Key] = w
+			deletions = append(deletions, step{key: rec.Key, now: rec, again: w.data})
 		case asItIs(rec.Key) && w.uid == uidOf(rec.Value):
 		case w.data == nil:
 			deletions = append(deletions, step{key: rec.Key, now: rec})
-		case !readable || !bytes.Equal(data, w.data):
-			rest = append(rest, step{rec.Key, w.data, rec})
+		case differs:
+			rest = append(rest, step{key: rec.Key, data: w.data, now: rec})
 		}
 	}
 	for key, w := range want {
@@ -226,6 +243,57 @@ func (r Reset) pass(ctx context.Context, want map[string]wanted, out *Reverted) 
 		}
 	}
 	return changed, nil
+}
+
+// revived reports whether an object that is being deleted is in the snapshot and is not being deleted there.
+func (r Reset) revived(rec store.Record, w wanted) (bool, error) {
+	i, ok := rec.Value.(*codec.Item)
+	if !ok || i.Object().GetDeletionTimestamp() == nil {
+		return false, nil
+	}
+	if asItIs(rec.Key) {
+		return !w.ending && w.uid != "", nil
+	}
+	if w.data == nil {
+		return false, nil
+	}
+	v, err := r.Decode(rec.Key, w.data)
+	if err != nil {
+		return false, err
+	}
+	wantedItem, ok := v.(*codec.Item)
+	return ok && wantedItem.Object().GetDeletionTimestamp() == nil, nil
+}
+
+// renewed gives a pod or claim of the snapshot a new UID: the node may still be ending the containers of the one that
+// was being deleted, and its volume may be given back. Other objects have the UIDs of the snapshot.
+func (r Reset) renewed(key string, w wanted) (wanted, error) {
+	if !asItIs(key) || w.data == nil {
+		return w, nil
+	}
+	v, err := r.Decode(key, w.data)
+	if err != nil {
+		return w, err
+	}
+	item, ok := v.(*codec.Item)
+	if !ok {
+		return w, nil
+	}
+	obj, err := item.Fresh()
+	if err != nil {
+		return w, err
+	}
+	w.uid = uuid.NewUUID()
+	obj.SetUID(w.uid)
+	e := store.Entry{Key: key}
+	resource, _, _ := strings.Cut(key, "/")
+	for _, kind := range r.Kinds() {
+		if strings.TrimSuffix(kind.Prefix(""), "/") == resource {
+			err = encode(kind, obj, &e)
+		}
+	}
+	w.data = e.Data
+	return w, err
 }
 
 // homeless reports whether a record is in a namespace that the snapshot does not have.
@@ -257,7 +325,12 @@ func (r Reset) write(ctx context.Context, steps []step, out *Reverted) error {
 				if i >= len(steps) {
 					return
 				}
-				if err := r.commit(ctx, steps[i], out); err != nil {
+				s := steps[i]
+				err := r.commit(ctx, s, out)
+				if err == nil && s.again != nil {
+					err = r.commit(ctx, step{key: s.key, data: s.again}, out)
+				}
+				if err != nil {
 					errs <- err
 					return
 				}

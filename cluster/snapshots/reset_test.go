@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/apiserver/apiservertest"
 	"github.com/sampan-io/sampan/apiserver/codec"
@@ -101,6 +103,75 @@ func TestResetPutsObjectsBack(t *testing.T) {
 	revision := st.Revision()
 	if w := do(t, s, "PUT", snapshots.Path, string(taken), ""); w.Code != 200 || st.Revision() != revision {
 		t.Errorf("a second reset: %d, %d writes", w.Code, st.Revision()-revision)
+	}
+}
+
+// An object that is being deleted is one of the snapshot after the reset, and not the one that clients take for lost.
+func TestResetReplacesWhatIsBeingDeleted(t *testing.T) {
+	s, st := resettable(t)
+	const finalizers = `"finalizers":["example.org/f"]`
+	create(t, s, "namespaces/default/configmaps", `{"metadata":{"name":"c",`+finalizers+`},"data":{"k":"v"}}`)
+	create(t, s, "namespaces/default/configmaps", `{"metadata":{"name":"both",`+finalizers+`}}`)
+	pod := func(name string) {
+		create(t, s, "namespaces/default/pods", `{"metadata":{"name":"`+name+`",`+finalizers+`},"spec":{"containers":[{"name":"a","image":"i"}]}}`)
+	}
+	pod("p")
+	pod("pboth")
+	create(t, s, "namespaces/default/persistentvolumeclaims", `{"metadata":{"name":"v",`+finalizers+`},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`)
+	remove := func(path string) {
+		if w := do(t, s, "DELETE", "/api/v1/namespaces/default/"+path, "", ""); w.Code >= 300 {
+			t.Fatalf("deleting %s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	remove("configmaps/both")
+	remove("pods/pboth")
+	state := func(key string) (uid types.UID, ending bool) {
+		rec, err := st.Get(key)
+		if err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+		obj := rec.Value.(*codec.Item).Object()
+		return obj.GetUID(), obj.GetDeletionTimestamp() != nil
+	}
+	keys := []string{"configmaps/default/c", "pods/default/p", "persistentvolumeclaims/default/v", "configmaps/default/both", "pods/default/pboth"}
+	before := map[string]types.UID{}
+	for _, key := range keys {
+		before[key], _ = state(key)
+	}
+	taken := do(t, s, "GET", snapshots.Path+"?secrets=plain", "", "").Body.Bytes()
+	remove("configmaps/c")
+	remove("pods/p")
+	remove("persistentvolumeclaims/v")
+	at := st.Revision()
+	if w := do(t, s, "PUT", snapshots.Path, string(taken), ""); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	for i, key := range keys {
+		uid, ending := state(key)
+		if both := i > 2; ending != both {
+			t.Errorf("%s is being deleted: %v, want %v", key, ending, both)
+		}
+		// The node may still be ending the containers of the pod, so the new one is another one.
+		if renewed := i == 1 || i == 2; renewed == (uid == before[key]) {
+			t.Errorf("%s has the UID %s, before %s", key, uid, before[key])
+		}
+	}
+	for i, key := range keys {
+		if i > 2 { // nothing has written it
+			if rec, err := st.Get(key); err != nil || rec.Revision > at {
+				t.Errorf("%s was written (%v)", key, err)
+			}
+			continue
+		}
+		resource, _, _ := strings.Cut(key, "/")
+		for ev, err := range st.Watch(t.Context(), store.Query{Prefix: resource + "/"}, at) {
+			if err != nil || ev.Key == key {
+				if err != nil || !ev.Deleted {
+					t.Errorf("the first event of %s is not a deletion (%v)", key, err)
+				}
+				break
+			}
+		}
 	}
 }
 

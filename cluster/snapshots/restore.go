@@ -246,8 +246,14 @@ func (w *restorer) openKeys(path string) (err error) {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("--decryption-keys: %w", err)
 	}
-	w.opener, err = encryption.New(encryption.Options{Keys: path, Log: w.Log})
-	return err
+	w.opener, err = encryption.New(encryption.Options{
+		Keys: path, Former: true, Log: w.Log,
+		Advice: fmt.Sprintf("Pass the file that has the key with --decryption-keys: pki/encryption.yaml or pki/encryption-former.yaml of cluster %s, or a copy from the time of the snapshot", w.from.Cluster),
+	})
+	if err != nil {
+		return fmt.Errorf("--decryption-keys: %w", err)
+	}
+	return nil
 }
 
 // file writes a file with keys of the original.

@@ -2,6 +2,7 @@ package encryption
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,13 @@ type Options struct {
 
 	// Reload makes [Encryption.Run] read Config again when it has changed. The own keys always are.
 	Reload bool
+
+	// Former says that keys which were removed from Keys, and are in a file beside it, decrypt as well: see [FormerFile].
+	Former bool
+
+	// Advice is the sentence of errors about missing keys that says what to do, without a full stop. Empty means the
+	// one for the start of a cluster.
+	Advice string
 
 	// Changed is called by Run when values on disk may have to be encrypted again. It must not block. Required for Run.
 	Changed func()
@@ -57,7 +65,7 @@ type Encryption struct {
 type LockedError struct{ Reason string }
 
 func (e *LockedError) Error() string {
-	return "the record cannot be decrypted: " + e.Reason + ". Nothing was changed"
+	return "the record cannot be decrypted: " + e.Reason
 }
 
 // New reads the configuration. A file that is not valid is an error that names the file. Nothing is written.
@@ -79,7 +87,7 @@ func New(o Options) (*Encryption, error) {
 
 // read reads the files.
 func (e *Encryption) read(now time.Time) (*rules, error) {
-	c, text, saved, err := ownKeys(e.opts.Keys, now)
+	c, text, saved, err := ownKeys(e.opts.Keys, now, cmp.Or(e.opts.Advice, "Restore the file from a backup; without it the Secrets of the cluster cannot be read"))
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +99,11 @@ func (e *Encryption) read(now time.Time) (*rules, error) {
 		return nil, fmt.Errorf("%s: %w", e.opts.Keys, err)
 	}
 	e.texts[0] = text
+	if e.opts.Former {
+		if err := own.addFormer(FormerFile(e.opts.Keys), e.opts.Log); err != nil {
+			return nil, err
+		}
+	}
 	if e.opts.Config == "" {
 		return own, nil
 	}
@@ -160,25 +173,29 @@ func (e *Encryption) prune(ctx context.Context) {
 		}
 		return false
 	}
-	var removed []string
+	var removed []keyConfig
 	own.Keys = slices.Concat(own.Keys[:1], slices.DeleteFunc(slices.Clone(own.Keys[1:]), func(k keyConfig) bool {
 		if used(k) {
 			return false
 		}
-		removed = append(removed, k.Name)
+		removed = append(removed, k)
 		return true
 	}))
 	e.mu.Unlock()
 	if len(removed) == 0 {
 		return
 	}
-	text, err := save(e.opts.Keys, c)
+	err = keepFormer(FormerFile(e.opts.Keys), removed)
+	var text []byte
+	if err == nil {
+		text, err = save(e.opts.Keys, c)
+	}
 	if err != nil {
 		e.opts.Log.WarnContext(ctx, "cannot remove keys that are no longer used", "file", e.opts.Keys, "err", err)
 		return
 	}
 	e.texts[0] = text
-	e.opts.Log.InfoContext(ctx, "removed keys that no record is encrypted with", "file", e.opts.Keys, "keys", removed)
+	e.opts.Log.InfoContext(ctx, "removed keys that no record is encrypted with", "file", e.opts.Keys, "keys", keyNames(removed))
 }
 
 // Prime asks the KMS plug-ins for their keys, so that the first write does not fail. An error is logged, and Run tries again.
@@ -253,7 +270,7 @@ func (e *Encryption) open(r *rules, rule *rule, record string, data []byte) ([]b
 	if !sealed(data) {
 		if !rule.plain {
 			return nil, nil, &LockedError{fmt.Sprintf(
-				"it is not encrypted, and %s does not have the provider identity for this resource. Add identity as the last provider: `- identity: {}`", rule.source)}
+				"it is not encrypted, and %s does not have the provider identity for this resource. Add identity as the last provider: `- identity: {}`. Nothing was changed", rule.source)}
 		}
 		return data, nil, nil
 	}
@@ -279,7 +296,8 @@ func (e *Encryption) missing(r *rules, data []byte) error {
 	if e.unkept != nil {
 		what += " (" + e.opts.Keys + " does not exist)"
 	}
-	return &LockedError{what + ". Restore the file from a backup, or pass the one that has the key with --encryption-provider-config"}
+	advice := cmp.Or(e.opts.Advice, "Restore the file from a backup, or pass the one that has the key with --encryption-provider-config. Nothing was changed")
+	return &LockedError{what + ". " + advice}
 }
 
 // Reseal returns the bytes to write when a record is copied on disk: its value, encrypted as it would be now. If that

@@ -258,6 +258,40 @@ func TestRotationKeepsKeysThatAreUsed(t *testing.T) {
 	if err := e.Save(t.Context()); err != nil || count() != 1 {
 		t.Errorf("after a start at which it was not there are %d keys, %v, want 1", count(), err)
 	}
+	// Backups from before are readable with the removed keys, and not without.
+	if _, err := open(t, Options{Keys: path}).Open("secrets/a", old); err == nil {
+		t.Error("a removed key is in use")
+	}
+	former, err := New(Options{Keys: path, Former: true, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain, err := former.Open("secrets/a", old); err != nil || string(plain) != "v" {
+		t.Errorf("with the removed keys: %q, %v", plain, err)
+	}
+	if info, err := os.Stat(FormerFile(path)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file of the removed keys: %v, %v", info, err)
+	}
+}
+
+func TestFormerKeysAreBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "former.yaml")
+	for i := range maxFormer + 2 {
+		k := newKey(time.Unix(int64(i), 0), nil)
+		for range 2 { // the second time after a crash
+			if err := keepFormer(path, []keyConfig{k}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c, _, err := load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := c.own().Keys
+	if len(keys) != maxFormer || keys[0].Name != newKey(time.Unix(maxFormer+1, 0), nil).Name {
+		t.Errorf("%d keys, the first one is %s", len(keys), keys[0].Name)
+	}
 }
 
 func TestChangedFilesAreUsed(t *testing.T) {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,12 +64,17 @@ func (c *configuration) own() *keysConfig {
 
 // save writes a configuration, so that it is there wholly and durably or not at all, and returns the text of the file.
 func save(path string, c *configuration) ([]byte, error) {
-	data, err := yaml.Marshal(c)
+	data, err := encode(comment, c)
 	if err != nil {
 		return nil, err
 	}
-	data = append([]byte(comment), data...)
 	return data, wholefile.Write(path, data, 0o600, wholefile.Durable)
+}
+
+// encode returns the text of a file with a configuration.
+func encode(comment string, c *configuration) ([]byte, error) {
+	data, err := yaml.Marshal(c)
+	return append([]byte(comment), data...), err
 }
 
 // load reads a configuration.
@@ -98,14 +105,74 @@ func Rotate(path string, now time.Time) (name string, err error) {
 	return k.Name, err
 }
 
-// ownKeys reads the file of the cluster's own keys. If there is none, they are new and saved is false.
-func ownKeys(path string, now time.Time) (c *configuration, data []byte, saved bool, err error) {
+// maxFormer is how many removed keys are kept.
+const maxFormer = 64
+
+// formerComment begins the file with the removed keys.
+const formerComment = `# Keys that no record of this cluster needs any more. Snapshots and other backups from before do: "sampan snapshot
+# restore" and "sampan reset" read them here. Nothing is encrypted with them. Remove this file if there are no such backups.
+`
+
+// FormerFile returns the path of the file with the keys that were removed from the file of a cluster's own keys. It is
+// beside that file, and has the same format.
+func FormerFile(keys string) string {
+	return strings.TrimSuffix(keys, ".yaml") + "-former.yaml"
+}
+
+// keepFormer adds removed keys to the file of these, and forgets the oldest ones of too many.
+func keepFormer(path string, removed []keyConfig) error {
+	c, _, err := load(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		c = newConfiguration(time.Time{})
+		c.own().Keys = nil
+	case err != nil:
+		return err
+	case c.own() == nil:
+		return fmt.Errorf("%s: the first provider must be aesgcm", path)
+	}
+	own := c.own()
+	own.Keys = slices.Concat(removed, slices.DeleteFunc(own.Keys, func(k keyConfig) bool { return slices.Contains(removed, k) }))
+	own.Keys = own.Keys[:min(len(own.Keys), maxFormer)]
+	data, err := encode(formerComment, c)
+	if err != nil {
+		return err
+	}
+	return wholefile.Write(path, data, 0o600, wholefile.Durable)
+}
+
+// addFormer adds the keys of a file of removed keys, if there is one, for decryption.
+func (r *rules) addFormer(path string, log *slog.Logger) error {
+	c, _, err := load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading earlier keys of the cluster: %w", err)
+	}
+	former, err := c.build(path, log)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	r.add(former.keys...)
+	return nil
+}
+
+func keyNames(keys []keyConfig) (names []string) {
+	for _, k := range keys {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// ownKeys reads the file of the cluster's own keys. If there is none, they are new and saved is false. The advice ends an error.
+func ownKeys(path string, now time.Time, advice string) (c *configuration, data []byte, saved bool, err error) {
 	c, data, err = load(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return newConfiguration(now), nil, false, nil
 	}
 	if err != nil {
-		return nil, nil, false, fmt.Errorf("reading the keys of the cluster: %w. Restore the file from a backup; without it the Secrets of the cluster cannot be read", err)
+		return nil, nil, false, fmt.Errorf("reading the keys of the cluster: %w. %s", err, advice)
 	}
 	return c, data, true, nil
 }

@@ -190,7 +190,7 @@ func (p *plugin) seedOf(h header, raw []byte) (*secret, error) {
 	defer cancel()
 	r, err := p.client.Decrypt(ctx, &kms.DecryptRequest{Ciphertext: h.seed, Uid: string(uuid.NewUUID()), KeyId: h.keyID, Annotations: h.annotations}, grpc.WaitForReady(true))
 	if err != nil {
-		return nil, &LockedError{fmt.Sprintf("the plug-in of the KMS provider %s at %s did not decrypt the key with ID hash %s: %v. Start it before the cluster", p.name, p.endpoint, hash(h.keyID), err)}
+		return nil, &LockedError{fmt.Sprintf("the plug-in of the KMS provider %s at %s did not decrypt the key with ID hash %s: %v. Start it before the cluster. Nothing was changed", p.name, p.endpoint, hash(h.keyID), err)}
 	}
 	s, err := newSecret(r.GetPlaintext())
 	if err != nil {
