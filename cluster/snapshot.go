@@ -24,7 +24,7 @@ func (c *cluster) ownPaths(p *controlPlane) map[string]http.Handler {
 		defer mu.Unlock()
 		return loader.Decode(key, data)
 	}
-	source.Put = snapshots.Reset{
+	source.Put = &snapshots.Reset{
 		Store: p.store, Decode: decode, ID: p.id, Cluster: c.Profile.Name, Ancestors: c.Settings.Ancestors, Limit: c.storeMemory().quota,
 		Kinds: func() []*catalog.Kind { return p.catalog.Snapshot().Hubs() },
 	}

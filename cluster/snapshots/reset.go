@@ -7,14 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -45,6 +48,8 @@ type Reset struct {
 	Ancestors []string
 
 	Limit int64 // bytes that the records of a snapshot may have
+
+	underWay sync.Mutex // held by the reset that runs
 }
 
 // A Reverted counts the changes of a reset.
@@ -60,8 +65,14 @@ const forceParameter = "force"
 const (
 	resetWriters = 64 // at the same time, so that they share syncs of the disk
 
-	// resetPasses is how often the objects are compared: controllers may write between.
+	// resetPasses is how often the objects are compared at least, if objects come and go: controllers may write between.
 	resetPasses = 3
+
+	// resetRepeats is how often they are compared at most, if others have changed objects that the reset was writing.
+	resetRepeats = 10
+
+	// resetTries is how often a write is tried in a pass.
+	resetTries = 10
 )
 
 // leftAlone reports whether a reset does not touch a record.
@@ -77,8 +88,11 @@ func asItIs(key string) bool {
 }
 
 // Apply puts the cluster back. It reads and checks all of the snapshot before it changes anything. Secrets in it must
-// be plain. With force it may be of any cluster.
-func (r Reset) Apply(ctx context.Context, in io.Reader, force bool) (Reverted, error) {
+// be plain. With force it may be of any cluster. One reset runs at a time; another one is a Conflict.
+//
+// Without an error each object has been as in the snapshot at one moment of the reset. What others write afterwards
+// stays. If they win too often, the error is a Conflict as well, and the reset can be repeated.
+func (r *Reset) Apply(ctx context.Context, in io.Reader, force bool) (Reverted, error) {
 	want, info, err := r.read(in)
 	if err == nil && !force {
 		err = r.related(info)
@@ -86,18 +100,41 @@ func (r Reset) Apply(ctx context.Context, in io.Reader, force bool) (Reverted, e
 	if err != nil {
 		return Reverted{}, apierrors.NewBadRequest(err.Error())
 	}
+	if !r.underWay.TryLock() {
+		return Reverted{}, conflict("another reset is under way: repeat this one when that one has ended; nothing was changed")
+	}
+	defer r.underWay.Unlock()
 	out := Reverted{Revision: info.Revision}
-	for range resetPasses {
-		changed, err := r.pass(ctx, want, &out)
-		if err != nil || !changed {
+	for pass := 1; ; pass++ {
+		todo, err := r.compare(want)
+		if err != nil {
 			return out, err
 		}
+		t := &tally{out: &out, lost: map[string]bool{}}
+		for _, steps := range [][]step{todo.first, todo.deletions, todo.rest} {
+			if err := r.write(ctx, steps, t); err != nil {
+				return out, err
+			}
+		}
+		switch {
+		case len(t.lost) == 0 && (!todo.changed || pass >= resetPasses):
+			return out, nil
+		case pass == resetRepeats:
+			return out, conflict(fmt.Sprintf("other clients have changed objects while they were reset: %d, such as %s; all others are as in the snapshot. Repeat the reset, or stop these clients first",
+				len(t.lost), t.one()))
+		}
 	}
-	return out, nil
+}
+
+// conflict is an error with the status 409.
+func conflict(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: metav1.StatusReasonConflict, Message: message,
+	}}
 }
 
 // related returns an error unless the snapshot is of this cluster or of one that it was made from.
-func (r Reset) related(info snapshot.Info) error {
+func (r *Reset) related(info snapshot.Info) error {
 	if id := r.ID(); info.ClusterID != "" && (info.ClusterID == id || slices.Contains(r.Ancestors, info.ClusterID)) {
 		return nil
 	}
@@ -112,17 +149,24 @@ type wanted struct {
 	ending bool      // a pod or claim that is being deleted
 }
 
+// goal is the state that a reset brings a cluster to.
+type goal struct {
+	objects map[string]wanted // by key
+	claims  map[string]string // that they have, see [store.Options.Claims], and the key of the object
+}
+
 // read reads a snapshot for this cluster.
-func (r Reset) read(in io.Reader) (map[string]wanted, snapshot.Info, error) {
+func (r *Reset) read(in io.Reader) (goal, snapshot.Info, error) {
+	want := goal{objects: map[string]wanted{}, claims: map[string]string{}}
 	s, err := snapshot.NewReader(in)
 	if err != nil {
-		return nil, snapshot.Info{}, err
+		return want, snapshot.Info{}, err
 	}
 	if err := checkTexts(s.Info); err != nil {
-		return nil, s.Info, err
+		return want, s.Info, err
 	}
 	if s.Info.Secrets != snapshot.Plain {
-		return nil, s.Info, errors.New("the Secrets in the snapshot are encrypted")
+		return want, s.Info, errors.New("the Secrets in the snapshot are encrypted")
 	}
 	kinds := map[string]*catalog.Kind{}
 	for _, k := range r.Kinds() {
@@ -130,7 +174,7 @@ func (r Reset) read(in io.Reader) (map[string]wanted, snapshot.Info, error) {
 	}
 	change := Change{Nodes: true, UID: types.UID(r.ID())}
 	same := s.Info.ClusterID == r.ID()
-	want, size := map[string]wanted{}, int64(0)
+	size := int64(0)
 	_, err = s.Read(snapshot.Sink{Record: func(e store.Entry) error {
 		if leftAlone(e.Key) {
 			return nil
@@ -147,10 +191,35 @@ func (r Reset) read(in io.Reader) (map[string]wanted, snapshot.Info, error) {
 				return err
 			}
 		}
-		want[e.Key] = w
+		want.objects[e.Key] = w
+		if w.data == nil {
+			return nil
+		}
+		v, err := r.decode(e.Key, w.data)
+		if err != nil {
+			return err
+		}
+		for _, claim := range codec.Claims(e.Key, v) {
+			if other := want.claims[claim]; other != "" && other != e.Key {
+				return fmt.Errorf("the snapshot has %s in %s and in %s, and only one object may have it", claim, other, e.Key)
+			}
+			want.claims[claim] = e.Key
+		}
 		return nil
 	}})
 	return want, s.Info, err
+}
+
+// decode returns the value of a record of the snapshot. It is an error if it cannot be read.
+func (r *Reset) decode(key string, data []byte) (store.Value, error) {
+	v, err := r.Decode(key, data)
+	if i, ok := v.(*codec.Item); err == nil && ok {
+		err = i.Fault()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record %q of the snapshot cannot be read: %w", key, err)
+	}
+	return v, nil
 }
 
 // forReset makes an object of the snapshot one that a running cluster can begin with.
@@ -180,73 +249,98 @@ func forReset(c Change, kind *catalog.Kind, e *store.Entry, w *wanted) (keep boo
 
 // A step is a write that a pass makes.
 type step struct {
-	key   string
-	data  []byte       // nil deletes
-	now   store.Record // zero if there is none
-	again []byte       // of an object that is made after the deletion; nil: none is
+	key  string
+	data []byte       // nil deletes
+	now  store.Record // zero if there is none
 }
 
-// pass writes the differences, and reports whether it has made or deleted an object.
-func (r Reset) pass(ctx context.Context, want map[string]wanted, out *Reverted) (changed bool, err error) {
-	var first, rest, deletions []step
+// A plan is the writes of a pass, in their order.
+type plan struct {
+	first, deletions, rest []step
+	changed                bool // objects are made or deleted
+}
+
+// compare returns the writes that make the objects those of the snapshot. An object that has a claim which another one
+// gets is deleted first, and made again if it stays; the error is about a claim of an object that cannot be deleted.
+func (r *Reset) compare(want goal) (todo plan, err error) {
 	var saver codec.Saver
 	seen := map[string]bool{}
 	for rec := range r.Store.Freeze().All() {
+		gone := leftAlone(rec.Key) && homeless(rec.Key, want.objects)
+		claim, yields := want.yields(rec)
 		if leftAlone(rec.Key) {
-			if homeless(rec.Key, want) {
-				deletions = append(deletions, step{key: rec.Key, now: rec})
+			switch {
+			case gone:
+				todo.deletions = append(todo.deletions, step{key: rec.Key, now: rec})
+			case yields:
+				return todo, apierrors.NewBadRequest(fmt.Sprintf("the snapshot has %s in %s, and in this cluster it belongs to %s, which a reset does not change",
+					claim, want.claims[claim], rec.Key))
 			}
 			continue
 		}
 		seen[rec.Key] = true
-		w, ok := want[rec.Key]
+		w, ok := want.objects[rec.Key]
 		data, readable := saver.Saved(rec.Value)
 		differs := !readable || !bytes.Equal(data, w.data)
 		revived := false
 		if ok && (differs || asItIs(rec.Key)) {
 			if revived, err = r.revived(rec, w); err != nil {
-				return changed, err
+				return todo, err
 			}
 		}
 		switch {
 		case !ok:
-			deletions = append(deletions, step{key: rec.Key, now: rec})
+			todo.deletions = append(todo.deletions, step{key: rec.Key, now: rec})
 		case revived:
 			// Clients do not expect an object that is being deleted to stay, so it is deleted, and made again.
 			if w, err = r.renewed(rec.Key, w); err != nil {
-				return changed, err
+				return todo, err
 			}
-			want[rec.Key] = w
-			deletions = append(deletions, step{key: rec.Key, now: rec, again: w.data})
+			want.objects[rec.Key] = w
+			todo.deletions = append(todo.deletions, step{key: rec.Key, now: rec})
+			if w.data != nil {
+				todo.rest = append(todo.rest, step{key: rec.Key, data: w.data})
+			}
 		case asItIs(rec.Key) && w.uid == uidOf(rec.Value):
 		case w.data == nil:
-			deletions = append(deletions, step{key: rec.Key, now: rec})
+			todo.deletions = append(todo.deletions, step{key: rec.Key, now: rec})
+		case differs && yields:
+			todo.deletions = append(todo.deletions, step{key: rec.Key, now: rec})
+			todo.rest = append(todo.rest, step{key: rec.Key, data: w.data})
 		case differs:
-			rest = append(rest, step{key: rec.Key, data: w.data, now: rec})
+			todo.rest = append(todo.rest, step{key: rec.Key, data: w.data, now: rec})
 		}
 	}
-	for key, w := range want {
+	todo.changed = len(todo.deletions) > 0
+	for key, w := range want.objects {
 		if seen[key] || w.data == nil {
 			continue
 		}
-		changed = true
+		todo.changed = true
 		if s := (step{key: key, data: w.data}); strings.HasPrefix(key, "namespaces/") || strings.HasPrefix(key, "customresourcedefinitions.") {
-			first = append(first, s)
+			todo.first = append(todo.first, s)
 		} else {
-			rest = append(rest, s)
+			todo.rest = append(todo.rest, s)
 		}
 	}
-	changed = changed || len(deletions) > 0
-	for _, steps := range [][]step{first, deletions, rest} {
-		if err := r.write(ctx, steps, out); err != nil {
-			return changed, err
+	return todo, nil
+}
+
+// yields returns a claim of a record that another object of the snapshot has.
+func (g goal) yields(rec store.Record) (claim string, yields bool) {
+	if len(g.claims) == 0 {
+		return "", false
+	}
+	for _, claim := range codec.Claims(rec.Key, rec.Value) {
+		if owner, ok := g.claims[claim]; ok && owner != rec.Key {
+			return claim, true
 		}
 	}
-	return changed, nil
+	return "", false
 }
 
 // revived reports whether an object that is being deleted is in the snapshot and is not being deleted there.
-func (r Reset) revived(rec store.Record, w wanted) (bool, error) {
+func (r *Reset) revived(rec store.Record, w wanted) (bool, error) {
 	i, ok := rec.Value.(*codec.Item)
 	if !ok || i.Object().GetDeletionTimestamp() == nil {
 		return false, nil
@@ -267,7 +361,7 @@ func (r Reset) revived(rec store.Record, w wanted) (bool, error) {
 
 // renewed gives a pod or claim of the snapshot a new UID: the node may still be ending the containers of the one that
 // was being deleted, and its volume may be given back. Other objects have the UIDs of the snapshot.
-func (r Reset) renewed(key string, w wanted) (wanted, error) {
+func (r *Reset) renewed(key string, w wanted) (wanted, error) {
 	if !asItIs(key) || w.data == nil {
 		return w, nil
 	}
@@ -313,8 +407,34 @@ func uidOf(v store.Value) types.UID {
 	return ""
 }
 
+// A tally counts the writes of a pass.
+type tally struct {
+	mu   sync.Mutex
+	out  *Reverted
+	lost map[string]bool // keys of objects that others have written instead
+}
+
+// one returns one of the lost keys, always the same.
+func (t *tally) one() string { return slices.Min(slices.Collect(maps.Keys(t.lost))) }
+
+func (t *tally) lose(key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lost[key] = true
+}
+
+func (t *tally) wrote(deleted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if deleted {
+		t.out.Deleted++
+	} else {
+		t.out.Written++
+	}
+}
+
 // write makes writes side by side. One that loses against another write is left to the next pass.
-func (r Reset) write(ctx context.Context, steps []step, out *Reverted) error {
+func (r *Reset) write(ctx context.Context, steps []step, t *tally) error {
 	var next atomic.Int64
 	errs := make(chan error, resetWriters)
 	g := run.NewGroup(ctx, 0)
@@ -325,12 +445,7 @@ func (r Reset) write(ctx context.Context, steps []step, out *Reverted) error {
 				if i >= len(steps) {
 					return
 				}
-				s := steps[i]
-				err := r.commit(ctx, s, out)
-				if err == nil && s.again != nil {
-					err = r.commit(ctx, step{key: s.key, data: s.again}, out)
-				}
-				if err != nil {
+				if err := r.commit(ctx, steps[i], t); err != nil {
 					errs <- err
 					return
 				}
@@ -349,30 +464,63 @@ func (r Reset) write(ctx context.Context, steps []step, out *Reverted) error {
 // resetter is the author of the writes of a reset.
 var resetter = store.Author{User: "system:apiserver", Agent: "sampan reset"}
 
-func (r Reset) commit(ctx context.Context, s step, out *Reverted) error {
-	w := store.Write{Key: s.key, Expect: s.now.Revision, Delete: s.data == nil, Frees: s.data == nil, Author: resetter}
-	count := &out.Written
-	if w.Delete {
-		w.Value, count = apiserver.Restate(s.now.Value), &out.Deleted
-	} else {
-		v, err := r.Decode(s.key, s.data)
-		if err != nil {
+// commit makes a write. If others have changed the object meanwhile it is tried again, a few times.
+func (r *Reset) commit(ctx context.Context, s step, t *tally) error {
+	var value store.Value
+	if s.data != nil {
+		var err error
+		if value, err = r.decode(s.key, s.data); err != nil {
 			return err
 		}
-		w.Value = v
 	}
-	_, err := r.Store.Commit(ctx, w)
-	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
-		return nil
+	for range resetTries {
+		w := store.Write{Key: s.key, Value: value, Expect: s.now.Revision, Delete: s.data == nil, Frees: s.data == nil, Author: resetter}
+		if w.Delete {
+			w.Value = apiserver.Restate(s.now.Value)
+		}
+		_, err := r.Store.Commit(ctx, w)
+		switch {
+		case err == nil:
+			t.wrote(w.Delete)
+			return nil
+		case errors.Is(err, store.ErrNotFound): // deleted by another
+			return nil
+		case errors.Is(err, store.ErrClaimed): // by a write since the comparison
+			t.lose(s.key)
+			return nil
+		case !errors.Is(err, store.ErrConflict):
+			return err
+		}
+		now, err := r.Store.Get(s.key)
+		switch {
+		case errors.Is(err, store.ErrNotFound) && w.Delete:
+			return nil
+		case errors.Is(err, store.ErrNotFound):
+			now = store.Record{}
+		case err != nil:
+			return err
+		case !sameObject(s.now, now): // the next pass decides about it
+			t.lose(s.key)
+			return nil
+		}
+		s.now = now
 	}
-	if err == nil {
-		atomic.AddInt64(count, 1)
+	t.lose(s.key)
+	return nil
+}
+
+// sameObject reports whether two records are of one object, and both or neither is being deleted.
+func sameObject(a, b store.Record) bool {
+	i, ok := a.Value.(*codec.Item)
+	j, too := b.Value.(*codec.Item)
+	if !ok || !too {
+		return false
 	}
-	return err
+	return i.Object().GetUID() == j.Object().GetUID() && (i.Object().GetDeletionTimestamp() == nil) == (j.Object().GetDeletionTimestamp() == nil)
 }
 
 // ServeHTTP implements [http.Handler] for PUT of [Path].
-func (r Reset) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (r *Reset) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	force := false
 	if text := req.URL.Query().Get(forceParameter); text != "" {
 		var err error

@@ -19,20 +19,24 @@ import (
 	"github.com/sampan-io/sampan/store/snapshot"
 )
 
-// resettable returns an API server whose objects can be put back.
-func resettable(t testing.TB) (*apiserver.Server, *store.Store) {
+// resettable returns an API server whose objects can be put back, by a Reset that adjust changes before.
+func resettable(t testing.TB, adjust ...func(*snapshots.Reset)) (*apiserver.Server, *store.Store) {
 	t.Helper()
 	var st *store.Store
 	s := apiservertest.Open(t, func(o *apiserver.Options) {
 		st = o.Store.(*store.Store)
 		o.Auth = byHeader{}
+		reset := &snapshots.Reset{
+			Store: st, Cluster: "c", Ancestors: []string{"mother", "grandmother"}, Decode: codec.NewLoader(o.Catalog).Decode, ID: func() string { return "id" },
+			Kinds: func() []*catalog.Kind { return o.Catalog.Snapshot().Hubs() },
+		}
+		for _, f := range adjust {
+			f(reset)
+		}
 		o.Paths = map[string]http.Handler{snapshots.Path: snapshots.Source{
 			Freeze: st.Freeze, Seal: seal,
 			Info: func() snapshot.Info { return snapshot.Info{Cluster: "c", ClusterID: "id"} },
-			Put: snapshots.Reset{
-				Store: st, Cluster: "c", Ancestors: []string{"mother", "grandmother"}, Decode: codec.NewLoader(o.Catalog).Decode, ID: func() string { return "id" },
-				Kinds: func() []*catalog.Kind { return o.Catalog.Snapshot().Hubs() },
-			},
+			Put:  reset,
 		}}
 	})
 	return s, st
