@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -82,6 +81,7 @@ func (s Schedule) save(ctx context.Context) (file string, sum snapshot.Summary, 
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return "", sum, err
 	}
+	s.removeIncomplete(ctx) // before, because they may be what fills the disk
 	file = filepath.Join(s.Dir, s.Name+scheduled+time.Now().UTC().Format(FileTime)+Extension)
 	f, err := wholefile.Create(file, 0o600, wholefile.Durable)
 	if err != nil {
@@ -131,17 +131,26 @@ func (s Schedule) last() (t time.Time) {
 	return t
 }
 
-// prune removes the oldest scheduled snapshots, and incomplete ones of a crash.
+// prune removes the oldest scheduled snapshots.
 func (s Schedule) prune(ctx context.Context) {
 	all := s.names()
-	excess := slices.Clone(all[:max(0, len(all)-s.Keep)])
+	s.remove(ctx, all[:max(0, len(all)-s.Keep)])
+}
+
+// removeIncomplete removes the incomplete scheduled snapshots that a crash has left.
+func (s Schedule) removeIncomplete(ctx context.Context) {
+	var left []string
 	entries, _ := os.ReadDir(s.Dir) // the next time otherwise
 	for _, e := range entries {
 		if wholefile.Incomplete(e.Name()) && strings.HasPrefix(e.Name(), "."+s.Name+scheduled) {
-			excess = append(excess, e.Name())
+			left = append(left, e.Name())
 		}
 	}
-	for _, name := range excess {
+	s.remove(ctx, left)
+}
+
+func (s Schedule) remove(ctx context.Context, names []string) {
+	for _, name := range names {
 		if err := os.Remove(filepath.Join(s.Dir, name)); err != nil {
 			s.Log.WarnContext(ctx, "cannot remove an old snapshot", "err", err)
 		}

@@ -78,6 +78,36 @@ func TestScheduleSavesAndKeepsTheNewest(t *testing.T) {
 	})
 }
 
+// An incomplete file of a crash may be what fills the disk, so it goes before the next snapshot is written.
+func TestScheduleRemovesIncompleteFirst(t *testing.T) {
+	dir := t.TempDir()
+	incomplete := filepath.Join(dir, ".c-scheduled-20000101-000000.snapshot.x.new")
+	for _, file := range []string{incomplete, filepath.Join(dir, ".d-scheduled-20000101-000000.snapshot.x.new")} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := store.Open(t.Context(), nil, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := false
+	sched := Schedule{Dir: dir, Name: "c", Keep: 3, Log: slog.New(slog.DiscardHandler), Source: Source{
+		Freeze: s.Freeze, Seal: func(_ string, data []byte) ([]byte, error) { return data, nil },
+		Info: func() snapshot.Info {
+			_, err := os.Stat(incomplete)
+			there = err == nil
+			return snapshot.Info{}
+		},
+	}}
+	if _, _, err := sched.save(t.Context()); err != nil || there {
+		t.Errorf("the incomplete file was there while a snapshot was saved: %v (%v)", there, err)
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 2 {
+		t.Errorf("%v, %v, want the snapshot and the file of another cluster", all, err)
+	}
+}
+
 func TestScheduleDue(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) time.Time { return now.Add(d) }
