@@ -42,7 +42,7 @@ type Options struct {
 
 	Flags map[string]string // of the command line, with their values
 
-	// Process is what the cluster has in common with others of this process, whose caller runs it; nil means that there
+	// Process has the parts that the cluster shares with others of this process, whose caller runs it; nil means that there
 	// are no others.
 	Process *Process
 

@@ -41,7 +41,7 @@ func (p *Process) Run(ctx context.Context) error {
 	})
 }
 
-// release lets go of what the clusters can make again.
+// release drops the values that the clusters can make again.
 func (p *Process) release() {
 	p.mu.Lock()
 	all := slices.Collect(maps.Values(p.free))

@@ -122,7 +122,7 @@ func TestDefinitionOfOtherServerIsServed(t *testing.T) {
 	}
 }
 
-// Servers that do not judge change nothing of definitions. One that begins to judge does what was left to do.
+// Servers that do not judge change nothing of definitions. One that begins to judge judges the rest.
 func TestJudgementIsHandedOver(t *testing.T) {
 	p := openPair(t, mutant{}, nil)
 	first := p.define(1, "first.example.com", nil)

@@ -25,7 +25,7 @@ import (
 
 var stormOperations = flag.Int("storm", 20_000, "the number of operations of TestTwoServersStorm")
 
-// What the clients of a storm use. Few of each, so that they meet.
+// The names that the clients of a storm use are few, so that they meet.
 const (
 	stormClients    = 4 // of each server
 	stormNamespaces = 4 // the first two have a quota and stay, the others come and go
@@ -152,7 +152,7 @@ func (c *stormClient) replaceDefinition(ctx context.Context, group string) error
 	return err
 }
 
-// A stormWatch replays what was stored, and finds what must not be.
+// A stormWatch replays the stored events, and finds faults.
 type stormWatch struct {
 	read    store.Revision            // everything up to it was replayed
 	holders map[string]string         // by address or port: the key of the Service that has it
@@ -226,7 +226,7 @@ func (w *stormWatch) see(e store.Event) {
 
 var stormQuota = map[string]int{"pods": stormPods, "configmaps": stormPods, "services": stormServices, "services.nodeports": stormPorts}
 
-// uses returns what the object of an event takes of a quota, before the event or after it.
+// uses returns the parts of a quota that the object of an event takes, before the event or after it.
 func uses(e store.Event, before bool) map[string]int {
 	rec := e.Record
 	if before {

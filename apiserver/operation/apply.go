@@ -79,7 +79,7 @@ const (
 	// body.
 	largestObject = 3 << 20
 
-	// statusRoom is what a write of the status may add, so that there is one for the largest object as well.
+	// statusRoom is the number of bytes that a write of the status may add, so that there is one for the largest object as well.
 	statusRoom = 256 << 10
 )
 

@@ -118,7 +118,7 @@ func snapshotSave() *cobra.Command {
 	return cmd
 }
 
-// printSaved tells what was saved, and what a restore of it needs.
+// printSaved describes a saved snapshot, and the keys that a restore of it needs.
 func printSaved(cmd *cobra.Command, p local.Profile, file string, d snapshots.Description) error {
 	out := cmd.OutOrStdout()
 	_, err := fmt.Fprintf(out, "saved %s: revision %d of cluster %s, %d objects%s\n", file, d.Revision, d.Cluster, d.Records, leftOut(d))

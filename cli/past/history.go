@@ -21,7 +21,7 @@ import (
 	"github.com/sampan-io/sampan/internal/changes"
 )
 
-// momentHelp says what is accepted as a time.
+// momentHelp describes the accepted forms of a time.
 const momentHelp = "a time such as 2006-01-02T15:04:05Z, a time before now such as 10m, or a revision"
 
 type history struct {

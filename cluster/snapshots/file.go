@@ -144,7 +144,7 @@ func WriteFile(out io.Writer, in io.Reader, o Filing) (d Description, err error)
 	return d, err
 }
 
-// copied writes what is read from in to out.
+// A copied reader writes the bytes that it reads to out.
 type copied struct {
 	in     io.Reader
 	out    io.Writer

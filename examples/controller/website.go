@@ -17,7 +17,7 @@ type Website struct {
 	Status            WebsiteStatus `json:"status,omitempty"`
 }
 
-// WebsiteSpec is what the user of a Website chooses.
+// WebsiteSpec has the choices of the user of a Website.
 type WebsiteSpec struct {
 	Page     string `json:"page"`               // HTML
 	Image    string `json:"image,omitempty"`    // of the web server; empty means the one in the ConfigMap [settingsName]

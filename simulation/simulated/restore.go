@@ -17,9 +17,9 @@ import (
 	"github.com/sampan-io/sampan/simulation"
 )
 
-// restore makes what the status of a pod shows of the runtime that it ran in: a sandbox with its addresses, and the
-// latest attempt at each container. So pods go on over a restart of the process, and in a copy of the cluster. A pod that
-// has ended, or that has no containers yet, has nothing to restore. It is called before the runtime is used.
+// restore makes the parts of a pod that its status shows: a sandbox with its addresses, and the latest attempt at
+// each container. So pods go on over a restart of the process, and in a copy of the cluster. A pod that has ended, or
+// that has no containers yet, has nothing to restore. It is called before the runtime is used.
 func (r *Runtime) restore(pod *corev1.Pod, logDir string) {
 	all := latestAttempts(pod)
 	if len(all) == 0 {
