@@ -2,14 +2,20 @@ package snapshots_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -172,52 +178,89 @@ func TestSourceCutsOffOnAnError(t *testing.T) {
 	}
 }
 
-// Each of many snapshots during writes is the state at exactly its revision: two objects that are written in turn never
-// differ by more than one write.
+var rounds = flag.Int("snapshots", 50, "snapshots of TestSourceIsConsistentDuringWrites")
+
+// Each of many snapshots during writes is the state at exactly its revision: it has the newest write to each object up to
+// there, by its revision and contents.
 func TestSourceIsConsistentDuringWrites(t *testing.T) {
+	const writers, objects = 8, 4 // of each
 	s, _ := serve(t, seal)
-	for _, name := range []string{"a", "z"} {
-		create(t, s, "namespaces/default/configmaps", `{"metadata":{"name":"`+name+`"},"data":{"n":"000000"}}`)
+	type write struct {
+		revision store.Revision
+		turn     int
 	}
-	const snaps = 100
-	writes := run.NewGroup(t.Context(), 0)
-	var written atomic.Int64
-	done := make(chan struct{})
-	writes.Go(func(context.Context) {
-		for i := 1; ; i++ {
-			select {
-			case <-done:
-				return
-			default:
-			}
-			for _, name := range []string{"a", "z"} {
-				w := do(t, s, "PUT", "/api/v1/namespaces/default/configmaps/"+name, fmt.Sprintf(`{"metadata":{"name":"%s"},"data":{"n":"%06d"}}`, name, i), "")
-				if w.Code != 200 {
-					t.Errorf("writing: %d %s", w.Code, w.Body)
+	name := func(writer, turn int) string { return fmt.Sprintf("c-%d-%d", writer, turn%objects) }
+	log := make([]map[string][]write, writers)
+	put := func(writer, turn int, method, path string) bool {
+		object := name(writer, turn)
+		w := do(t, s, method, path, fmt.Sprintf(`{"metadata":{"name":"%s"},"data":{"n":"%d"}}`, object, turn), "")
+		var got corev1.ConfigMap
+		err := json.Unmarshal(w.Body.Bytes(), &got)
+		revision, revisionErr := strconv.ParseUint(got.ResourceVersion, 10, 64)
+		if err := errors.Join(err, revisionErr); w.Code >= 300 || err != nil {
+			t.Errorf("%s: %d %s, %v", object, w.Code, w.Body, err)
+			return false
+		}
+		log[writer][object] = append(log[writer][object], write{store.Revision(revision), turn})
+		return true
+	}
+	writing := run.NewGroup(t.Context(), 0)
+	var done atomic.Bool
+	var all atomic.Int64
+	began := time.Now()
+	for i := range writers {
+		log[i] = map[string][]write{}
+		for turn := range objects {
+			put(i, turn, "POST", "/api/v1/namespaces/default/configmaps")
+		}
+		writing.Go(func(context.Context) {
+			for turn := objects; !done.Load(); turn++ {
+				if !put(i, turn, "PUT", "/api/v1/namespaces/default/configmaps/"+name(i, turn)) {
 					return
 				}
+				all.Add(1)
 			}
-			written.Add(1)
-		}
-	})
+		})
+	}
+	type taken struct {
+		revision store.Revision
+		has      map[string]write
+	}
+	var snaps []taken
 	kind := apiservertest.Kinds(t).Resource(configMaps)
-	for range snaps {
-		info, all, _ := contents(t, do(t, s, "GET", snapshots.Path, "", "").Body.Bytes())
-		var n [2]int
-		for i, name := range []string{"a", "z"} {
-			item, err := codec.LoadItem(kind, all["configmaps/default/"+name].Data)
+	for range *rounds {
+		info, records, _ := contents(t, do(t, s, "GET", snapshots.Path, "", "").Body.Bytes())
+		snap := taken{info.Revision, map[string]write{}}
+		for key, e := range records {
+			object, ok := strings.CutPrefix(key, "configmaps/default/c-")
+			if !ok {
+				continue
+			}
+			item, err := codec.LoadItem(kind, e.Data)
 			if err != nil {
 				t.Fatal(err)
 			}
-			n[i] = number(t, item)
+			snap.has["c-"+object] = write{e.Revision, number(t, item)}
 		}
-		if n[0] != n[1] && n[0] != n[1]+1 {
-			t.Errorf("at revision %d a was written %d times and z %d times", info.Revision, n[0], n[1])
+		snaps = append(snaps, snap)
+	}
+	done.Store(true)
+	writing.Wait()
+	t.Logf("%d snapshots during %d writes, %.0f a second", len(snaps), all.Load(), float64(all.Load())/time.Since(began).Seconds())
+	for _, snap := range snaps {
+		for i := range writers {
+			for object, writes := range log[i] {
+				at, found := slices.BinarySearchFunc(writes, snap.revision, func(w write, to store.Revision) int { return cmp.Compare(w.revision, to) })
+				if !found {
+					at--
+				}
+				if at < 0 || snap.has[object] != writes[at] {
+					t.Errorf("at revision %d %s is %+v, written were %+v", snap.revision, object, snap.has[object], writes[max(at-1, 0):min(at+2, len(writes))])
+				}
+			}
 		}
 	}
-	close(done)
-	writes.Wait()
-	if written.Load() == 0 {
+	if all.Load() == 0 {
 		t.Error("nothing was written meanwhile")
 	}
 }

@@ -64,6 +64,7 @@ func steps() []step {
 		{name: "definitions", measure: (*bench).definitions, up: []string{"--simulated-nodes=1"}},
 		{name: "customs", measure: (*bench).customs, up: []string{"--simulated-nodes=1"}},
 		{name: "snapshots", measure: (*bench).snapshots, up: []string{"--simulated-nodes=1", "--store-quota=2Gi"}},
+		{name: "saves", measure: (*bench).saves, up: []string{"--simulated-nodes=1", "--store-quota=2Gi"}},
 		{name: "forks", measure: (*bench).forks, up: []string{"--simulated-nodes=3"}},
 		{name: "clusters", measure: (*bench).fleet, alone: true},
 		{name: "dns", measure: (*bench).names, up: []string{"--simulated-nodes=1"}},
