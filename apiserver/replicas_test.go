@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"context"
+	"encoding/base64"
 	"strings"
 	"testing"
 
@@ -96,6 +97,30 @@ func TestReadsAreCurrent(t *testing.T) {
 				t.Errorf("a server that does not ask for the newest state shows it: %d", got)
 			}
 		})
+	}
+}
+
+// TestContinuationInThePresentIsCurrent reads the rest of a list, whose revision is forgotten, at one server after a write to
+// another.
+func TestContinuationInThePresentIsCurrent(t *testing.T) {
+	a, b := replicas(t, own)
+	for _, name := range []string{"one", "two"} {
+		a.do("POST", configMaps, configMap(name))
+	}
+	first := into[corev1.ConfigMapList](b, b.do("GET", configMaps+"?limit=1", nil), 200)
+	text, err := base64.RawURLEncoding.DecodeString(first.Continue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	present := strings.Replace(string(text), `"rv":`+first.ResourceVersion, `"rv":-1`, 1)
+	if present == string(text) {
+		t.Fatalf("the token %s has not the revision %s", text, first.ResourceVersion)
+	}
+	a.do("POST", configMaps, configMap("three"))
+	token := base64.RawURLEncoding.EncodeToString([]byte(present))
+	rest := into[corev1.ConfigMapList](b, b.do("GET", configMaps+"?continue="+token, nil), 200)
+	if len(rest.Items) != 2 || rest.Items[0].Name != "three" {
+		t.Errorf("the rest has %d objects, want the new one and the old one", len(rest.Items))
 	}
 }
 
