@@ -61,6 +61,7 @@ func steps() []step {
 		{name: "lists", measure: (*bench).lists},
 		{name: "burst", measure: (*bench).burst, up: []string{"--simulated-nodes=1"}},
 		{name: "watches", measure: (*bench).watches},
+		{name: "informers", measure: (*bench).informers, up: []string{"--simulated-nodes=1"}},
 		{name: "definitions", measure: (*bench).definitions, up: []string{"--simulated-nodes=1"}},
 		{name: "customs", measure: (*bench).customs, up: []string{"--simulated-nodes=1"}},
 		{name: "snapshots", measure: (*bench).snapshots, up: []string{"--simulated-nodes=1", "--store-quota=2Gi"}},
