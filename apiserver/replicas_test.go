@@ -100,8 +100,8 @@ func TestReadsAreCurrent(t *testing.T) {
 	}
 }
 
-// TestContinuationInThePresentIsCurrent reads the rest of a list, whose revision is forgotten, at one server after a write to
-// another.
+// TestContinuationInThePresentIsCurrent reads the rest of a list, whose revision is forgotten, at one server after a
+// write to another.
 func TestContinuationInThePresentIsCurrent(t *testing.T) {
 	a, b := replicas(t, own)
 	for _, name := range []string{"one", "two"} {

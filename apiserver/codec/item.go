@@ -104,8 +104,8 @@ func encode(kind *catalog.Kind, obj catalog.Object) (*encoded, error) {
 	return e, nil
 }
 
-// LoadItem returns the item that was saved as data. The data is checked by decoding it; the object is kept, as that of a new item:
-// components in the same process follow nearly all kinds and would have it decoded again.
+// LoadItem returns the item that was saved as data. The data is checked by decoding it; the object is kept, as that of
+// a new item: components in the same process follow nearly all kinds and would have it decoded again.
 func LoadItem(kind *catalog.Kind, data []byte) (*Item, error) {
 	if kind.Untyped() {
 		return loadUntyped(data)

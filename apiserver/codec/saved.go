@@ -8,15 +8,15 @@ import (
 	"github.com/sampan-io/sampan/store"
 )
 
-// A Saver returns the saved forms of values for a walk through all values of a store, without keeping anything for later readers,
-// and with next to no garbage. The zero Saver is ready for use, by one goroutine.
+// A Saver returns the saved forms of values for a walk through all values of a store, without keeping anything for
+// later readers, and with next to no garbage. The zero Saver is ready for use, by one goroutine.
 type Saver struct {
 	buf    []byte
 	copies map[reflect.Type]reflect.Value // one object of each type, to encode without a resource version
 }
 
-// Saved returns the saved form of a value, as its Bytes method does. It is good until the next call. It reports false if the
-// value is a record that was never readable, whose bytes are not kept.
+// Saved returns the saved form of a value, as its Bytes method does. It is good until the next call. It reports false
+// if the value is a record that was never readable, whose bytes are not kept.
 func (s *Saver) Saved(v store.Value) ([]byte, bool) {
 	i, ok := v.(*Item)
 	if !ok {
@@ -41,8 +41,8 @@ func (s *Saver) Saved(v store.Value) ([]byte, bool) {
 	return data, true
 }
 
-// versionless returns a copy of an object without its resource version. It shares maps, slices and pointers with the object, and is
-// good until the next call.
+// versionless returns a copy of an object without its resource version. It shares maps, slices and pointers with the
+// object, and is good until the next call.
 func (s *Saver) versionless(obj catalog.Object) catalog.Object {
 	from := reflect.ValueOf(obj).Elem()
 	to, ok := s.copies[from.Type()]

@@ -180,8 +180,8 @@ func TestSourceCutsOffOnAnError(t *testing.T) {
 
 var rounds = flag.Int("snapshots", 50, "snapshots of TestSourceIsConsistentDuringWrites")
 
-// Each of many snapshots during writes is the state at exactly its revision: it has the newest write to each object up to
-// there, by its revision and contents.
+// Each of many snapshots during writes is the state at exactly its revision: it has the newest write to each object up
+// to there, by its revision and contents.
 func TestSourceIsConsistentDuringWrites(t *testing.T) {
 	const writers, objects = 8, 4 // of each
 	s, _ := serve(t, seal)

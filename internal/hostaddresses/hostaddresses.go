@@ -109,7 +109,8 @@ func FollowGateways(ctx context.Context, set func([]netip.Addr)) error {
 	}.run(ctx, set)
 }
 
-// concernsAddress reports whether a message is about an address that counts: a struct ifaddrmsg and attributes, rtnetlink(7).
+// concernsAddress reports whether a message is about an address that counts: a struct ifaddrmsg and attributes,
+// rtnetlink(7).
 func concernsAddress(m mdnetlink.Message) bool {
 	if len(m.Data) < unix.SizeofIfAddrmsg {
 		return false
@@ -129,14 +130,14 @@ func concernsAddress(m mdnetlink.Message) bool {
 	return concerned || attributes.Err() != nil
 }
 
-// concernsGateway reports whether a message is about a default route: a struct rtmsg, whose second byte is the length of the
-// prefix of the destination, rtnetlink(7).
+// concernsGateway reports whether a message is about a default route: a struct rtmsg, whose second byte is the length
+// of the prefix of the destination, rtnetlink(7).
 func concernsGateway(m mdnetlink.Message) bool {
 	return len(m.Data) >= unix.SizeofRtMsg && m.Data[1] == 0
 }
 
-// A follower reads a list when it starts and after each message that concerns it. The library with links and routes follows
-// them as well, with 64 KiB of stack for each of them.
+// A follower reads a list when it starts and after each message that concerns it. The library with links and routes
+// follows them as well, with 64 KiB of stack for each of them.
 type follower struct {
 	groups   []uint32 // of the kernel's messages (RTNLGRP_*)
 	concerns func(mdnetlink.Message) bool
@@ -183,8 +184,8 @@ func (f follower) run(ctx context.Context, set func([]netip.Addr)) error {
 	}
 }
 
-// pause is the time after lost messages until the list is read. Messages are lost when thousands come at once, which takes a
-// while.
+// pause is the time after lost messages until the list is read. Messages are lost when thousands come at once, which
+// takes a while.
 const pause = 100 * time.Millisecond
 
 // receive rings the bell after messages that concern the list, until ctx is cancelled or the socket is closed.

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// informers kills the server and starts it again while 1,000 informers of client-go follow ConfigMaps, and counts the lists
-// that they ask for until each has received a later object. The floor of the time is that of a later start.
+// informers kills the server and starts it again while 1,000 informers of client-go follow ConfigMaps, and counts the
+// lists that they ask for until each has received a later object. The floor of the time is that of a later start.
 func (b *bench) informers(ctx context.Context) error {
 	const many = 1000
 	cfg, err := b.config()

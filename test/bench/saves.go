@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// saves measures the latency of writes to a cluster of 100,000 objects while snapshots are taken one after the other. The
-// floor is the latency of such writes in as much time without snapshots.
+// saves measures the latency of writes to a cluster of 100,000 objects while snapshots are taken one after the other.
+// The floor is the latency of such writes in as much time without snapshots.
 func (b *bench) saves(ctx context.Context) error {
 	const objects, snapshots = 100_000, 10
 	ours, err := b.ours()
