@@ -169,7 +169,7 @@ func TestWritesAreJudgedByTheNewestState(t *testing.T) {
 func TestUnreachableStore(t *testing.T) {
 	a, b := replicas(t, func(r *storetest.Replica) httpserver.Store { return unreachable{r} })
 	a.write("1")
-	for _, path := range []string{configMaps, configMaps + "/one", configMaps + "?watch=true", until(configMaps+"/one", "until", `object.data.v == "1"`)} {
+	for _, path := range []string{configMaps, configMaps + "/one", configMaps + "?watch=true&timeoutSeconds=1", until(configMaps+"/one", "until", `object.data.v == "1"`)} {
 		got := b.do("GET", path, nil)
 		if got.code != 503 || got.header.Get("Retry-After") != "1" || !strings.Contains(got.message(), "the store cannot be reached") {
 			t.Errorf("%s: %d, Retry-After %q, %s", path, got.code, got.header.Get("Retry-After"), got.body)
