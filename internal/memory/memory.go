@@ -209,6 +209,7 @@ type idleDetector struct {
 	seen     uint64 // bytes that had been allocated at the last look or collection
 	given    uint64 // and when memory was given back
 	interval uint64 // how many of them are in the quiet time; 0 means one
+	calm     uint64 // looks in a row that found the process idle
 }
 
 // look returns whether memory should be given back now, and whether to look again after another
@@ -221,7 +222,14 @@ func (d *idleDetector) look(now heapStats) (give, again bool) {
 	if lately > surelyIdle || d.interval > 1 {
 		enough = max(enough, now.live/4) // it is not over yet, or only a pause
 	}
-	return lately <= mostIdle && now.allocated-d.given > enough, lately > surelyIdle
+	if lately > mostIdle {
+		d.calm = 0
+	} else {
+		d.calm++
+	}
+	// A short interval may be a pause between requests: what is given back in it has to be mapped again after it.
+	long := d.calm+1 >= d.interval
+	return long && lately <= mostIdle && now.allocated-d.given > enough, lately > surelyIdle || !long
 }
 
 // mostIdle is how many bytes a process may allocate in the quiet time and still be called

@@ -110,8 +110,9 @@ func TestVigil(t *testing.T) {
 		{"a few bytes are nothing", 8 << 10, 1, []step{{60, false, false}, {60, false, false}}},
 		{"a large heap that works slowly is left alone until it is still", 400 << 10, 1, []step{{1000, false, true}, {1000, false, true}, {1000, false, true}, {10, true, false}}},
 		{"what is not worth it stays", 8 << 10, 1, []step{{5000, false, true}, {0, true, false}, {900, false, true}, {0, false, false}}},
-		{"as much in a fourth of the time is not slow", 8 << 10, 4, []step{{1000, false, true}, {1000, false, true}, {200, true, true}, {10, false, false}}},
-		{"a pause is too short for a little garbage", 8 << 10, 4, []step{{1500, false, true}, {0, false, false}, {1500, false, true}, {0, true, false}}},
+		{"three short looks are long enough", 8 << 10, 4, []step{{5000, false, true}, {0, false, true}, {0, false, true}, {0, true, false}}},
+		{"a pause is not", 8 << 10, 4, []step{{5000, false, true}, {0, false, true}, {0, false, true}, {5000, false, true}, {0, false, true}}},
+		{"a little garbage stays", 8 << 10, 4, []step{{1500, false, true}, {0, false, true}, {0, false, true}, {0, false, false}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
