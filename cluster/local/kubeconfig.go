@@ -130,7 +130,7 @@ func (p Profile) Merge(ctx context.Context, file string) (string, error) {
 }
 
 // MergeAll writes the contexts of several clusters into the user's kubeconfig as [Profile.Merge] does, at once: clientcmd
-// writes the file anew for each context. The current context stays. If $KUBECONFIG lists several files, the contexts are
+// writes the whole file for each context. The current context stays. If $KUBECONFIG lists several files, the contexts are
 // written to the one that Merge writes to.
 func MergeAll(ctx context.Context, all []Profile, file string) (string, error) {
 	var own []*clientcmdapi.Config
