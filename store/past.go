@@ -53,7 +53,7 @@ type PastSpan struct {
 // A PastQuery selects saved writes.
 type PastQuery struct {
 	Match func(key []byte) bool
-	After Revision // revisions above; of those that are kept
+	After Revision // kept revisions above it
 	To    Revision // revisions up to this one
 	Limit int      // only so many of the newest ones; > 0
 }

@@ -26,9 +26,9 @@ type judge struct {
 	ending map[types.UID]*catalog.Kind // guarded by mu; the kinds whose objects are being deleted, nil for a definition without
 }
 
-// Judge decides which names definitions get, writes their statuses, and deletes the objects of those that are being
-// deleted, until ctx is over. It works while Run does. Of the servers over one store, one may judge at a time; the
-// others serve what the statuses say.
+// Judge decides which names definitions get, writes their statuses, and deletes the objects of definitions that are
+// being deleted, until ctx is over. It works while Run does. Of the servers over one store, one may judge at a time;
+// the others serve what the statuses say.
 func (f *Follower) Judge(ctx context.Context) error {
 	j := &judge{ctx: ctx, tasks: run.NewGroup(ctx, 0), ending: map[types.UID]*catalog.Kind{}}
 	defer j.tasks.Stop()
@@ -102,8 +102,8 @@ func (j *judge) decide(f *Follower, d *definition, e *entry, before *definition)
 	return nil
 }
 
-// again judges a definition once more after a pause, because its status could not be written. Others do not wait for that.
-// The caller holds turn.
+// again judges a definition once more after a pause, because its status could not be written. Others do not wait for
+// that. The caller holds turn.
 func (j *judge) again(f *Follower, name string, e *entry, err error) {
 	e.failures++
 	e.judge = nil
@@ -218,8 +218,8 @@ func (f *Follower) finalize(ctx context.Context, name string, uid types.UID, kin
 	return f.report(ctx, name, uid, terminating(false, "InstanceDeletionCompleted", "removed all instances"), true)
 }
 
-// report writes how far the deletion of a definition is, and takes its finalizer away when it is done. A definition that is so
-// large that a condition does not fit goes without one.
+// report writes how far the deletion of a definition is, and takes its finalizer away when it is done. A definition
+// that is so large that a condition does not fit goes without one.
 func (f *Follower) report(ctx context.Context, name string, uid types.UID, c condition, done bool) error {
 	for tooLarge := false; ; {
 		d, err := f.read(ctx, name)

@@ -88,7 +88,7 @@ func runningNames() (names []string) {
 	if err != nil {
 		return nil
 	}
-	clusters, _ := p.Clusters() // those that can be read
+	clusters, _ := p.Clusters() // the readable ones
 	for _, c := range clusters {
 		if c.Running && !c.Instance.Member {
 			names = append(names, c.Name)

@@ -147,7 +147,7 @@ func changesOf(ctx context.Context, s *session.Session, query url.Values, head f
 	}
 }
 
-// explained says which clusters have a history if the server is none of them.
+// explained says which clusters have a history if the server is not of one of them.
 func explained(err error) error {
 	const why = "the server does not serve the history of its objects, as clusters of `sampan up` do"
 	switch {

@@ -184,9 +184,9 @@ func Bound(limit uint64) (restore func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-// Load tells the collector that so many bytes of saved objects are about to be loaded, with a headroom as in [Options]:
-// it runs seldom until [Run] decides. It has no effect with few bytes, because what lives on is scattered over the
-// garbage of a start, or if GOGC is in the environment.
+// Load sets the collector for so many bytes of saved objects that are about to be loaded, with a headroom as in
+// [Options]: it runs seldom until [Run] decides. It has no effect with few bytes, because what lives on is scattered
+// over the garbage of a start, or if GOGC is in the environment.
 func Load(saved, headroom uint64) {
 	const (
 		few     = 4 << 20

@@ -16,5 +16,6 @@
 // Init containers end at once, with code 0, as on the nodes of package simulation/nodes.
 //
 // Each container writes one line to its log, if the agent sets a log path. ExecSync returns the command itself. Exec,
-// Attach and PortForward are refused. A new process goes on with the pods that it is given, as their statuses show them.
+// Attach and PortForward are refused. A new process goes on with the pods that it is given, as their statuses show
+// them.
 package simulated

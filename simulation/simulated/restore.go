@@ -36,7 +36,7 @@ func (r *Runtime) restore(pod *corev1.Pod, logDir string) {
 	if !pod.Spec.HostNetwork {
 		var err error
 		if s.place, err = r.placeOf(pod.Status.PodIPs); err != nil {
-			return // the network is smaller than it was: the pod starts anew when there is an address
+			return // the network is smaller than it was: the pod is made again when there is an address
 		}
 		s.ips = r.addresses(s.place)
 	}
@@ -158,7 +158,7 @@ func (a *attempt) id() string {
 func (a *attempt) restored(pod *corev1.Pod, s *sandbox) *cri.ContainerStatus {
 	spec := *a.spec
 	if a.status.Image != "" {
-		spec.Image = a.status.Image // the one that it was made from: a newer one in the pod starts it anew
+		spec.Image = a.status.Image // the one that it was made from: a newer one in the pod makes another attempt
 	}
 	out := &cri.ContainerStatus{
 		Id: a.id(), Metadata: &cri.ContainerMetadata{Name: spec.Name, Attempt: uint32(a.status.RestartCount)},

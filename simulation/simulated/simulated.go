@@ -42,8 +42,8 @@ type Options struct {
 	// 10.244.0.0/24.
 	PodCIDRs []netip.Prefix
 
-	// Pods are those that the node had when its process ended last. They go on as their statuses show them. They are not
-	// changed, and not kept.
+	// Pods are the pods that the node had when its process ended last. They go on as their statuses show them. They
+	// are not changed, and not kept.
 	Pods []*corev1.Pod
 
 	// LogDir is where the agent keeps the logs of pods; "" means that it keeps none. Pods needs it.

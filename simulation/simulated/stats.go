@@ -72,7 +72,8 @@ func usage(now time.Time, cpu, memory uint64) (*cri.CpuUsage, *cri.MemoryUsage) 
 		&cri.MemoryUsage{Timestamp: at, WorkingSetBytes: bytes, UsageBytes: bytes, RssBytes: bytes}
 }
 
-// OfMachine returns what the node uses: what its running containers use now, and what others have used since it started.
+// OfMachine returns what the node uses: what its running containers use now, and what others have used since it
+// started.
 func (r *Runtime) OfMachine(now time.Time) (statsapi.NodeStats, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -37,7 +37,7 @@ import (
 // History says which superseded writes are kept.
 type History struct {
 	Keep time.Duration // for how long, at least; 0 means that none are
-	Max  int64         // bytes of files that are kept at most, beside those that the store loads; 0 means any number
+	Max  int64         // bytes of files that are kept at most, beside the files that the store loads; 0 means any number
 }
 
 func (h History) keeps() bool { return h.Keep > 0 }

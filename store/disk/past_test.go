@@ -123,7 +123,7 @@ func shown(r store.Revision, key, before, after, user string) string {
 }
 
 // TestPastOfRandomWrites (store-I13) writes at random through folds, restarts and times without history; for each
-// revision the state at it is the one that was, and the writes are those that were made.
+// revision the state at it is the one that was, and the writes are the ones of the test.
 func TestPastOfRandomWrites(t *testing.T) {
 	dir := t.TempDir()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -50,7 +50,7 @@ func (s *stamper) append(b []byte, version uint32, entries []store.Entry) []byte
 	return b
 }
 
-// number returns the number of an author, which is new if it is none of the last ones.
+// number returns the number of an author, which is new unless it is one of the last ones.
 func (s *stamper) number(a store.Author) int {
 	if a == (store.Author{}) {
 		return 0
@@ -74,7 +74,7 @@ type stamps struct {
 	authors [][2][]byte // user and agent
 }
 
-// decode reads what stands before the first entry. It reports false if that is malformed.
+// decode reads the part before the first entry. It reports false if that is malformed.
 func (s *stamps) decode(c *cursor) bool {
 	s.first = int64(c.number())
 	n := c.number()

@@ -51,7 +51,7 @@ func TestStampsAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// FuzzDecodeEntries decodes payloads that no program has written, and writes those that decode again without their
+// FuzzDecodeEntries decodes payloads that no program has written, and writes each valid one again without its
 // data.
 func FuzzDecodeEntries(f *testing.F) {
 	var s stamper

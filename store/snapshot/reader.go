@@ -35,7 +35,7 @@ type Reader struct {
 	count  Summary
 }
 
-// Begins reports whether the next bytes are those that a snapshot begins with. It takes none of them.
+// Begins reports whether the next bytes are the beginning of a snapshot. It takes none of them.
 func Begins(in *bufio.Reader) bool {
 	head, _ := in.Peek(len(magic)) // shorter at the end of the input
 	return string(head) == magic
