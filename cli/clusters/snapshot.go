@@ -336,18 +336,24 @@ func printSnapshot(out io.Writer, d snapshots.Description) error {
 	return w.Flush()
 }
 
-// openSnapshot opens a file, or standard input.
+// openSnapshot opens a regular file, or standard input. Opening another one, such as a named pipe without a writer, might
+// never return.
 func openSnapshot(cmd *cobra.Command, name string) (in io.Reader, end func(), err error) {
 	if name == "-" {
 		return cmd.InOrStdin(), func() {}, nil
 	}
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case info.IsDir():
+		return nil, nil, fmt.Errorf("%s is a directory, not a snapshot", name)
+	case !info.Mode().IsRegular():
+		return nil, nil, fmt.Errorf("%s is not a regular file: pass a file, or - to read the snapshot from standard input", name)
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, nil, err
-	}
-	if info, err := f.Stat(); err != nil || info.IsDir() {
-		_ = f.Close()
-		return nil, nil, errors.Join(err, fmt.Errorf("%s is a directory, not a snapshot", name))
 	}
 	return f, func() { _ = f.Close() }, nil
 }

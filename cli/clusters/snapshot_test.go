@@ -1,6 +1,8 @@
 package clusters
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -67,5 +69,18 @@ func TestSnapshotFlagsArePassedOn(t *testing.T) {
 	settingsFlags(cmd, &got)
 	if err := cmd.Flags().Parse(settingsArgs(local.Settings{Snapshots: want})); err != nil || got.Snapshots != want {
 		t.Errorf("got %+v, %v, want %+v", got.Snapshots, err, want)
+	}
+}
+
+// A named pipe without a writer would never open, so only regular files are.
+func TestSnapshotFilesAreRegular(t *testing.T) {
+	for name, want := range map[string]string{
+		os.DevNull:            "is not a regular file: pass a file, or - to read",
+		t.TempDir():           "is a directory, not a snapshot",
+		t.TempDir() + "/none": "no such file",
+	} {
+		if _, _, err := openSnapshot(&cobra.Command{}, name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
 	}
 }

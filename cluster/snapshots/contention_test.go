@@ -1,7 +1,6 @@
 package snapshots_test
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"slices"
@@ -16,6 +15,9 @@ import (
 )
 
 const plainSnapshot = snapshots.Path + "?secrets=plain"
+
+// ofCluster describes a snapshot of the cluster of resettable.
+var ofCluster = snapshot.Info{Cluster: "c", ClusterID: "id", Revision: 1 << 20, Secrets: snapshot.Plain}
 
 // service makes a Service with an address and a node port.
 func service(t testing.TB, s *apiserver.Server, name string, last, port int) {
@@ -90,7 +92,7 @@ func TestResetRefusesClaims(t *testing.T) {
 		"the snapshot has clusterIP=10.96.0.200 in services/default/a and in services/default/b, and only one object may have it":                                    both,
 		"the snapshot has clusterIP=10.96.0.200 in services/default/a, and in this cluster it belongs to services/default/kubernetes, which a reset does not change": one,
 	} {
-		w := do(t, s, "PUT", snapshots.Path, string(written(t, c)), "")
+		w := do(t, s, "PUT", snapshots.Path, string(written(t, ofCluster, c)), "")
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%d %s, want 400 %s", w.Code, w.Body, want)
 		}
@@ -98,43 +100,6 @@ func TestResetRefusesClaims(t *testing.T) {
 	if st.Revision() != at {
 		t.Errorf("%d writes", st.Revision()-at)
 	}
-}
-
-// entries returns the records of a snapshot.
-func entries(t testing.TB, data []byte) (all []store.Entry) {
-	t.Helper()
-	_, records, _ := contents(t, data)
-	for _, e := range records {
-		all = append(all, e)
-	}
-	return all
-}
-
-// written returns a snapshot with the last of the records of each key.
-func written(t testing.TB, all []store.Entry) []byte {
-	t.Helper()
-	byKey, keys := map[string]store.Entry{}, []string{}
-	for _, e := range all {
-		if _, ok := byKey[e.Key]; !ok {
-			keys = append(keys, e.Key)
-		}
-		byKey[e.Key] = e
-	}
-	slices.Sort(keys)
-	var out bytes.Buffer
-	w, err := snapshot.NewWriter(&out, snapshot.Info{Cluster: "c", ClusterID: "id", Revision: 1 << 20, Secrets: snapshot.Plain})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range keys {
-		if err := w.Add(byKey[key]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := w.Close(0); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
 }
 
 // interfere makes others write an object before each of the first n writes of a reset to it, if they are enabled.
@@ -240,7 +205,7 @@ func TestResetRefusesBadRecords(t *testing.T) {
 	at := st.Revision()
 	for _, data := range []string{"", "{}", "k8s\x00\xff\xff", "{\"kind\":"} {
 		bad := append(all, store.Entry{Key: "secrets/default/bad", Data: []byte(data), Created: 1, Revision: 1})
-		w := do(t, s, "PUT", snapshots.Path, string(written(t, bad)), "")
+		w := do(t, s, "PUT", snapshots.Path, string(written(t, ofCluster, bad)), "")
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), `record \"secrets/default/bad\" of the snapshot cannot be read`) {
 			t.Errorf("%q: %d %s", data, w.Code, w.Body)
 		}

@@ -195,7 +195,7 @@ func (r *Reset) read(in io.Reader) (goal, snapshot.Info, error) {
 		if w.data == nil {
 			return nil
 		}
-		v, err := r.decode(e.Key, w.data)
+		v, err := decoded(r.Decode, e.Key, w.data)
 		if err != nil {
 			return err
 		}
@@ -210,9 +210,9 @@ func (r *Reset) read(in io.Reader) (goal, snapshot.Info, error) {
 	return want, s.Info, err
 }
 
-// decode returns the value of a record of the snapshot. It is an error if it cannot be read.
-func (r *Reset) decode(key string, data []byte) (store.Value, error) {
-	v, err := r.Decode(key, data)
+// decoded returns the value of a record of a snapshot. It is an error if it cannot be read.
+func decoded(decode func(key string, data []byte) (store.Value, error), key string, data []byte) (store.Value, error) {
+	v, err := decode(key, data)
 	if i, ok := v.(*codec.Item); err == nil && ok {
 		err = i.Fault()
 	}
@@ -469,7 +469,7 @@ func (r *Reset) commit(ctx context.Context, s step, t *tally) error {
 	var value store.Value
 	if s.data != nil {
 		var err error
-		if value, err = r.decode(s.key, s.data); err != nil {
+		if value, err = decoded(r.Decode, s.key, s.data); err != nil {
 			return err
 		}
 	}

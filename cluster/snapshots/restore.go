@@ -181,6 +181,8 @@ type restorer struct {
 	sealer *encryption.Encryption // nil until the keys are there
 	change *Change                // nil: the same cluster
 	kinds  map[string]*catalog.Kind
+	loader *codec.Loader   // nil until the first record
+	expire map[string]bool // resources whose objects may expire
 	claims []store.Entry   // that wait for the volumes
 	lost   map[string]bool // volumes that were dropped
 	add    func(store.Entry) error
@@ -308,6 +310,9 @@ func (w *restorer) record(e store.Entry) error {
 			return err
 		}
 	}
+	if err := w.check(resource, e); err != nil {
+		return err
+	}
 	if interest == Decide {
 		if resource == "persistentvolumeclaims" {
 			e.Data = append([]byte(nil), e.Data...)
@@ -357,6 +362,26 @@ func (w *restorer) decrypt(e *store.Entry, encrypted bool) error {
 	return nil
 }
 
+// check returns an error for a record that no cluster saves: one that cannot be read, which snapshots leave out, or one
+// that would be deleted by its age. Records of kinds that this program does not have are taken as they are.
+func (w *restorer) check(resource string, e store.Entry) error {
+	if w.loader == nil {
+		all, err := catalog.New(kinds.All())
+		if err != nil {
+			return err
+		}
+		w.loader, w.expire = codec.NewLoader(all), map[string]bool{}
+		for _, k := range all.Snapshot().Hubs() {
+			w.expire[strings.TrimSuffix(k.Prefix(""), "/")] = k.Expires
+		}
+	}
+	if e.Expires != 0 && !w.expire[resource] {
+		return &snapshot.ForeignError{Reason: fmt.Sprintf("record %q of the snapshot expires, and only Events may", e.Key)}
+	}
+	_, err := decoded(w.loader.Decode, e.Key, e.Data)
+	return err
+}
+
 // put adds a record to the store of the new cluster.
 func (w *restorer) put(e store.Entry) error {
 	s, err := w.seal()
@@ -370,16 +395,16 @@ func (w *restorer) put(e store.Entry) error {
 	return w.add(e)
 }
 
-// decide applies the rule to an object. One that cannot be read stays as it is.
+// decide applies the rule to an object.
 func (w *restorer) decide(resource string, e *store.Entry) (keep bool, err error) {
 	kind := w.kinds[resource]
 	item, err := codec.LoadItem(kind, e.Data)
 	if err != nil {
-		return true, nil //nolint:nilerr // the cluster reports it
+		return false, err
 	}
 	obj, err := item.Fresh()
 	if err != nil {
-		return true, nil //nolint:nilerr // as above
+		return false, err
 	}
 	phase := corev1.PodPhase("")
 	if p, ok := obj.(*corev1.Pod); ok {

@@ -159,12 +159,15 @@ func (a authentic) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// reader opens a snapshot.
+// reader opens a snapshot. One with the keys of its cluster is read from an encrypted file only.
 func (k Keys) reader(file io.Reader) (r *snapshot.Reader, sealed bool, err error) {
 	in, sealed, err := k.open(file)
 	if err != nil {
 		return nil, sealed, err
 	}
 	r, err = snapshot.NewReader(in)
+	if err == nil && r.Info.Keys && !sealed {
+		err = &snapshot.ForeignError{Reason: "the snapshot has the keys of its cluster, and only an encrypted file may have them: pass the encrypted file, or save it again"}
+	}
 	return r, sealed, err
 }

@@ -15,6 +15,9 @@ const FormatVersion = 1
 // maxVersion is above all format versions that there will be: a larger number is damage.
 const maxVersion = 1000
 
+// maxRevision is above the revision of each snapshot. Revisions have 63 bits, and what is made from a snapshot uses higher ones.
+const maxRevision store.Revision = 1<<63 - 1<<32
+
 const (
 	magic     = "SAMPANSN"
 	preamble  = len(magic) + 4 + 4 // to the length of the info

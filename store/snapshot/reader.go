@@ -82,6 +82,9 @@ func NewReader(in io.Reader) (*Reader, error) {
 	if r.Info.Secrets != Encrypted && r.Info.Secrets != Plain {
 		return nil, r.damage(fmt.Sprintf("its description has secrets %q, want %s or %s", r.Info.Secrets, Encrypted, Plain))
 	}
+	if r.Info.Revision >= maxRevision {
+		return nil, &ForeignError{fmt.Sprintf("the snapshot has revision %d, want less than %d: a cluster that is made from it uses higher ones", r.Info.Revision, maxRevision)}
+	}
 	return r, nil
 }
 

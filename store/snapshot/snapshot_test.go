@@ -136,6 +136,23 @@ func refused(err error) bool {
 	return damaged || foreign
 }
 
+// A cluster that is made from a snapshot needs revisions above its own.
+func TestSnapshotLeavesRevisions(t *testing.T) {
+	for revision, ok := range map[store.Revision]bool{1<<63 - 1<<32 - 1: true, 1<<63 - 1<<32: false, 1<<63 - 1: false, 1<<64 - 1: false} {
+		var out bytes.Buffer
+		w, err := NewWriter(&out, Info{Revision: revision, Secrets: Plain})
+		if err == nil {
+			_, err = w.Close(0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, _, err = read(out.Bytes()); (err == nil) != ok || !ok && !refused(err) {
+			t.Errorf("revision %d: %v", revision, err)
+		}
+	}
+}
+
 func TestSnapshotNoticesMissingAndMovedFrames(t *testing.T) {
 	data, starts := small(t)
 	for i := range data {
