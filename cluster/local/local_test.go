@@ -639,6 +639,76 @@ func TestPurgeKeepsOffAStart(t *testing.T) {
 	})
 }
 
+// A restore that was killed leaves a directory beside that of the cluster, which goes with it, even if it has none.
+func TestPurgeRemovesIncompleteData(t *testing.T) {
+	for _, complete := range []bool{false, true} {
+		p := profile(t)
+		if complete {
+			keep(t, p)
+		}
+		killed, release, err := p.Stage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+		if err := os.MkdirAll(filepath.Join(killed, "store"), 0o700); err != nil { // as if it was not removed
+			t.Fatal(err)
+		}
+		running, release, err := p.Stage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		if err := os.MkdirAll(filepath.Join(killed, "store"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		other := filepath.Join(filepath.Dir(p.DataDir), "data-restoring-1")
+		if err := os.Mkdir(other, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if had, err := p.Remove(t.Context()); !had || err != nil {
+			t.Errorf("Remove = %v, %v, want true", had, err)
+		}
+		if _, err := os.Stat(killed); err == nil {
+			t.Errorf("%s is there", killed)
+		}
+		for _, dir := range []string{running, other} {
+			if _, err := os.Stat(dir); err != nil {
+				t.Error(err)
+			}
+		}
+		if had, err := p.Remove(t.Context()); had || err != nil {
+			t.Errorf("the second Remove = %v, %v, want false", had, err)
+		}
+	}
+}
+
+func TestKeepStoppedSaysWhoRestores(t *testing.T) {
+	p := profile(t)
+	keep(t, p)
+	release, err := p.KeepStopped(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("cluster test is being restored by process %d, in %s; nothing was changed", os.Getpid(), p.DataDir)
+	synctest.Test(t, func(t *testing.T) {
+		if _, err := p.KeepStopped(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("a second restore: %v, want %s", err, want)
+		}
+		if _, err := p.Remove(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("Remove during a restore: %v, want %s", err, want)
+		}
+	})
+	release()
+	if release, err = p.KeepStopped(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if _, err := os.Stat(p.restoreFile()); err == nil {
+		t.Error("the lock file is there after the restore")
+	}
+}
+
 func TestPurgeRefusesWhatIsNoCluster(t *testing.T) {
 	p := profile(t)
 	if holds, err := p.Holds(); holds || err != nil {

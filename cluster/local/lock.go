@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,15 +18,16 @@ import (
 )
 
 // Remove removes the data of the cluster, unless a process uses it (perhaps of a cluster
-// with another name), or the directory is not the data of a cluster, and what
-// [Profile.Record] has recorded of that directory. It reports whether there was any data.
+// with another name), or the directory is not the data of a cluster, what
+// [Profile.Record] has recorded of that directory, and what [Profile.Stage] has left. It reports whether there was any data.
 // It blocks for up to a few seconds while the cluster is being started.
 func (p Profile) Remove(ctx context.Context) (bool, error) {
 	had, err := p.removeData(ctx)
 	if err != nil {
 		return had, err
 	}
-	return had, p.Unrecord()
+	staged := p.removeStages()
+	return had || staged, p.Unrecord()
 }
 
 // Unrecord removes the record of the data directory by [Profile.Record]. If the default one has the data of another
@@ -136,13 +138,16 @@ func (p Profile) unstarted(ctx context.Context) (release func(), err error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		if by := p.restoredBy(); by != "" {
+			return nil, fmt.Errorf("cluster %s is being restored by process %s, in %s; nothing was changed", p.Name, by, p.DataDir)
+		}
 		return nil, fmt.Errorf("cluster %s is being started in %s; stop it with `sampan down --name=%s`; nothing was removed", p.Name, p.DataDir, p.Name)
 	}
 	return func() { _ = dir.Close() }, nil
 }
 
-// KeepStopped keeps the cluster, which must not run, from being started by [Start] until the result is called. It
-// blocks for up to a few seconds while it is being started.
+// KeepStopped keeps the cluster, which must not run, from being started by [Start] until the result is called, for a
+// restore. It blocks for up to a few seconds while it is being started.
 func (p Profile) KeepStopped(ctx context.Context) (release func(), err error) {
 	unstarted, err := p.unstarted(ctx)
 	if err != nil {
@@ -154,7 +159,43 @@ func (p Profile) KeepStopped(ctx context.Context) (release func(), err error) {
 		return nil, err
 	}
 	free() // a server takes it itself
-	return unstarted, nil
+	noted := p.noteRestore()
+	return func() {
+		noted()
+		unstarted()
+	}, nil
+}
+
+// restoreFile is locked by the process that restores the cluster, and has its ID, for messages to others.
+func (p Profile) restoreFile() string { return filepath.Join(p.DataDir, "restore.lock") }
+
+// noteRestore says in the restoreFile that this process restores the cluster, until the result is called. Without the
+// file others get a less exact message.
+func (p Profile) noteRestore() (end func()) {
+	f, err := os.OpenFile(p.restoreFile(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return func() {}
+	}
+	_ = filelock.TryLock(f)
+	_, _ = fmt.Fprintln(f, os.Getpid())
+	return func() {
+		_ = os.Remove(f.Name())
+		_ = f.Close()
+	}
+}
+
+// restoredBy returns the ID of the process that restores the cluster, or "".
+func (p Profile) restoredBy() string {
+	f, err := os.Open(p.restoreFile())
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if !errors.Is(filelock.TryShare(f), filelock.ErrLocked) {
+		return "" // left by a crash
+	}
+	text, _ := io.ReadAll(io.LimitReader(f, 20))
+	return strings.TrimSpace(string(text))
 }
 
 // lock takes the lock that the store of a running cluster holds (see package

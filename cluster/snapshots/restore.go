@@ -18,8 +18,6 @@ import (
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/catalog/kinds"
 	"github.com/sampan-io/sampan/cluster/local"
-	"github.com/sampan-io/sampan/internal/filelock"
-	"github.com/sampan-io/sampan/internal/removal"
 	"github.com/sampan-io/sampan/store"
 	"github.com/sampan-io/sampan/store/disk"
 	"github.com/sampan-io/sampan/store/encryption"
@@ -90,7 +88,7 @@ func Restore(ctx context.Context, in io.Reader, o Restoration) (Result, error) {
 			return Result{}, err
 		}
 	}
-	stage, release, err := makeStage(target)
+	stage, release, err := o.Profile.Stage()
 	if err != nil {
 		return Result{}, err
 	}
@@ -120,42 +118,6 @@ func absent(dir string) error {
 		err = fmt.Errorf("%s is not empty; nothing was changed", dir)
 	}
 	return err
-}
-
-// staged is the end of the names of directories that are not complete. A name of a cluster has no dots.
-const staged = ".restoring-"
-
-// makeStage makes a directory beside a data directory, and removes the remains of a crash. Release removes it if it is
-// still there.
-func makeStage(target string) (stage string, release func(), err error) {
-	parent, name := filepath.Dir(target), filepath.Base(target)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return "", nil, fmt.Errorf("making the data directory: %w", err)
-	}
-	old, err := filepath.Glob(filepath.Join(parent, name+staged+"*"))
-	if err != nil {
-		return "", nil, err
-	}
-	for _, dir := range old {
-		if f, err := os.Open(dir); err == nil {
-			if filelock.TryLock(f) == nil { // its process has ended
-				_ = removal.Tree(dir)
-			}
-			_ = f.Close()
-		}
-	}
-	if stage, err = os.MkdirTemp(parent, name+staged+"*"); err != nil {
-		return "", nil, fmt.Errorf("making the data directory: %w", err)
-	}
-	f, err := os.Open(stage)
-	if err != nil {
-		return "", nil, err
-	}
-	_ = filelock.TryLock(f) // some file systems have no locks
-	return stage, func() {
-		_ = removal.Tree(stage) // not there after a success
-		_ = f.Close()
-	}, nil
 }
 
 // syncDir makes names in a directory durable.
