@@ -83,7 +83,8 @@ func (c *cluster) measure(p *controlPlane) error {
 		Name: "kubernetes_build_info", Help: "The version of the program; the value is 1.",
 		ConstLabels: c.buildLabels(),
 	}, func() float64 { return 1 })
-	for _, m := range []prometheus.Collector{build, c.queues, p.webhooks.metrics, p.webhooks.conditions, storeMetrics{p.store, filepath.Join(c.Profile.DataDir, "store")}} {
+	all := []prometheus.Collector{build, c.queues, p.webhooks.metrics, p.webhooks.conditions, storeMetrics{p.store, filepath.Join(c.Profile.DataDir, "store")}}
+	for _, m := range append(all, c.snapshotMetrics()...) {
 		if err := p.server.Measure(m); err != nil {
 			return err
 		}

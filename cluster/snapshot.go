@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/sampan-io/sampan/apiserver"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/cluster/snapshots"
@@ -45,18 +47,42 @@ func (c *cluster) snapshots(p *controlPlane) snapshots.Source {
 
 // snapshotTasks returns the part that saves snapshots by itself, if the settings ask for that.
 func (c *cluster) snapshotTasks(p *controlPlane) run.Stage {
-	every := c.Settings.Snapshots.Period()
-	if every == 0 {
+	schedule := c.snapshotSchedule()
+	if schedule.Every == 0 {
 		return nil
 	}
-	schedule := snapshots.Schedule{
-		Source: c.snapshots(p), Dir: cmp.Or(c.Settings.Snapshots.Dir, c.Profile.Snapshots()), Name: c.Profile.Name,
-		Every: every, Keep: c.Settings.Snapshots.Count(), Log: c.Log,
+	schedule = snapshots.Schedule{
+		Source: c.snapshots(p), Dir: schedule.Dir, Name: schedule.Name, Every: schedule.Every,
+		Keep: c.Settings.Snapshots.Count(), Log: c.Log,
 		Failed: func(err error) {
-			c.notices.add(store.Notice{Warning: true, Reason: "SnapshotFailed", Message: "cannot save a snapshot of the cluster: " + err.Error()})
+			c.notices.add(store.Notice{Warning: true, Reason: snapshots.FailedReason, Message: "cannot save a snapshot of the cluster: " + err.Error()})
 		},
 	}
 	return run.Stage{{Name: "scheduled snapshots", Run: schedule.Run}}
+}
+
+// snapshotSchedule returns where and how often snapshots are saved; the period is 0 if they are not.
+func (c *cluster) snapshotSchedule() snapshots.Schedule {
+	s := c.Settings.Snapshots
+	return snapshots.Schedule{Dir: cmp.Or(s.Dir, c.Profile.Snapshots()), Name: c.Profile.Name, Every: s.Period()}
+}
+
+// snapshotMetrics returns the metric of the snapshots that the cluster saves by itself, or none.
+func (c *cluster) snapshotMetrics() []prometheus.Collector {
+	schedule := c.snapshotSchedule()
+	if schedule.Every == 0 {
+		return nil
+	}
+	return []prometheus.Collector{prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sampan_snapshot_last_success_timestamp_seconds",
+		Help: "Unix time of the newest snapshot that the cluster has saved by itself; 0 if there is none.",
+	}, func() float64 {
+		last := schedule.Last()
+		if last.IsZero() {
+			return 0
+		}
+		return float64(last.Unix())
+	})}
 }
 
 // id returns the ID of the cluster, which is the UID of the namespace kube-system, as other programs have it; "" until

@@ -42,11 +42,14 @@ func Fork(t testing.TB, snapshot string, o Options) *Cluster {
 type Template struct {
 	Options Options
 
-	// Prepare makes the objects that the tests need. It fails the test that it is called with, and then all others
-	// fail.
+	// Prepare makes the objects that the tests need. It is called with the first test that asks for a copy, and with a
+	// cluster that is stopped when Prepare returns: its copies have the objects, and t.Cleanup runs at the end of that
+	// test, so Prepare must end by itself everything that uses the cluster, such as a manager that it has started. It
+	// fails that test, and then all others fail with its name.
 	Prepare func(t testing.TB, c *Cluster)
 
 	once     sync.Once
+	first    string // the test that Prepare was called with
 	snapshot []byte // empty: Prepare failed
 	keys     []byte
 }
@@ -56,7 +59,7 @@ func (p *Template) Fork(t testing.TB) *Cluster {
 	t.Helper()
 	p.once.Do(func() { p.prepare(t) })
 	if len(p.snapshot) == 0 {
-		t.Fatal("clustertest: the template was not prepared")
+		t.Fatalf("clustertest: the template was not prepared: %s, the first test that asked for a copy, has the reason", p.first)
 	}
 	file := filepath.Join(t.TempDir(), "template.snapshot")
 	if err := errors.Join(os.WriteFile(file, p.snapshot, 0o600), os.WriteFile(keysOf(file), p.keys, 0o600)); err != nil {
@@ -68,6 +71,7 @@ func (p *Template) Fork(t testing.TB) *Cluster {
 // prepare makes the snapshot of the template.
 func (p *Template) prepare(t testing.TB) {
 	t.Helper()
+	p.first = t.Name()
 	c := New(t, p.Options)
 	defer c.stop()
 	if p.Prepare != nil {

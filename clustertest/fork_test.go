@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -96,5 +97,48 @@ func TestForkSharesNoCredentials(t *testing.T) {
 				t.Errorf("the %s %s: %v, %s", kind, c.name, err, out)
 			}
 		}
+	}
+}
+
+// A template that cannot be prepared fails all tests, and names the one that has the reason.
+func TestFailedTemplateNamesTheFirstTest(t *testing.T) {
+	p := clustertest.Template{Options: clustertest.Options{Program: "/no/such/sampan"}}
+	fork := func() string {
+		f := &failing{TB: t}
+		var done sync.WaitGroup
+		done.Go(func() { p.Fork(f) })
+		done.Wait()
+		return f.why
+	}
+	if why := fork(); !strings.Contains(why, "/no/such/sampan") {
+		t.Errorf("the first test fails with %q", why)
+	}
+	if why := fork(); !strings.Contains(why, "was not prepared: "+t.Name()+", the first test") {
+		t.Errorf("the second test fails with %q", why)
+	}
+}
+
+// A template installs what all tests need once. Each test then gets a cluster of its own, which it may change.
+func ExampleTemplate_Fork() {
+	prepared := clustertest.Template{
+		Options: clustertest.Options{Nodes: 2},
+		Prepare: func(t testing.TB, c *clustertest.Cluster) {
+			out, err := exec.CommandContext(t.Context(), "kubectl", "--kubeconfig="+c.Kubeconfig, "apply", "-f", "config/crd").CombinedOutput()
+			if err != nil {
+				t.Fatalf("installing the definitions: %v\n%s", err, out)
+			}
+		},
+	}
+	_ = func(t *testing.T) { // TestController
+		c := prepared.Fork(t)
+		t.Log("the API server of this test is", c.Server)
+	}
+}
+
+// A snapshot of a cluster, such as one of `sampan snapshot save`, is the beginning of a test.
+func ExampleFork() {
+	_ = func(t *testing.T) { // TestWithManyObjects
+		c := clustertest.Fork(t, "testdata/many.snapshot", clustertest.Options{})
+		t.Log("the API server of this test is", c.Server)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -168,8 +169,8 @@ func settingsFlags(cmd *cobra.Command, s *local.Settings) {
 	f.StringVar((*string)(&s.ProxyMode), "proxy-mode", "", "default proxy mode of Services: kernel or userspace (default kernel)")
 	f.Var(ttlFlag{&s.EventTTL}, "event-ttl", "how long Events are kept after their last update (default 1h0m0s)")
 	f.StringVar(&s.Snapshots.Every, "snapshot-every", "", "how often the cluster saves a snapshot by itself, such as 6h; \"none\" takes it back (default none)")
-	f.IntVar(&s.Snapshots.Keep, "snapshot-keep", 0, "number of snapshots of --snapshot-every that are kept (default 5)")
-	f.Var(dirFlag{&s.Snapshots.Dir}, "snapshot-dir", "directory of the snapshots of --snapshot-every; \"none\" takes it back (default: snapshots in the data directory)")
+	f.Var(countFlag{&s.Snapshots.Keep}, "snapshot-keep", "number of snapshots of --snapshot-every that are kept (default 5)")
+	f.Var(dirFlag{&s.Snapshots.Dir}, "snapshot-dir", "directory of the cluster's snapshots, of --snapshot-every and of snapshot save without FILE; it is made if there is none; \"none\" takes it back (default: snapshots in the data directory)")
 	f.StringVar(&s.Expiry.After, "expires", "", "time from this start after which the cluster ends by itself and is removed with its data, such as 1h; \"none\" takes it back (default none)")
 	f.StringVar(&s.History.Keep, "history", "", "for how long superseded states of objects are kept on disk, such as 24h, for `sampan history`, `diff` and `get --at`; \"none\" removes what is kept (default none)")
 	f.StringVar(&s.History.Max, "history-max", "", "size of the files of --history: the oldest ones are removed (default 1Gi)")
@@ -331,8 +332,34 @@ func (d dirFlag) Set(text string) (err error) {
 		*d.to = text
 		return nil
 	}
-	*d.to, err = filepath.Abs(text)
-	return err
+	if *d.to, err = filepath.Abs(text); err != nil {
+		return err
+	}
+	if info, err := os.Stat(*d.to); err == nil && !info.IsDir() {
+		return errors.New("must be a directory, or a path at which there is nothing yet")
+	}
+	return nil
+}
+
+// countFlag reads a number that is at least 1.
+type countFlag struct{ to *int }
+
+func (c countFlag) String() string {
+	if c.to == nil || *c.to == 0 {
+		return ""
+	}
+	return strconv.Itoa(*c.to)
+}
+
+func (countFlag) Type() string { return "int" }
+
+func (c countFlag) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return errors.New("must be a number >= 1")
+	}
+	*c.to = n
+	return nil
 }
 
 // dirsFlag reads absolute paths of directories that exist, separated by commas, or local.NoImageSetting.

@@ -58,12 +58,12 @@ func resetCommand() *cobra.Command {
 			_ = r.CloseWithError(io.ErrClosedPipe) // the copy ends
 			g.Wait()
 			if copied != nil && !errors.Is(copied, io.ErrClosedPipe) {
-				return fmt.Errorf("--to: %s: %w; nothing was changed", file, copied)
+				return fmt.Errorf("--to: %s: %w; nothing was changed", input(file), copied)
 			}
 			if err != nil {
-				return fmt.Errorf("--to: %s: %w", file, err)
+				return fmt.Errorf("--to: %s: %w", input(file), err)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "cluster %s has the objects of revision %d of %s: %d written, %d deleted\n", p.Name, out.Revision, file, out.Written, out.Deleted)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "cluster %s has the objects of revision %d of %s: %d written, %d deleted\n", p.Name, out.Revision, input(file), out.Written, out.Deleted)
 			return err
 		},
 	}
@@ -71,4 +71,12 @@ func resetCommand() *cobra.Command {
 	cmd.Flags().StringVar(&file, "to", "", "snapshot: a file, or - for standard input")
 	cmd.Flags().BoolVar(&force, "force", false, "also take a snapshot of a cluster that this one was not made from")
 	return cmd
+}
+
+// input returns the name of a file for messages.
+func input(file string) string {
+	if file == "-" {
+		return "standard input"
+	}
+	return file
 }

@@ -38,6 +38,9 @@ func serveCommand(o Options) *cobra.Command {
 		Example: "  sampan serve --name=edge --data-dir=/srv/edge\n  sampan serve --simulated-nodes=1 --ephemeral --name=test",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := from.check(cmd); err != nil {
+				return err
+			}
 			// A closed log pipe must not end the cluster. Subscribing to the signal is enough,
 			// and, unlike ignoring it, is not inherited by child processes.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)

@@ -1,20 +1,24 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/sampan-io/sampan/cli/exit"
 	"github.com/sampan-io/sampan/cluster/local"
 	"github.com/sampan-io/sampan/cluster/snapshots"
 	"github.com/sampan-io/sampan/internal/terminal"
@@ -369,6 +373,14 @@ func (s *source) flags(f *pflag.FlagSet) {
 	s.origin.flags(f)
 }
 
+// check says that flags have no effect without --from.
+func (s *source) check(cmd *cobra.Command) error {
+	if s.file == "" && s.origin != (origin{}) {
+		return exit.Usage(cmd.CommandPath(), errors.New("--passphrase-file, --key-file, --decryption-keys: must be passed with --from"))
+	}
+	return nil
+}
+
 // maker returns the function that makes the data of the cluster, or nil without --from.
 func (s *source) maker(cmd *cobra.Command, asked local.Settings) func(local.Profile) error {
 	if s.file == "" {
@@ -452,6 +464,11 @@ func snapshotRestore() *cobra.Command {
 			if force && fresh {
 				return errors.New("--force and --new-keys: pass one of them, because a cluster that is put back keeps its keys")
 			}
+			if force {
+				if name := changedOf(cmd.Flags()); name != "" {
+					return exit.Usage(cmd.CommandPath(), fmt.Errorf("--force and --%s: pass one of them, because a cluster that is put back keeps its settings", name))
+				}
+			}
 			in, end, err := openSnapshot(cmd, args[0])
 			if err != nil {
 				return err
@@ -473,6 +490,9 @@ func snapshotRestore() *cobra.Command {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "cluster %s has revision %d of %s: %s. Start it with %s\n", p.Name, r.Revision, r.Cluster, resultOf(r), hint(cmd, "up"))
+			if !exists {
+				err = errors.Join(err, warnOfOriginal(cmd, p))
+			}
 			return err
 		},
 	}
@@ -482,6 +502,28 @@ func snapshotRestore() *cobra.Command {
 	settingsFlags(cmd, &s)
 	hideAll(cmd.Flags(), "simulated-nodes", "service-network", "pod-network")
 	return cmd
+}
+
+// warnOfOriginal prints that the original of a restored cluster is on this machine, so that the start is refused.
+func warnOfOriginal(cmd *cobra.Command, p local.Profile) error {
+	err := p.CheckCopy()
+	if original, ok := errors.AsType[*local.CopyError](err); ok {
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: the original is on this machine, and a start is refused as long as it is: %v; for an independent cluster, restore with --new-keys\n", original)
+	}
+	return err
+}
+
+// changedOf returns the name of a flag of settings that was passed, or "".
+func changedOf(f *pflag.FlagSet) (name string) {
+	var s local.Settings
+	all := &cobra.Command{}
+	settingsFlags(all, &s)
+	all.Flags().VisitAll(func(one *pflag.Flag) {
+		if f.Changed(one.Name) {
+			name = one.Name
+		}
+	})
+	return name
 }
 
 // hideAll hides the flags of settings that are not about a snapshot.
@@ -535,12 +577,25 @@ func resultOf(r snapshots.Result) string {
 	}
 	text += ", with new keys"
 	if r.Dropped > 0 {
-		text += fmt.Sprintf("; %d left out", r.Dropped)
+		text += fmt.Sprintf("; %d left out, which a new cluster makes itself or cannot use (%s)", r.Dropped, leftOutKinds(r.DroppedOf))
 	}
 	if r.Pending > 0 {
 		text += fmt.Sprintf("; %d pods and claims begin again", r.Pending)
 	}
 	return text
+}
+
+// leftOutKinds lists how many objects of each resource were left out, the most first.
+func leftOutKinds(counts map[string]int) string {
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+	var all []string
+	for _, name := range names {
+		short, _, _ := strings.Cut(name, ".")
+		all = append(all, fmt.Sprintf("%d %s", counts[name], short))
+	}
+	return strings.Join(all, ", ")
 }
 
 // settled returns the settings of an independent cluster: the ones of the command line, and otherwise those of the

@@ -167,6 +167,11 @@ func describe(cmd *cobra.Command, c local.Found) {
 	}
 	row("Service network", "%s", i.ServiceNetwork)
 	row("Data", "%s%s", i.DataDir, space(i.DataDir))
+	if saves, err := savesOf(cmd.Context(), c.Profile, i); err != nil {
+		row("Snapshots", "%s", printable(err.Error()))
+	} else if saves != nil {
+		row("Snapshots", "%s", saves)
+	}
 	row("Logs", "%s", logs(c.Profile))
 	if mem, err := i.Memory(); err == nil {
 		row("Memory", "%.1f MiB (proportional set size)", float64(mem)/(1<<20))
@@ -289,6 +294,10 @@ func printObject(cmd *cobra.Command, c local.Found) {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %v\n", err)
 		}
 	}
+	scheduled, err := savesOf(cmd.Context(), c.Profile, i)
+	if err != nil {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %v\n", err)
+	}
 	_ = encode(cmd, struct {
 		local.Instance
 		State         string          `json:"state"`
@@ -296,7 +305,8 @@ func printObject(cmd *cobra.Command, c local.Found) {
 		MemoryBytes   int64           `json:"memoryBytes,omitempty"` // proportional set size
 		BadConditions []nodeCondition `json:"badConditions,omitempty"`
 		RefusedWrites string          `json:"refusedWrites,omitempty"` // why the server refuses writes
-	}{i, state(c), i.Starting(), memory, bad, refused})
+		Snapshots     *saves          `json:"snapshots,omitempty"`     // that the cluster saves by itself
+	}{i, state(c), i.Starting(), memory, bad, refused, scheduled})
 }
 
 // nodes lists names, or says how many there are if they would fill a screen.

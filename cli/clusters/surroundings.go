@@ -30,7 +30,7 @@ func checkDataDir(cmd *cobra.Command, p local.Profile) error {
 		return err
 	}
 	return fmt.Errorf("cluster %[1]s was started last with its data in %[2]s, which has none now: is its disk mounted? "+
-		"To start a new cluster there, pass --data-dir=%[2]s; to forget the directory, run `sampan down --purge --name=%[1]s`", p.Name, p.DataDir)
+		"If you moved it, pass --data-dir with the new place; to start a new cluster there, pass --data-dir=%[2]s; to forget the directory, run `sampan down --purge --name=%[1]s`", p.Name, p.DataDir)
 }
 
 // acceptCopy is the flag that starts a copy of the data of a cluster.

@@ -32,6 +32,9 @@ func upCommand(o Options) *cobra.Command {
 			if wantsFleet(cmd) {
 				return upFleet(cmd, o, s, many)
 			}
+			if err := from.check(cmd); err != nil {
+				return err
+			}
 			return up(cmd, o, s, from.maker(cmd, s))
 		},
 	}

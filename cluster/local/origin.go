@@ -96,11 +96,18 @@ func (p Profile) CheckCopy() error {
 		others = append(others, c.DataDir)
 	}
 	for _, dir := range others {
-		if dir != "" && !sameFile(dir, p.DataDir) && bytes.Equal(authorityIn(dir), authority) {
+		if dir != "" && !sameFile(dir, p.DataDir) && hasStarted(dir) && bytes.Equal(authorityIn(dir), authority) {
 			return &CopyError{DataDir: p.DataDir, Original: dir}
 		}
 	}
 	return nil
+}
+
+// hasStarted reports whether the cluster in a data directory was started there or at another place: one that was
+// restored and never started has no clients.
+func hasStarted(dir string) bool {
+	_, err := os.Stat(Profile{DataDir: dir}.originFile())
+	return err == nil
 }
 
 // authorityIn returns the certificate authority of the cluster in a data directory, or nil.

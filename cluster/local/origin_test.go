@@ -50,6 +50,16 @@ func TestCheckCopy(t *testing.T) {
 	}
 	is("a copy under another name", named, p.DataDir)
 	is("the original of it", p, "")
+	if err := os.Remove(p.originFile()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(named.originFile()); err != nil {
+		t.Fatal(err)
+	}
+	is("a copy of a cluster that was never started", named, "")
+	if err := errors.Join(p.KeepOrigin(), os.CopyFS(named.DataDir+".x", os.DirFS(p.DataDir)), os.RemoveAll(named.DataDir), os.Rename(named.DataDir+".x", named.DataDir)); err != nil {
+		t.Fatal(err)
+	}
 	if err := named.KeepOrigin(); err != nil {
 		t.Fatal(err)
 	}

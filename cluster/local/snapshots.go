@@ -65,7 +65,7 @@ func (s SnapshotSettings) check() error {
 		}
 	}
 	if s.Keep < 0 {
-		return fmt.Errorf("--snapshot-keep: must be >= 1, got %d", s.Keep)
+		return fmt.Errorf("--snapshot-keep: must be a number >= 1, got %d", s.Keep)
 	}
 	if s.Dir != "" && s.Dir != NoSnapshots && !filepath.IsAbs(s.Dir) {
 		return fmt.Errorf("--snapshot-dir: must be an absolute path, got %q", s.Dir)
@@ -78,6 +78,13 @@ func (p Profile) Snapshots() string { return filepath.Join(p.DataDir, "snapshots
 
 // SnapshotDir returns the directory of the cluster's snapshots by its saved settings.
 func (p Profile) SnapshotDir() (string, error) {
+	s, err := p.SnapshotPlan()
+	return s.Dir, err
+}
+
+// SnapshotPlan returns the saved settings of the cluster's snapshots, with their directory.
+func (p Profile) SnapshotPlan() (SnapshotSettings, error) {
 	s, _, err := p.savedSettings()
-	return cmp.Or(s.Snapshots.Dir, p.Snapshots()), err
+	s.Snapshots.Dir = cmp.Or(s.Snapshots.Dir, p.Snapshots())
+	return s.Snapshots, err
 }

@@ -111,7 +111,7 @@ func TestResetPutsObjectsBack(t *testing.T) {
 }
 
 // An object that is being deleted is one of the snapshot after the reset, and not the one that clients take for lost.
-func TestResetReplacesEndingObjects(t *testing.T) {
+func TestResetRecreatesDeletedObjects(t *testing.T) {
 	s, st := resettable(t)
 	const finalizers = `"finalizers":["example.org/f"]`
 	create(t, s, "namespaces/default/configmaps", `{"metadata":{"name":"c",`+finalizers+`},"data":{"k":"v"}}`)

@@ -61,6 +61,8 @@ type Result struct {
 	Records int  // that the cluster has
 	Dropped int  // that are left out, by the rule of [Change.Apply]
 	Pending int  // pods and claims that are as new
+
+	DroppedOf map[string]int // the same as Dropped, by resource ("leases.coordination.k8s.io")
 }
 
 // Restore makes the data directory of a cluster from a snapshot, wholly or not at all: it appears when it is complete
@@ -257,15 +259,15 @@ func (w *restorer) record(e store.Entry) error {
 	if w.ctx.Err() != nil {
 		return context.Cause(w.ctx)
 	}
+	resource, _, _ := strings.Cut(e.Key, "/")
 	interest := Keep
 	if w.change != nil {
 		interest = w.change.Interest(e.Key)
 	}
 	if interest == Drop {
-		w.result.Dropped++
+		w.drop(resource)
 		return nil
 	}
-	resource, _, _ := strings.Cut(e.Key, "/")
 	secret := w.from.Secrets == snapshot.Encrypted && sealed(e.Data)
 	if secret || resource == "secrets" {
 		if err := w.decrypt(&e, secret); err != nil {
@@ -286,11 +288,20 @@ func (w *restorer) record(e store.Entry) error {
 			return err
 		}
 		if !keep {
-			w.result.Dropped++
+			w.drop(resource)
 			return nil
 		}
 	}
 	return w.put(e)
+}
+
+// drop counts a record that is left out.
+func (w *restorer) drop(resource string) {
+	if w.result.DroppedOf == nil {
+		w.result.DroppedOf = map[string]int{}
+	}
+	w.result.DroppedOf[resource]++
+	w.result.Dropped++
 }
 
 // sealed reports whether a value is encrypted.

@@ -15,6 +15,9 @@ import (
 	"github.com/sampan-io/sampan/store/snapshot"
 )
 
+// FailedReason is the reason of the Event about a snapshot that could not be saved.
+const FailedReason = "SnapshotFailed"
+
 // FileTime is the format of the time in the names of snapshots.
 const FileTime = "20060102-150405"
 
@@ -43,7 +46,7 @@ func (s Schedule) Run(ctx context.Context) error {
 	var failed time.Time
 	for {
 		now := time.Now()
-		if !run.Pause(ctx, due(now, s.last(), failed, s.Every).Sub(now)) {
+		if !run.Pause(ctx, due(now, s.Last(), failed, s.Every).Sub(now)) {
 			return nil
 		}
 		file, sum, err := s.save(ctx)
@@ -123,8 +126,8 @@ func (s Schedule) names() (all []string) {
 	return all
 }
 
-// last returns the time of the newest scheduled snapshot, or the zero time.
-func (s Schedule) last() (t time.Time) {
+// Last returns the time of the newest scheduled snapshot in Dir, or the zero time.
+func (s Schedule) Last() (t time.Time) {
 	if all := s.names(); len(all) > 0 {
 		t, _ = s.timeOf(all[len(all)-1])
 	}
