@@ -131,7 +131,7 @@ func printSaved(cmd *cobra.Command, p local.Profile, file string, d snapshots.De
 	}
 	keys, err := p.SecretKeys()
 	if err == nil {
-		_, err = fmt.Fprintf(out, "Secrets in it can be restored with the file %s alone: keep a copy, or save with --passphrase-file or --key-file\n", keys)
+		_, err = fmt.Fprintf(out, "to restore the Secrets in it, the file %s is needed: keep a copy of it, or save with --passphrase-file or --key-file\n", keys)
 	}
 	return err
 }
@@ -490,6 +490,9 @@ func snapshotRestore() *cobra.Command {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "cluster %s has revision %d of %s: %s. Start it with %s\n", p.Name, r.Revision, r.Cluster, resultOf(r), hint(cmd, "up"))
+			if name := changedOf(cmd.Flags()); name != "" && r.Same {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Warning: --%s had no effect: a cluster with the keys of the snapshot has its settings as well; pass it to `sampan up`, or --new-keys here\n", name)
+			}
 			if !exists {
 				err = errors.Join(err, warnOfOriginal(cmd, p))
 			}
