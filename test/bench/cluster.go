@@ -19,8 +19,9 @@ const name = "bench"
 
 // sampan runs a verb and returns what it printed.
 func (b *bench) sampan(ctx context.Context, args ...string) (string, error) {
-	args = append([]string{"--name=" + name, "--data-dir=" + b.data(), "--kubeconfig=" + filepath.Join(b.dir, "kubeconfig")}, args...)
+	args = append([]string{"--name=" + name, "--data-dir=" + b.data()}, args...)
 	cmd := exec.CommandContext(ctx, b.program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(b.dir, "kubeconfig")) // not all commands take the flag
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
