@@ -691,6 +691,9 @@ func TestKeepStoppedSaysWhoRestores(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("cluster test is being restored by process %d, in %s; nothing was changed", os.Getpid(), p.DataDir)
+	if err := p.Unrecorded(); err == nil || err.Error() != want {
+		t.Errorf("Unrecorded during a restore: %v, want %s", err, want)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		if _, err := p.KeepStopped(t.Context()); err == nil || err.Error() != want {
 			t.Errorf("a second restore: %v, want %s", err, want)

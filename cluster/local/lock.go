@@ -138,8 +138,8 @@ func (p Profile) unstarted(ctx context.Context) (release func(), err error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if by := p.restoredBy(); by != "" {
-			return nil, fmt.Errorf("cluster %s is being restored by process %s, in %s; nothing was changed", p.Name, by, p.DataDir)
+		if err := p.restoring(); err != nil {
+			return nil, err
 		}
 		return nil, fmt.Errorf("cluster %s is being started in %s; stop it with `sampan down --name=%s`; nothing was removed", p.Name, p.DataDir, p.Name)
 	}
@@ -184,18 +184,18 @@ func (p Profile) noteRestore() (end func()) {
 	}
 }
 
-// restoredBy returns the ID of the process that restores the cluster, or "".
-func (p Profile) restoredBy() string {
+// restoring returns an error if a process restores the cluster.
+func (p Profile) restoring() error {
 	f, err := os.Open(p.restoreFile())
 	if err != nil {
-		return ""
+		return nil //nolint:nilerr // none does, as far as can be seen
 	}
 	defer f.Close()
 	if !errors.Is(filelock.TryShare(f), filelock.ErrLocked) {
-		return "" // left by a crash
+		return nil // the file was left by a crash
 	}
 	text, _ := io.ReadAll(io.LimitReader(f, 20))
-	return strings.TrimSpace(string(text))
+	return fmt.Errorf("cluster %s is being restored by process %s, in %s; nothing was changed", p.Name, strings.TrimSpace(string(text)), p.DataDir)
 }
 
 // lock takes the lock that the store of a running cluster holds (see package

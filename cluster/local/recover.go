@@ -41,9 +41,12 @@ func (p Profile) recoverInstance(damage *damageError) (Instance, error) {
 	return Instance{Name: p.Name, Process: process, Simulated: s.Simulated() || os.Getuid() != 0, DataDir: p.DataDir, Damage: damage.Error()}, nil
 }
 
-// Unrecorded returns an error if a process has the cluster's store open, although no state file on this machine names it. The file was
-// removed, or the process has not written it yet; neither is a reason to stop a process.
+// Unrecorded returns an error if a process restores the cluster, or has its store open, although no state file on this machine names it. The
+// file was removed, or the process has not written it yet; neither is a reason to stop a process.
 func (p Profile) Unrecorded() error {
+	if err := p.restoring(); err != nil {
+		return err
+	}
 	owner, err := lockOwner(filepath.Join(p.DataDir, "store", "lock"))
 	if err != nil || owner == (Process{}) {
 		return err
