@@ -313,7 +313,7 @@ func (p *ServiceAddresses) findAddresses(ctx context.Context, r *request, t *tak
 		}
 		ip, err := nextOf(ranges, t.address)
 		if err != nil {
-			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w; delete services that are not needed, or create a ServiceCIDR with another network than %s", err, own.prefix))
+			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: %w; delete services that are not needed, or create a ServiceCIDR with another network than %s", r.svc.Name, err, own.prefix))
 		}
 		r.addresses = append(r.addresses, ip)
 		spec.ClusterIPs[i] = ip.String()

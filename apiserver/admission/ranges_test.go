@@ -145,7 +145,7 @@ func TestServiceCIDRsGiveAddresses(t *testing.T) {
 			t.Fatalf("service %s: %v, %v", name, svc, err)
 		}
 	}
-	if _, err := s.newService("i", ""); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "range is full") {
+	if _, err := s.newService("i", ""); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), `failed to allocate a serviceIP for Service "i": range is full`) {
 		t.Errorf("beyond the range: %v", err)
 	}
 	s.remove(rangesGVR, "", "more")
