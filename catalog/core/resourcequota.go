@@ -99,6 +99,9 @@ func requestsAboveLimits(q, old *corev1.ResourceQuota) (warnings []string) {
 func validateQuota(q, old *corev1.ResourceQuota) field.ErrorList {
 	at := field.NewPath("spec")
 	errs := validateQuotaAmounts(q.Spec.Hard, at.Child("hard"))
+	if size := quotaSize(q.Spec.Hard); size > maxQuotaSize && (old == nil || size > quotaSize(old.Spec.Hard)) {
+		errs = append(errs, field.TooLong(at.Child("hard"), "", maxQuotaSize))
+	}
 	errs = append(errs, validateScopes(&q.Spec, at.Child("scopes"))...)
 	if q.Spec.ScopeSelector != nil {
 		errs = append(errs, validateScopeSelector(&q.Spec, at.Child("scopeSelector", "matchExpressions"))...)
@@ -107,6 +110,19 @@ func validateQuota(q, old *corev1.ResourceQuota) field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("scopes"), q.Spec.Scopes, apivalidation.FieldImmutableErrorMsg))
 	}
 	return errs
+}
+
+// maxQuotaSize is the largest size of spec.hard, in bytes. The status has its names twice and its amounts once, and the managed fields all
+// names three times: about six times as much, which fits in an object of 3 MiB. A larger one could be made, but have no status.
+const maxQuotaSize = 384 << 10
+
+// quotaSize returns the size of a list of resources in an object.
+func quotaSize(list corev1.ResourceList) (n int) {
+	const punctuation = 16 // of JSON and protobuf around a name and an amount, at most
+	for name, q := range list {
+		n += len(name) + len(q.String()) + punctuation
+	}
+	return n
 }
 
 func validateScopes(s *corev1.ResourceQuotaSpec, at *field.Path) (errs field.ErrorList) {
