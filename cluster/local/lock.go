@@ -18,8 +18,8 @@ import (
 )
 
 // Remove removes the data of the cluster, unless a process uses it (perhaps of a cluster
-// with another name), or the directory is not the data of a cluster, what
-// [Profile.Record] has recorded of that directory, and what [Profile.Stage] has left. It reports whether there was any data.
+// with another name), or the directory is not the data of a cluster, the record
+// of that directory by [Profile.Record], and the remains of [Profile.Stage]. It reports whether there was any data.
 // It blocks for up to a few seconds while the cluster is being started.
 func (p Profile) Remove(ctx context.Context) (bool, error) {
 	had, err := p.removeData(ctx)

@@ -33,7 +33,7 @@ func remove(t testing.TB, s *apiserver.Server, path string) {
 	}
 }
 
-// Objects that have swapped what only one may have, such as the addresses of Services, get it back.
+// Services that have swapped their addresses or node ports get them back.
 func TestResetMovesClaims(t *testing.T) {
 	const services = "/api/v1/namespaces/default/services/"
 	for name, change := range map[string]func(t testing.TB, s *apiserver.Server){
@@ -76,7 +76,7 @@ func TestResetMovesClaims(t *testing.T) {
 	}
 }
 
-// A snapshot that cannot be reached because of what only one object may have is refused before the first write.
+// A snapshot whose claims contradict each other, or those of an object that stays, is refused before the first write.
 func TestResetRefusesClaims(t *testing.T) {
 	s, st := resettable(t)
 	create(t, s, "namespaces", `{"metadata":{"name":"default"}}`)

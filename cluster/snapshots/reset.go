@@ -90,8 +90,8 @@ func asItIs(key string) bool {
 // Apply puts the cluster back. It reads and checks all of the snapshot before it changes anything. Secrets in it must
 // be plain. With force it may be of any cluster. One reset runs at a time; another one is a Conflict.
 //
-// Without an error each object has been as in the snapshot at one moment of the reset. What others write afterwards
-// stays. If they win too often, the error is a Conflict as well, and the reset can be repeated.
+// Without an error each object has been as in the snapshot at one moment of the reset. Later writes of others
+// stay. If they win too often, the error is a Conflict as well, and the reset can be repeated.
 func (r *Reset) Apply(ctx context.Context, in io.Reader, force bool) (Reverted, error) {
 	want, info, err := r.read(in)
 	if err == nil && !force {

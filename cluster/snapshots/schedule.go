@@ -84,7 +84,7 @@ func (s Schedule) save(ctx context.Context) (file string, sum snapshot.Summary, 
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return "", sum, err
 	}
-	s.removeIncomplete(ctx) // before, because they may be what fills the disk
+	s.removeIncomplete(ctx) // before, because they may fill the disk
 	file = filepath.Join(s.Dir, s.Name+scheduled+time.Now().UTC().Format(FileTime)+Extension)
 	f, err := wholefile.Create(file, 0o600, wholefile.Durable)
 	if err != nil {

@@ -78,7 +78,7 @@ func TestScheduleSavesAndKeepsTheNewest(t *testing.T) {
 	})
 }
 
-// An incomplete file of a crash may be what fills the disk, so it goes before the next snapshot is written.
+// An incomplete file of a crash may fill the disk, so it goes before the next snapshot is written.
 func TestScheduleRemovesIncompleteFirst(t *testing.T) {
 	dir := t.TempDir()
 	incomplete := filepath.Join(dir, ".c-scheduled-20000101-000000.snapshot.x.new")
