@@ -18,7 +18,7 @@ import (
 // serves it holds the lock of its store, the container runtime holds the lock of its state directory, the rest are settings. So
 // a file whose contents are damaged costs nothing but what status prints.
 
-// recoverInstance returns what is known of a cluster whose state file is damaged. It is an error if that is not enough to say
+// recoverInstance returns the known state of a cluster whose state file is damaged. It is an error if that is not enough to say
 // whether it runs.
 func (p Profile) recoverInstance(damage *damageError) (Instance, error) {
 	p, err := p.lastStarted(damage)
