@@ -19,7 +19,6 @@ import (
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/operation"
-	"github.com/sampan-io/sampan/apiserver/past"
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/internal/expression"
 	"github.com/sampan-io/sampan/store"
@@ -70,8 +69,7 @@ func (s *Server) serveBlocking(x *exchange, t operation.Target, verb string) {
 		return
 	}
 	q := x.query()
-	t.At = q.Get(past.Parameter)
-	if err := t.NotAt(); err != nil {
+	if err := notAt(q); err != nil {
 		x.fail(err)
 		return
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/operation"
+	"github.com/sampan-io/sampan/apiserver/past"
 	"github.com/sampan-io/sampan/apiserver/priority"
 	"github.com/sampan-io/sampan/apiserver/rbac"
 	"github.com/sampan-io/sampan/catalog"
@@ -464,6 +465,12 @@ func (s *Server) serveResource(x *exchange, p path, verb string) {
 		if err := s.objects.Allow(x.r.Context(), &t, verb, nil, t.Name); err != nil {
 			x.fail(err)
 			return
+		}
+		if strings.Contains(x.r.URL.RawQuery, past.Parameter+"=") { // to parse it takes a while
+			if err := notAt(x.query()); err != nil {
+				x.fail(err)
+				return
+			}
 		}
 		t.Allowed, t.Agent = true, x.r.UserAgent()
 		if !s.beginWrite(x) {

@@ -7,6 +7,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/apiserver/past"
 )
 
 // query returns the parameters of the request's URL; parameters that are given twice
@@ -16,6 +18,26 @@ func (x *exchange) query() url.Values {
 		return nil
 	}
 	return x.r.URL.Query()
+}
+
+// momentOf returns the moment whose state a read asks for, or "" for the present one.
+func momentOf(q url.Values) (string, error) {
+	at, ok := q[past.Parameter]
+	if !ok {
+		return "", nil
+	}
+	if len(at) != 1 || at[0] == "" {
+		return "", apierrors.NewBadRequest(past.Parameter + ": must be one time such as 2006-01-02T15:04:05Z, a time before now such as 10m, or a revision")
+	}
+	return at[0], nil
+}
+
+// notAt returns an error if the request asks for an earlier state.
+func notAt(q url.Values) error {
+	if !q.Has(past.Parameter) {
+		return nil
+	}
+	return apierrors.NewBadRequest(past.Parameter + ": must only be used with a read of an object or a list, and not with a watch or a blocking read")
 }
 
 // isTrue reads a parameter as Kubernetes reads booleans: there and neither "false" nor

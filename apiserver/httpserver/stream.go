@@ -18,7 +18,6 @@ import (
 	"github.com/sampan-io/sampan/apiserver/codec"
 	"github.com/sampan-io/sampan/apiserver/fairness"
 	"github.com/sampan-io/sampan/apiserver/operation"
-	"github.com/sampan-io/sampan/apiserver/past"
 	"github.com/sampan-io/sampan/apiserver/table"
 	"github.com/sampan-io/sampan/catalog"
 	"github.com/sampan-io/sampan/internal/run"
@@ -36,10 +35,9 @@ func (s *Server) serveWatch(x *exchange, t operation.Target) {
 		return
 	}
 	q := x.query()
-	t.At = q.Get(past.Parameter)
 	opts, err := listOptions(q)
 	if err == nil {
-		err = t.NotAt()
+		err = notAt(q)
 	}
 	if err != nil {
 		x.fail(err)

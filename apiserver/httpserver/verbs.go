@@ -47,7 +47,11 @@ func (s *Server) serveGet(x *exchange, t operation.Target) {
 			return
 		}
 		opts.ResourceVersion = q.Get("resourceVersion")
-		t.At = q.Get(past.Parameter)
+		var err error
+		if t.At, err = momentOf(q); err != nil {
+			x.fail(err)
+			return
+		}
 	}
 	r, err := s.objects.Get(x.r.Context(), t, opts)
 	if r.At > 0 {
@@ -67,7 +71,10 @@ func (s *Server) serveList(x *exchange, t operation.Target) {
 		x.fail(err)
 		return
 	}
-	t.At = q.Get(past.Parameter)
+	if t.At, err = momentOf(q); err != nil {
+		x.fail(err)
+		return
+	}
 	l, err := s.objects.List(x.r.Context(), t, opts)
 	if err != nil {
 		x.fail(err)

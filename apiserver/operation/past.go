@@ -23,11 +23,14 @@ func (t *Target) author() store.Author {
 	case *metav1.UpdateOptions:
 		manager = o.FieldManager
 	}
-	a := store.Author{Agent: managed.Name(manager, t.Agent)}
-	if t.User != nil {
-		a.User = t.User.Name
+	return store.Author{User: t.userName(), Agent: managed.Name(manager, t.Agent)}
+}
+
+func (t *Target) userName() string {
+	if t.User == nil {
+		return ""
 	}
-	return a
+	return t.User.Name
 }
 
 // lookupAt returns the object as it was at the moment t.At, and the revision of that.
@@ -35,7 +38,7 @@ func (o *Operations) lookupAt(ctx context.Context, t *Target) (*codec.Item, stor
 	if t.Kind.Answered() {
 		return nil, 0, notKept(t)
 	}
-	state, err := o.past.At(ctx, t.Kind.Hub(), t.Key(), t.At)
+	state, err := o.past.At(ctx, t.userName(), t.Kind.Hub(), t.Key(), t.At)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -76,7 +79,7 @@ func (o *Operations) listAt(ctx context.Context, t *Target, c *Selection) (Listi
 	if t.Kind.Answered() {
 		return Listing{}, notKept(t)
 	}
-	state, err := o.past.At(ctx, c.kind.Hub(), c.Query.Prefix, t.At)
+	state, err := o.past.At(ctx, t.userName(), c.kind.Hub(), c.Query.Prefix, t.At)
 	if err != nil {
 		return Listing{}, err
 	}
@@ -103,12 +106,4 @@ func (o *Operations) listAt(ctx context.Context, t *Target, c *Selection) (Listi
 // notKept is the answer for objects that are not stored.
 func notKept(t *Target) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("%s: %s are not stored and have no history", past.Parameter, t.Kind.GR()))
-}
-
-// NotAt returns an error if the request asks for an earlier state, which only a GET of an object or a list does.
-func (t *Target) NotAt() error {
-	if t.At == "" {
-		return nil
-	}
-	return apierrors.NewBadRequest(past.Parameter + ": must not be used with a watch or a blocking read")
 }

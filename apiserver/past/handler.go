@@ -239,7 +239,8 @@ func (h *Handler) read(r *http.Request, out *lines) error {
 	if err != nil {
 		return err
 	}
-	p, release, err := h.History.open(ctx)
+	user, _ := auth.UserFrom(ctx) // allowed has found it
+	p, release, err := h.History.open(ctx, user.Name)
 	if err != nil {
 		return err
 	}
@@ -264,6 +265,8 @@ func (h *Handler) read(r *http.Request, out *lines) error {
 	}
 	m := s.matcher()
 	query.Match = m.match
+	converting, cancel := context.WithTimeout(ctx, conversionTimeout)
+	defer cancel()
 	d := differ{decoder{h.History.opts.Decode()}, plain}
 	begin := func() error {
 		if out.begun {
@@ -275,7 +278,7 @@ func (h *Handler) read(r *http.Request, out *lines) error {
 		if err := begin(); err != nil {
 			return err
 		}
-		return out.write(d.change(ctx, m.kindOf(w.Key), w))
+		return out.write(d.change(converting, m.kindOf(w.Key), w))
 	})
 	if err == nil {
 		err = begin()
@@ -291,6 +294,9 @@ type differ struct {
 	decoder
 	plain bool // show the values of Secrets
 }
+
+// conversionTimeout is how long the webhooks of custom resources may take for all changes of an answer.
+const conversionTimeout = 30 * time.Second
 
 func (d differ) change(ctx context.Context, kind *catalog.Kind, w store.PastWrite) changes.Change {
 	c := changes.Change{

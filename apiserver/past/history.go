@@ -34,43 +34,39 @@ type Store interface {
 type Options struct {
 	Store Store
 
-	// Decode returns a function that makes values of the store's data, like the Decode option of a store. The function is
-	// used by one goroutine.
+	// Decode returns a function that makes values of the store's data, like the Decode option of a store. The
+	// function is used by one goroutine.
 	Decode func() func(key string, data []byte) (store.Value, error)
 }
 
 // A History reads earlier states of objects. It is safe for concurrent use. A nil one has none.
 type History struct {
 	opts  Options
-	seats chan struct{}
+	seats *seats
 }
 
-// readers is how many requests read the history at the same time: each reads files with a processor of its own. Others
-// wait.
-const readers = 2
-
 // New returns the history of a store.
-func New(opts Options) *History { return &History{opts, make(chan struct{}, readers)} }
+func New(opts Options) *History { return &History{opts, newSeats()} }
+
+// mostState is how many bytes of saved objects the answer to a read of an earlier state is made of: they are in memory
+// until the client has it.
+const mostState = 64 << 20
 
 // errNone is the answer when nothing is kept.
 func errNone() error {
 	return apierrors.NewBadRequest("the cluster keeps no history: start it with `sampan up --history=24h`, or longer")
 }
 
-// open returns the kept writes, for the time until release is called.
-func (h *History) open(ctx context.Context) (p store.Past, release func(), err error) {
+// open returns the kept writes for a user, for the time until release is called.
+func (h *History) open(ctx context.Context, user string) (p store.Past, release func(), err error) {
 	if h == nil {
 		return nil, nil, errNone()
 	}
 	if p, err = h.opts.Store.Past(); err != nil {
 		return nil, nil, fault(err)
 	}
-	select {
-	case h.seats <- struct{}{}:
-		return p, func() { <-h.seats }, nil
-	case <-ctx.Done():
-		return nil, nil, apierrors.NewTimeoutError("the request ended before the history was read", 0)
-	}
+	release, err = h.seats.take(ctx, user)
+	return p, release, err
 }
 
 // fault turns an error of the store's history into an API status error.
@@ -124,20 +120,24 @@ type State struct {
 	Items    []*codec.Item // in the order of their keys; some may be unreadable, see [codec.Item.Fault]
 }
 
-// At returns the records of a kind at the moment that at names. Prefix is a key, or the beginning of keys up to a
-// slash. Its error is an API status error.
-func (h *History) At(ctx context.Context, kind *catalog.Kind, prefix, at string) (State, error) {
-	p, release, err := h.open(ctx)
+// At returns the records of a kind at the moment that at names, for a user. Prefix is a key, or the beginning of keys
+// up to a slash. Its error is an API status error. The user has a seat until ctx is over, which has to be the context
+// of one request: the records are in memory until they are sent.
+func (h *History) At(ctx context.Context, user string, kind *catalog.Kind, prefix, at string) (State, error) {
+	p, release, err := h.open(ctx, user)
 	if err != nil {
 		return State{}, err
 	}
-	defer release()
+	context.AfterFunc(ctx, release)
 	out := State{}
 	if out.Revision, err = h.moment(ctx, p, Parameter, at, time.Now()); err != nil {
 		return State{}, fault(err)
 	}
-	d := decoder{h.opts.Decode()}
+	d, size := decoder{h.opts.Decode()}, 0
 	err = p.State(ctx, out.Revision, under(prefix), func(e store.Entry) error {
+		if size += len(e.Data); size > mostState {
+			return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s: the objects have more than %d bytes: ask for one, or for those of a namespace", Parameter, mostState))
+		}
 		out.Items = append(out.Items, d.item(kind, e))
 		return nil
 	})

@@ -253,7 +253,7 @@ func TestBadQuestionsAreRefused(t *testing.T) {
 		"/api/v1/configmaps?at=-5m":                       "at: must be a time such as",
 		"/api/v1/configmaps?at=2999-01-01T00:00:00Z":      "at: must not be in the future",
 		"/api/v1/configmaps?at=1&continue=x":              "at: must not be used with continue",
-		"/api/v1/configmaps?at=1&watch=true":              "at: must not be used with a watch",
+		"/api/v1/configmaps?at=1&watch=true":              "at: must only be used with a read",
 		"/apis/metrics.k8s.io/v1beta1/nodes?at=1":         "are not stored and have no history",
 	} {
 		if code, body := w.ask("admin", http.MethodGet, path); code != http.StatusBadRequest || !strings.Contains(strings.ReplaceAll(body, `\"`, `"`), want) {
@@ -273,5 +273,24 @@ func TestBadQuestionsAreRefused(t *testing.T) {
 		if code, body := off.ask("admin", http.MethodGet, path); code != http.StatusBadRequest || !strings.Contains(body, "sampan up --history=24h") {
 			t.Errorf("%s without history: %d %s", path, code, body)
 		}
+	}
+}
+
+// A request that does not read refuses the parameter, and so does one that does not say which moment it means: in
+// place of an earlier state it would show, or delete, the present one.
+func TestAtIsRefusedElsewhere(t *testing.T) {
+	w := open(t, time.Hour)
+	w.write("configmaps", mapOf("a", "other", "1"))
+	const path = "/api/v1/namespaces/a/configmaps"
+	for _, tt := range [][2]string{
+		{http.MethodDelete, path + "/other?at=1h"}, {http.MethodGet, path + "/other?at="}, {http.MethodGet, path + "?at"},
+		{http.MethodGet, path + "?at=1&at=2"}, {http.MethodGet, path + "?at=1&watch=1"}, {http.MethodPatch, path + "/other?fieldManager=m&at=1"},
+	} {
+		if code, body := w.ask("admin", tt[0], tt[1]); code != http.StatusBadRequest || !strings.Contains(body, `"at: must `) {
+			t.Errorf("%s %s: %d %s", tt[0], tt[1], code, body)
+		}
+	}
+	if code, body := w.ask("admin", http.MethodGet, path+"/other"); code != http.StatusOK {
+		t.Errorf("the object is gone: %d %s", code, body)
 	}
 }
