@@ -213,6 +213,36 @@ func TestPurgeLeavesNoByte(t *testing.T) {
 	}
 }
 
+// TestPresentValuesStayReadableAfterPurge purges all values: the state from the newest write on is whole, before and
+// after the next write. A write between has no value.
+func TestPresentValuesStayReadableAfterPurge(t *testing.T) {
+	s := openPastStore(t, t.TempDir(), pastOptions)
+	s.put(t, "pods/a", "first", store.Author{})
+	old := s.put(t, "pods/b", "second", store.Author{})
+	now := s.put(t, "pods/a", "third", store.Author{})
+	want := map[string]string{"pods/a": "third", "pods/b": "second"}
+	for range 2 { // the second time, no segment after the oldest snapshot has an entry
+		if err := s.Purge(t.Context(), everyKey); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []store.Revision{now, now + 1} {
+			if got, err := stateAt(t, s.past(t), at); err != nil || !maps.Equal(got, want) {
+				t.Errorf("at %d after a purge: %v, %v, want %v", at, got, err, want)
+			}
+		}
+		if got, err := stateAt(t, s.past(t), old); err != nil || got["pods/a"] != "" {
+			t.Errorf("at %d after a purge: %v, %v", old, got, err)
+		}
+	}
+	later := s.put(t, "pods/b", "fourth", store.Author{})
+	for at, b := range map[store.Revision]string{now: "second", later: "fourth"} {
+		want["pods/b"] = b
+		if got, err := stateAt(t, s.past(t), at); err != nil || !maps.Equal(got, want) {
+			t.Errorf("at %d: %v, %v, want %v", at, got, err, want)
+		}
+	}
+}
+
 func modTimes(t *testing.T, dir string) map[string]time.Time {
 	t.Helper()
 	out := map[string]time.Time{}

@@ -214,11 +214,34 @@ func (c chain) from(at store.Revision) (chain, error) {
 	if span := c.span(); at < span.From {
 		return nil, &store.ExpiredError{PastSpan: span}
 	}
-	begin := 0
+	begin, last, next := 0, -1, len(c)-1 // the segments with the last entry up to the revision, and with the next one
 	for i, s := range c {
-		if s.based() && s.first.revision > 0 && s.first.revision-1 <= at {
+		if s.first.revision == 0 {
+			continue
+		}
+		if s.first.revision > at {
+			next = i
+			break
+		}
+		last = i
+	}
+	for i, s := range c[:last+1] {
+		if s.based() {
 			begin = i
 		}
+	}
+	for i := next; i > last; i-- { // between them the state does not change
+		if !c[i].based() {
+			continue
+		}
+		if last >= 0 {
+			newer := func(r *raw) bool { return r.revision > at }
+			if _, found, err := c[last].log.first(newer); found || err != nil {
+				return c[begin:], err
+			}
+		}
+		begin = i
+		break
 	}
 	return c[begin:], nil
 }
