@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/internal/wholefile"
 )
 
@@ -219,7 +220,7 @@ func (a *archive) dropOldest() bool {
 // purges are the requests to remove values from the history that wait for the fold that is under way or comes next.
 type purges struct {
 	mu   sync.Mutex
-	list []purging // guarded by mu
+	list purgeList // guarded by mu
 }
 
 type purging struct {
@@ -227,16 +228,31 @@ type purging struct {
 	done  func(error)
 }
 
-// takePurges returns the requests and forgets them.
-func (d *directory) takePurges() []purging {
-	d.purging.mu.Lock()
-	defer d.purging.mu.Unlock()
-	list := d.purging.list
-	d.purging.list = nil
+type purgeList []purging
+
+// take returns the requests and forgets them.
+func (p *purges) take() purgeList {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.list
+	p.list = nil
 	return list
 }
 
-// Purge implements [store.Historian]. A fold moves all superseded values into the history, from where they are removed.
+// end tells all requests their result.
+func (l purgeList) end(err error) {
+	for _, p := range l {
+		p.done(err)
+	}
+}
+
+// match reports whether a request is for a key.
+func (l purgeList) match(key []byte) bool {
+	return slices.ContainsFunc(l, func(p purging) bool { return p.match(key) })
+}
+
+// Purge implements [store.Historian]. A fold moves all superseded values into the history, from where they are removed
+// afterwards. It blocks until a fold that is under way has ended, but not for changes of the history.
 func (d *directory) Purge(ctx context.Context, match func(key []byte) bool, done func(error)) error {
 	if d.broken != nil {
 		return d.broken
@@ -257,15 +273,71 @@ func (d *directory) Purge(ctx context.Context, match func(key []byte) bool, done
 	return nil
 }
 
-// purge serves requests after a fold with that result.
-func (a *archive) purge(ctx context.Context, list []purging, folded error) {
-	for _, p := range list {
-		err := folded
-		if err == nil {
-			err = a.rewrite(ctx, func(r *raw) ([]byte, bool) { return nil, r.data != nil && p.match(r.key) })
-		}
-		p.done(err)
+// historyChanges are the changes of the history that wait, in the order of their folds. One goroutine makes them, so
+// that no two write the same file, and neither a fold nor a write waits for it.
+type historyChanges struct {
+	group *run.Group // nil before the first fold
+
+	mu      sync.Mutex
+	list    []historyChange // guarded by mu
+	running bool            // guarded by mu; a goroutine takes them from the list
+}
+
+// A historyChange is made after the fold that moved all files that it concerns into the history.
+type historyChange struct {
+	reseal bool
+	purges purgeList
+}
+
+// rewriteHistory makes a change, in a goroutine of its own. It is called by the goroutine of a fold.
+func (d *directory) rewriteHistory(c historyChange) {
+	d.changes.mu.Lock()
+	defer d.changes.mu.Unlock()
+	d.changes.list = append(d.changes.list, c)
+	if d.changes.running {
+		return
 	}
+	d.changes.running = true
+	d.changes.group.Go(func(ctx context.Context) {
+		for list := d.nextChanges(); len(list) > 0; list = d.nextChanges() {
+			d.changeHistory(ctx, list)
+		}
+	})
+}
+
+// nextChanges returns the changes that wait. If there are none, the goroutine that makes them has to end.
+func (d *directory) nextChanges() []historyChange {
+	d.changes.mu.Lock()
+	defer d.changes.mu.Unlock()
+	list := d.changes.list
+	d.changes.list, d.changes.running = nil, len(list) > 0
+	return list
+}
+
+// changeHistory makes changes: all purges with one pass through the files.
+func (d *directory) changeHistory(ctx context.Context, list []historyChange) {
+	var purges purgeList
+	for _, c := range list {
+		purges = append(purges, c.purges...)
+		if c.reseal {
+			d.rewritten(d.archive.reseal(ctx, d.opts.Reseal))
+		}
+	}
+	if len(purges) > 0 {
+		purges.end(d.archive.purge(ctx, purges.match))
+	}
+}
+
+// rewritten reports the end of what Rewrite began.
+func (d *directory) rewritten(err error) {
+	if d.opts.Rewritten != nil {
+		d.opts.Rewritten(err)
+	}
+}
+
+// purge removes the values of the keys for which match returns true from the history.
+func (a *archive) purge(ctx context.Context, match func(key []byte) bool) error {
+	return a.rewrite(ctx, func(r *raw) ([]byte, bool) { return nil, r.data != nil && match(r.key) })
 }
 
 // reseal writes the values of the history as a fold writes those of the store.

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,9 +12,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -240,6 +243,69 @@ func TestPresentValuesStayReadableAfterPurge(t *testing.T) {
 		if got, err := stateAt(t, s.past(t), at); err != nil || !maps.Equal(got, want) {
 			t.Errorf("at %d: %v, %v, want %v", at, got, err, want)
 		}
+	}
+}
+
+// TestWritesDoNotWaitForAPurge stops a purge while it reads the history: writes, folds and the begin of another purge go
+// on, and both purges end.
+func TestWritesDoNotWaitForAPurge(t *testing.T) {
+	b, err := Open(t.TempDir(), pastOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Load(t.Context(), func(store.Entry) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	d := b.(*directory)
+	revision := store.Revision(0)
+	write := func() error {
+		revision++
+		e := store.Entry{Key: "secrets/a", Data: bytes.Repeat([]byte("password"), 100), Created: 1, Revision: revision}
+		return b.Commit(t.Context(), store.Batch{Entries: []store.Entry{e}})
+	}
+	if err := write(); err != nil {
+		t.Fatal(err)
+	}
+	reads, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 2)
+	var once sync.Once
+	stopped := func([]byte) bool {
+		once.Do(func() { close(reads); <-goOn })
+		return true
+	}
+	ended := func(err error) { done <- err }
+	if err := d.Purge(t.Context(), stopped, ended); err != nil {
+		t.Fatal(err)
+	}
+	<-reads
+	wrote := make(chan error, 1)
+	g := run.NewGroup(t.Context(), 0)
+	g.Go(func(context.Context) {
+		err := d.Purge(t.Context(), everyKey, ended)
+		for range 30 { // several segments
+			err = errors.Join(err, write())
+		}
+		wrote <- err
+	})
+	select {
+	case err := <-wrote:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("writes wait for the purge")
+	}
+	if len(done) > 0 {
+		t.Error("a purge ended before it was done")
+	}
+	close(goOn)
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	g.Wait()
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

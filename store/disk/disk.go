@@ -30,7 +30,8 @@ type Options struct {
 	// because they might become larger.
 	Reseal func(key string, data []byte) []byte
 
-	// Rewritten is called after a fold that [store.Rewriter] asked for. Nil means no call.
+	// Rewritten is called when a fold that [store.Rewriter] asked for, and the one of the history after it, have ended. Nil
+	// means no call.
 	Rewritten func(error)
 
 	// History says which superseded writes are kept. The zero value keeps none, and Load removes the files of earlier ones.
@@ -79,6 +80,7 @@ type directory struct {
 	archive *archive
 	stamper stamper
 	purging purges
+	changes historyChanges
 }
 
 // version returns the format version of new segments.
@@ -381,6 +383,9 @@ func (d *directory) confirm(f *os.File, last end) error {
 func (d *directory) Close() error {
 	if d.folding != nil {
 		d.folding.Stop()
+	}
+	if d.changes.group != nil { // the goroutine of a fold uses it
+		d.changes.group.Stop()
 	}
 	var err error
 	if d.log != nil {

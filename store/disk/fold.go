@@ -219,6 +219,9 @@ func (d *directory) startFold(ctx context.Context) {
 	if d.folding == nil {
 		d.folding = run.NewGroup(context.WithoutCancel(ctx), 0)
 	}
+	if d.changes.group == nil {
+		d.changes.group = run.NewGroup(context.WithoutCancel(ctx), 0)
+	}
 	first, live := d.head.first, d.live
 	d.folding.Go(func(ctx context.Context) {
 		defer d.busy.Store(false)
@@ -227,7 +230,7 @@ func (d *directory) startFold(ctx context.Context) {
 		d.foldErr = err
 		switch {
 		case errors.Is(err, errInterrupted):
-			d.archive.purge(ctx, d.takePurges(), err)
+			d.purging.take().end(err)
 			return
 		case err != nil:
 			d.opts.Log.WarnContext(ctx, "cannot write a snapshot; trying again when the log has grown", "err", err)
@@ -235,14 +238,19 @@ func (d *directory) startFold(ctx context.Context) {
 			d.folded = made
 		}
 		d.space.keep(live - made.drift)
+		list := d.purging.take()
+		if err != nil {
+			list.end(err)
+			list = nil
+		}
 		rewriting := d.rewriting.Swap(false)
-		if rewriting && err == nil && d.opts.Reseal != nil {
-			err = d.archive.reseal(ctx, d.opts.Reseal)
+		if rewriting && (err != nil || d.opts.Reseal == nil) {
+			d.rewritten(err)
+			rewriting = false
 		}
-		if rewriting && d.opts.Rewritten != nil {
-			d.opts.Rewritten(err)
+		if rewriting || len(list) > 0 {
+			d.rewriteHistory(historyChange{reseal: rewriting, purges: list})
 		}
-		d.archive.purge(ctx, d.takePurges(), err)
 	})
 }
 

@@ -95,6 +95,9 @@ func (a *archive) rewriteFile(ctx context.Context, name string, change change) e
 	if err != nil {
 		return err
 	}
+	if err := out.Sync(); err != nil { // without the lock, because this may take long
+		return err
+	}
 	info, err := f.Stat()
 	if err == nil { // the time of its last write
 		err = os.Chtimes(out.Name(), info.ModTime(), info.ModTime())
