@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sampan-io/sampan/internal/run"
 	"github.com/sampan-io/sampan/store"
 )
@@ -142,6 +144,34 @@ func checkDamaged(t *testing.T, dir, name string, states map[store.Revision]map[
 	newest := s.put(t, "pods/0", "new", store.Author{})
 	if got, err := stateAt(t, p, newest); err != nil || got["pods/0"] != "new" || got["pods/1"] != states[400]["pods/1"] {
 		t.Errorf("without %s the newest state is %d records, %v", name, len(got), err)
+	}
+}
+
+// TestHistoryThatIsNoFileIsOneError has a pipe, a directory and a link in the place of a file of the history: reads and
+// purges fail with an error that names it, and the store goes on.
+func TestHistoryThatIsNoFileIsOneError(t *testing.T) {
+	for kind, put := range map[string]func(name string) error{
+		"pipe":      func(name string) error { return unix.Mkfifo(name, 0o600) },
+		"directory": func(name string) error { return os.Mkdir(name, 0o700) },
+		"link":      func(name string) error { return os.Symlink("/dev/zero", name) },
+	} {
+		dir, _ := filled(t, pastOptions)
+		s := openPastStore(t, dir, pastOptions)
+		all := s.past(t).(*archive).generations()
+		name := filepath.Join(dir, historyDir, all[len(all)-1].names[0])
+		if err := errors.Join(os.Remove(name), put(name)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := stateAt(t, s.past(t), 1)
+		if damage, ok := errors.AsType[*store.PastError](err); !ok || damage.File != name {
+			t.Errorf("reading with a %s: %v", kind, err)
+		}
+		err = s.Purge(t.Context(), everyKey)
+		if damage, ok := errors.AsType[*store.PastError](err); !ok || damage.File != name {
+			t.Errorf("purging with a %s: %v", kind, err)
+		}
+		s.put(t, "pods/0", "new", store.Author{})
+		s.stop()
 	}
 }
 

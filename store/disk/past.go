@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sampan-io/sampan/store"
 )
 
@@ -28,24 +30,53 @@ type pastFile struct {
 	size int64 // where its frames end at the latest
 }
 
-// openPast opens a file of which only so many bytes count; 0 means all.
-func openPast(name string, size int64) (*pastFile, error) {
-	f, err := os.Open(name)
+// openRegular opens a file for reading. It does not block, and what is not a regular file is damage.
+func openRegular(name string) (*os.File, error) {
+	irregular := &CorruptError{name, 0, "it is not a regular file"}
+	if info, err := os.Lstat(name); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, pastError(irregular)
+	}
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may have become a pipe
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = pastError(irregular)
+	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	if size == 0 {
-		size = info.Size()
-	}
-	_, h, err := readHeader(name, io.NewSectionReader(f, 0, size), size)
+	return f, nil
+}
+
+// openPast opens a file of which only so many bytes count; 0 means all.
+func openPast(name string, size int64) (*pastFile, error) {
+	f, err := openRegular(name)
 	if err != nil {
-		return nil, errors.Join(pastError(err), f.Close())
+		return nil, err
 	}
-	return &pastFile{f, h, size}, nil
+	out := &pastFile{File: f, size: size}
+	if err := out.readHeader(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return out, nil
+}
+
+// readHeader reads the header, and the size of the file if that is 0.
+func (f *pastFile) readHeader() error {
+	if f.size == 0 {
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		f.size = info.Size()
+	}
+	var err error
+	_, f.header, err = readHeader(f.Name(), io.NewSectionReader(f, 0, f.size), f.size)
+	return pastError(err)
 }
 
 // pastError returns the error of a reader of the history. Damage of a file that the store needs is not one of the
@@ -130,6 +161,29 @@ func (c chain) close() {
 
 // open opens all files of the history and of the store.
 func (a *archive) open(ctx context.Context) (_ chain, err error) {
+	c, err := a.openFiles(ctx)
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range c {
+		if err := s.read(); err != nil {
+			return nil, err
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	return c, nil
+}
+
+// openFiles opens the files of the chain, and reads none, because it locks out their removal. The caller closes the
+// chain even if there is an error.
+func (a *archive) openFiles(ctx context.Context) (c chain, err error) {
 	a.files.RLock()
 	defer a.files.RUnlock()
 	newest, end := a.reachedTo()
@@ -145,33 +199,29 @@ func (a *archive) open(ctx context.Context) (_ chain, err error) {
 			}
 		}
 	}
-	var c chain
-	defer func() {
-		if err != nil {
-			c.close()
-		}
-	}()
 	for number := newest; ; number-- {
 		path, ok := paths[fileName(kindLog, number)]
 		if !ok || number == 0 {
 			break
 		}
-		s := &segmentPast{number: number}
-		size := int64(0)
-		if number == newest {
-			size = end
+		f, err := openRegular(path)
+		if err != nil {
+			return c, err
 		}
-		if s.log, err = openPast(path, size); err != nil {
-			return nil, err
+		s := &segmentPast{number: number, log: &pastFile{File: f}}
+		if number == newest {
+			s.log.size = end
 		}
 		c = append(c, s)
 		if path, ok := paths[fileName(kindSnapshot, number-1)]; ok {
-			if s.base, err = openPast(path, 0); err != nil {
-				return nil, err
+			f, err := openRegular(path)
+			if err != nil {
+				return c, err
 			}
+			s.base = &pastFile{File: f}
 		}
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return c, context.Cause(ctx)
 		}
 	}
 	slices.Reverse(c)
@@ -179,19 +229,29 @@ func (a *archive) open(ctx context.Context) (_ chain, err error) {
 		_ = c[0].log.Close()
 		c = c[1:]
 	}
-	for _, s := range c {
-		if s.first, _, err = s.log.first(func(*raw) bool { return true }); err != nil {
-			return nil, err
-		}
-		if s.first.at > 0 {
-			s.stamp = s.first
-		} else if s.log.version >= FormatVersion {
-			if s.stamp, _, err = s.log.first(func(r *raw) bool { return r.at > 0 }); err != nil {
-				return nil, err
-			}
+	return c, nil
+}
+
+// read reads the headers of the files and the first entries of the segment.
+func (s *segmentPast) read() error {
+	if s.base != nil {
+		if err := s.base.readHeader(); err != nil {
+			return err
 		}
 	}
-	return c, nil
+	err := s.log.readHeader()
+	if err != nil {
+		return err
+	}
+	if s.first, _, err = s.log.first(func(*raw) bool { return true }); err != nil {
+		return err
+	}
+	if s.first.at > 0 {
+		s.stamp = s.first
+	} else if s.log.version >= FormatVersion {
+		s.stamp, _, err = s.log.first(func(r *raw) bool { return r.at > 0 })
+	}
+	return err
 }
 
 // span returns the extent of the chain.
