@@ -175,6 +175,39 @@ func TestHistoryThatIsNoFileIsOneError(t *testing.T) {
 	}
 }
 
+// TestSegmentCutBetweenRecordsIsDamage cuts a segment of the history where a record ends.
+func TestSegmentCutBetweenRecordsIsDamage(t *testing.T) {
+	dir, _ := filled(t, pastOptions)
+	name := filepath.Join(dir, historyDir, fileName(kindLog, 1))
+	f, err := openPast(name, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var ends []int64
+	err = f.frames(func(payload []byte, at int64) error {
+		ends = append(ends, at+int64(len(payload)))
+		return nil
+	})
+	if err != nil || len(ends) < 4 {
+		t.Fatal(ends, err)
+	}
+	for _, end := range []int64{headerSize, ends[0], ends[len(ends)-2]} {
+		cut := copyDir(t, dir)
+		if err := os.Truncate(filepath.Join(cut, historyDir, filepath.Base(name)), end); err != nil {
+			t.Fatal(err)
+		}
+		s := openPastStore(t, cut, pastOptions)
+		q := store.PastQuery{Match: everyKey, To: 400, Limit: 400}
+		_, err := s.past(t).Writes(t.Context(), q, func(store.PastWrite) error { return nil })
+		damage, ok := errors.AsType[*store.PastError](err)
+		if !ok || filepath.Base(damage.File) != filepath.Base(name) || damage.Offset != end {
+			t.Errorf("cut at %d: %v", end, err)
+		}
+		s.stop()
+	}
+}
+
 // grep returns the files below a directory that have a text.
 func grep(t *testing.T, dir, text string) (found []string) {
 	t.Helper()

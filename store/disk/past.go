@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -27,7 +28,8 @@ func (d *directory) Past() store.Past {
 type pastFile struct {
 	*os.File
 	header
-	size int64 // where its frames end at the latest
+	size  int64  // where its frames end at the latest
+	until uint64 // sequence of the first frame of the next segment; 0: it is not known
 }
 
 // openRegular opens a file for reading. It does not block, and what is not a regular file is damage.
@@ -108,7 +110,11 @@ func (f *pastFile) frames(each func(payload []byte, at int64) error) error {
 		_, err := f.ReadAt(b, off)
 		return b, err
 	}
-	_, err = scan(r, false, tail, take)
+	end, err := scan(r, false, tail, take)
+	if err == nil && f.until > 0 && end.seq != f.until {
+		err = &CorruptError{f.Name(), end.at, fmt.Sprintf(
+			"it ends before record %d, but the segment after it begins with record %d", end.seq, f.until)}
+	}
 	return pastError(err)
 }
 
@@ -170,8 +176,16 @@ func (a *archive) open(ctx context.Context) (_ chain, err error) {
 	if err != nil {
 		return nil, err
 	}
+	for i, s := range c {
+		if err := s.readHeaders(); err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			c[i-1].log.until = s.log.header.first
+		}
+	}
 	for _, s := range c {
-		if err := s.read(); err != nil {
+		if err := s.readFirst(); err != nil {
 			return nil, err
 		}
 		if ctx.Err() != nil {
@@ -232,17 +246,18 @@ func (a *archive) openFiles(ctx context.Context) (c chain, err error) {
 	return c, nil
 }
 
-// read reads the headers of the files and the first entries of the segment.
-func (s *segmentPast) read() error {
+// readHeaders reads the headers of the files.
+func (s *segmentPast) readHeaders() error {
 	if s.base != nil {
 		if err := s.base.readHeader(); err != nil {
 			return err
 		}
 	}
-	err := s.log.readHeader()
-	if err != nil {
-		return err
-	}
+	return s.log.readHeader()
+}
+
+// readFirst reads the first entries of the segment.
+func (s *segmentPast) readFirst() (err error) {
 	if s.first, _, err = s.log.first(func(*raw) bool { return true }); err != nil {
 		return err
 	}
