@@ -3,11 +3,13 @@ package disk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -88,10 +90,12 @@ func (a *archive) begin() {
 		}
 		return
 	}
-	names, _ := os.ReadDir(a.dir) // there may be none yet
-	for _, n := range names {
-		if wholefile.Incomplete(n.Name()) {
-			a.remove(filepath.Join(a.dir, n.Name()))
+	if info, err := os.Lstat(a.dir); err == nil && info.IsDir() {
+		names, _ := os.ReadDir(a.dir) // trim logs an error
+		for _, n := range names {
+			if wholefile.Incomplete(n.Name()) {
+				a.remove(filepath.Join(a.dir, n.Name()))
+			}
 		}
 	}
 	a.trim(time.Now())
@@ -102,13 +106,15 @@ func (a *archive) begin() {
 func (a *archive) retire(old []entry) {
 	a.files.Lock()
 	defer a.files.Unlock()
-	if len(old) > 0 && a.keep.keeps() {
-		if err := os.Mkdir(a.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			a.log.Warn("cannot make the directory of the history: superseded records are not kept", "err", err)
+	keep := a.keep.keeps()
+	if len(old) > 0 && keep {
+		if err := a.makeDir(); err != nil {
+			a.log.Warn("there is no directory for the history: superseded records are not kept", "err", err)
+			keep = false
 		}
 	}
 	for _, e := range old {
-		if a.keep.keeps() {
+		if keep {
 			err := os.Rename(e.name, filepath.Join(a.dir, filepath.Base(e.name)))
 			if err == nil {
 				continue
@@ -121,6 +127,15 @@ func (a *archive) retire(old []entry) {
 	if a.keep.keeps() {
 		a.trim(time.Now())
 	}
+}
+
+// makeDir makes the directory of the history, if it is not there.
+func (a *archive) makeDir() error {
+	if err := os.Mkdir(a.dir, 0o700); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	_, err := a.entries()
+	return err
 }
 
 func (a *archive) remove(name string) {
@@ -136,23 +151,33 @@ type generation struct {
 	last  time.Time // when it was written to last, by the file system
 }
 
-// generations returns the kept files, oldest first. The caller holds files.
-func (a *archive) generations() []generation {
+// entries returns the directory of the history, sorted by name: only what has the name of a file of a store. There are
+// none before the first fold. The caller holds files.
+func (a *archive) entries() ([]fs.DirEntry, error) {
+	info, err := os.Lstat(a.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !info.IsDir(): // neither is a link to one: its files may be those of another program
+		return nil, fmt.Errorf("%s, which is for the history of the store, is not a directory: remove it", a.dir)
+	}
 	all, err := os.ReadDir(a.dir)
+	return slices.DeleteFunc(all, func(e fs.DirEntry) bool { return !isStoreFile(e.Name()) }), err
+}
+
+// generations returns the kept files, oldest first. What is not a regular file does not count. The caller holds files.
+func (a *archive) generations() ([]generation, error) {
+	all, err := a.entries() // by name: segment 14 stands before the snapshot that it is in
 	if err != nil {
-		return nil // there is none yet
+		return nil, err
 	}
-	var names []string
-	for _, n := range all {
-		if isStoreFile(n.Name()) {
-			names = append(names, n.Name())
-		}
-	}
-	slices.Sort(names) // segment 14 stands before the snapshot that it is in
 	var out []generation
-	for _, name := range names {
-		info, err := os.Stat(filepath.Join(a.dir, name))
-		if err != nil {
+	for _, e := range all {
+		name := e.Name()
+		info, err := e.Info()
+		if err != nil || !info.Mode().IsRegular() {
 			continue
 		}
 		if len(out) == 0 || strings.HasSuffix(name, ".snapshot") {
@@ -164,17 +189,28 @@ func (a *archive) generations() []generation {
 			g.last = t
 		}
 	}
-	return out
+	return out, nil
 }
 
-// isStoreFile reports whether a name is one of a snapshot or a segment.
+// isStoreFile reports whether a name is one that fileName returns.
 func isStoreFile(name string) bool {
-	return strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".snapshot")
+	text, extension, _ := strings.Cut(name, ".")
+	number, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return false
+	}
+	return extension == "log" && name == fileName(kindLog, number) ||
+		extension == "snapshot" && name == fileName(kindSnapshot, number)
 }
 
 // trim removes the generations that are too old, or too many. The caller holds files for writing.
 func (a *archive) trim(now time.Time) {
-	all, size := a.generations(), int64(0)
+	all, err := a.generations()
+	if err != nil {
+		a.log.Warn("cannot look for history that is too old", "err", err)
+		return
+	}
+	size := int64(0)
 	for _, g := range all {
 		size += g.size
 	}
@@ -204,13 +240,13 @@ func (a *archive) drop(g generation) {
 func (a *archive) dropOldest() bool {
 	a.files.Lock()
 	defer a.files.Unlock()
-	all := a.generations()
-	if len(all) == 0 {
-		return false
+	all, err := a.generations()
+	if err != nil || len(all) == 0 {
+		return false // trim logs the error
 	}
 	a.drop(all[0])
-	left := a.generations()
-	if len(left) >= len(all) {
+	left, err := a.generations()
+	if err != nil || len(left) >= len(all) {
 		return false // the file system cannot remove files
 	}
 	a.log.Warn("removed the oldest part of the history, because there is no space left", "generations", len(left))

@@ -51,6 +51,16 @@ func checkStates(t *testing.T, p store.Past, states map[store.Revision]map[strin
 	}
 }
 
+// kept returns the generations of a history.
+func kept(t *testing.T, p store.Past) []generation {
+	t.Helper()
+	all, err := p.(*archive).generations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
 // copyDir copies a directory with its history.
 func copyDir(t *testing.T, from string) string {
 	t.Helper()
@@ -65,7 +75,7 @@ func copyDir(t *testing.T, from string) string {
 // were.
 func TestCrashWhileFilesMoveLosesNoHistory(t *testing.T) {
 	dir, states := filled(t, pastOptions)
-	all := newArchive(dir, pastOptions).generations()
+	all := kept(t, newArchive(dir, pastOptions))
 	last := all[len(all)-1].names
 	for left := range len(last) + 1 {
 		crashed := copyDir(t, dir)
@@ -157,7 +167,7 @@ func TestHistoryThatIsNoFileIsOneError(t *testing.T) {
 	} {
 		dir, _ := filled(t, pastOptions)
 		s := openPastStore(t, dir, pastOptions)
-		all := s.past(t).(*archive).generations()
+		all := kept(t, s.past(t))
 		name := filepath.Join(dir, historyDir, all[len(all)-1].names[0])
 		if err := errors.Join(os.Remove(name), put(name)); err != nil {
 			t.Fatal(err)
@@ -208,6 +218,69 @@ func TestSegmentCutBetweenRecordsIsDamage(t *testing.T) {
 	}
 }
 
+// TestForeignFilesInTheHistoryStay has files of others beside those of the history: purges work, and neither these nor
+// the removal of old generations touch them.
+func TestForeignFilesInTheHistoryStay(t *testing.T) {
+	dir, _ := filled(t, pastOptions)
+	in := func(name string) string { return filepath.Join(dir, historyDir, name) }
+	foreign := []string{"zzz.log", "1.log", "0000001.snapshot", "+0000001.log", "00000001.log.snapshot", "-0000001.log"}
+	for _, name := range foreign {
+		if err := os.WriteFile(in(name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(in("dir.snapshot"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := openPastStore(t, dir, pastOptions)
+	if err := s.Purge(t.Context(), everyKey); err != nil {
+		t.Error(err)
+	}
+	s.stop()
+	opts := pastOptions
+	opts.History.Max = 1
+	s = openPastStore(t, dir, opts)
+	if left := kept(t, s.past(t)); len(left) > 0 {
+		t.Errorf("%d generations are left, want none", len(left))
+	}
+	for _, name := range append(foreign, "dir.snapshot") {
+		if _, err := os.Lstat(in(name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestHistoryThatIsNoDirectoryIsAnError has a link and a file in the place of the directory: reads and purges fail, the
+// directory behind the link stays as it is, and the store goes on.
+func TestHistoryThatIsNoDirectoryIsAnError(t *testing.T) {
+	for kind, put := range map[string]func(to, name string) error{
+		"link": os.Symlink,
+		"file": func(_, name string) error { return os.WriteFile(name, []byte("x"), 0o600) },
+	} {
+		dir, _ := filled(t, pastOptions)
+		name, elsewhere := filepath.Join(dir, historyDir), filepath.Join(t.TempDir(), "elsewhere")
+		if err := errors.Join(os.Rename(name, elsewhere), put(elsewhere, name)); err != nil {
+			t.Fatal(err)
+		}
+		before := modTimes(t, elsewhere)
+		opts := pastOptions
+		opts.History.Max = 1 // all generations would go
+		s := openPastStore(t, dir, opts)
+		s.put(t, "pods/0", "new", store.Author{})
+		if _, err := stateAt(t, s.past(t), 400); err == nil || !strings.Contains(err.Error(), "is not a directory") {
+			t.Errorf("reading with a %s: %v", kind, err)
+		}
+		if err := s.Purge(t.Context(), everyKey); err == nil || !strings.Contains(err.Error(), "is not a directory") {
+			t.Errorf("purging with a %s: %v", kind, err)
+		}
+		s.put(t, "pods/0", "newer", store.Author{})
+		s.stop()
+		if after := modTimes(t, elsewhere); !maps.Equal(before, after) {
+			t.Errorf("%d files behind the %s, were %d", len(after), kind, len(before))
+		}
+	}
+}
+
 // grep returns the files below a directory that have a text.
 func grep(t *testing.T, dir, text string) (found []string) {
 	t.Helper()
@@ -246,14 +319,14 @@ func TestPurgeLeavesNoByte(t *testing.T) {
 		if found := grep(t, dir, "password-"); len(found) < 4 {
 			t.Fatalf("only %q have the value before", found)
 		}
-		times := modTimes(t, dir)
+		times := modTimes(t, filepath.Join(dir, historyDir))
 		if err := s.Purge(t.Context(), keyIs("secrets/a")); err != nil {
 			t.Fatal(err)
 		}
 		if found := grep(t, dir, "password-"); len(found) > 0 {
 			t.Errorf("%q still have the value", found)
 		}
-		for name, at := range modTimes(t, dir) {
+		for name, at := range modTimes(t, filepath.Join(dir, historyDir)) {
 			if was, ok := times[name]; ok && !was.Equal(at) {
 				t.Errorf("%s counts as written at %v, not %v", name, at, was)
 			}
@@ -375,7 +448,7 @@ func TestWritesDoNotWaitForAPurge(t *testing.T) {
 func modTimes(t *testing.T, dir string) map[string]time.Time {
 	t.Helper()
 	out := map[string]time.Time{}
-	entries, err := os.ReadDir(filepath.Join(dir, historyDir))
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +490,7 @@ func TestRewriteReachesHistory(t *testing.T) {
 // TestOldGenerationsGo removes generations by age and by size, oldest first; what is left can be read.
 func TestOldGenerationsGo(t *testing.T) {
 	dir, states := filled(t, pastOptions)
-	all := newArchive(dir, pastOptions).generations()
+	all := kept(t, newArchive(dir, pastOptions))
 	old := time.Now().Add(-2 * time.Hour)
 	for _, g := range all[:2] {
 		for _, name := range g.names {
@@ -431,7 +504,7 @@ func TestOldGenerationsGo(t *testing.T) {
 	if err != nil || span.From == 0 {
 		t.Fatalf("%+v, %v", span, err)
 	}
-	if left := s.past(t).(*archive).generations(); len(left) != len(all)-2 {
+	if left := kept(t, s.past(t)); len(left) != len(all)-2 {
 		t.Errorf("%d of %d generations are left", len(left), len(all))
 	}
 	if _, err := stateAt(t, s.past(t), span.From-1); !errors.Is(err, store.ErrExpired) {
@@ -445,7 +518,7 @@ func TestOldGenerationsGo(t *testing.T) {
 	opts.History.Max = 20 << 10
 	s = openPastStore(t, dir, opts)
 	size := int64(0)
-	for _, g := range s.past(t).(*archive).generations() {
+	for _, g := range kept(t, s.past(t)) {
 		size += g.size
 	}
 	if size == 0 || size > opts.History.Max {
@@ -472,7 +545,7 @@ func TestLogGoesBackToTheOlderFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		if !isStoreFile(name) {
+		if !isStoreFile(filepath.Base(name)) {
 			continue
 		}
 		if h, err := headerOf(name); err != nil || h.version != plainVersion {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -202,15 +201,20 @@ func (a *archive) openFiles(ctx context.Context) (c chain, err error) {
 	defer a.files.RUnlock()
 	newest, end := a.reachedTo()
 	paths := map[string]string{} // by name
-	for _, dir := range []string{a.dir, a.store} {
-		names, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		for _, n := range names {
-			if isStoreFile(n.Name()) {
-				paths[n.Name()] = filepath.Join(dir, n.Name())
-			}
+	kept, err := a.entries()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range kept {
+		paths[n.Name()] = filepath.Join(a.dir, n.Name())
+	}
+	names, err := os.ReadDir(a.store)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		if isStoreFile(n.Name()) {
+			paths[n.Name()] = filepath.Join(a.store, n.Name())
 		}
 	}
 	for number := newest; ; number-- {

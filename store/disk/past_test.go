@@ -157,7 +157,7 @@ func TestPastOfRandomWrites(t *testing.T) {
 			states[r] = maps.Clone(live)
 		}
 	}
-	if n := len(s.past(t).(*archive).generations()); n < 5 {
+	if n := len(kept(t, s.past(t))); n < 5 {
 		t.Fatalf("there are %d generations, want more for this test", n)
 	}
 	p := s.past(t)

@@ -16,22 +16,29 @@ import (
 type change func(r *raw) (data []byte, changed bool)
 
 // rewrite writes the files of the history again in which change changes entries. A file is replaced by a rename, so
-// after a crash or an error each is as it was or as it should be.
+// after a crash or an error each is as it was or as it should be. A file that cannot be changed does not prevent that
+// of the others; the first error is returned.
 func (a *archive) rewrite(ctx context.Context, change change) error {
 	a.files.RLock()
-	all := a.generations()
+	all, err := a.entries()
 	a.files.RUnlock()
-	for _, g := range all {
-		for _, name := range g.names {
-			if err := a.rewriteFile(ctx, filepath.Join(a.dir, name), change); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err // one that does not exist was dropped meanwhile
-			}
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	var failed error
+	for _, e := range all {
+		err := a.rewriteFile(ctx, filepath.Join(a.dir, e.Name()), change)
+		switch {
+		case errors.Is(err, errInterrupted):
+			return err
+		case failed == nil && !errors.Is(err, fs.ErrNotExist): // one that does not exist was dropped meanwhile
+			failed = err
 		}
 	}
-	if len(all) == 0 {
-		return nil
+	if err := syncDir(a.dir); failed == nil {
+		failed = err
 	}
-	return syncDir(a.dir)
+	return failed
 }
 
 // rewriteFile writes a file again if change changes an entry in it.

@@ -225,14 +225,14 @@ func TestHistoryMakesRoomForWrites(t *testing.T) {
 		}
 		update(1000)
 		c.crash()
-		kept := c.d.archive.generations()
-		if len(kept) < 3 {
-			t.Fatalf("%d generations are kept on a disk with space", len(kept))
+		before := kept(t, c.d.archive)
+		if len(before) < 3 {
+			t.Fatalf("%d generations are kept on a disk with space", len(before))
 		}
 		c.ballast()
 		update(200)
-		oldest := kept[0].names[0]
-		for _, g := range c.d.archive.generations() {
+		oldest := before[0].names[0]
+		for _, g := range kept(t, c.d.archive) {
 			if slices.Contains(g.names, oldest) {
 				t.Errorf("%s, the oldest file of the history, is left on a full disk", oldest)
 			}
