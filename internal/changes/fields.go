@@ -1,13 +1,17 @@
 package changes
 
 import (
+	"cmp"
+	"container/heap"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
 	"regexp"
 	"slices"
+	"sort"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -36,7 +40,7 @@ var ignored = []string{"managedFields", "resourceVersion", "generation", "selfLi
 // paths, and how many more there are. Either state may be nil. Both are left as they are.
 func Fields(before, after map[string]any) (fields []Field, more int) {
 	c := comparison{}
-	c.compare("", withoutIgnored(before), withoutIgnored(after))
+	c.compare(withoutIgnored(before), withoutIgnored(after))
 	return c.fields, c.more
 }
 
@@ -57,21 +61,35 @@ func withoutIgnored(obj map[string]any) any {
 	return obj
 }
 
-// A comparison collects changed fields.
+// A comparison collects changed fields. Once there are as many as are shown, it only counts: it neither sorts names nor
+// makes paths.
 type comparison struct {
+	path   []string // the steps from the object to the values that are compared
 	fields []Field
 	more   int
 }
 
-func (c *comparison) add(path string, before, after any) {
-	if len(c.fields) == maxFields {
+// full reports whether changed fields are only counted.
+func (c *comparison) full() bool { return len(c.fields) == maxFields }
+
+func (c *comparison) add(before, after any) {
+	if c.full() {
 		c.more++
 		return
 	}
-	if path == "" {
-		path = "."
+	path := strings.Join(c.path, "")
+	c.fields = append(c.fields, Field{cmp.Or(path, "."), shortened(before), shortened(after)})
+}
+
+// at compares two values that are a step below the current path. The step is only computed if it may be shown.
+func (c *comparison) at(step func() string, before, after any) {
+	if c.full() {
+		c.compare(before, after)
+		return
 	}
-	c.fields = append(c.fields, Field{path, shortened(before), shortened(after)})
+	c.path = append(c.path, step())
+	c.compare(before, after)
+	c.path = c.path[:len(c.path)-1]
 }
 
 // shortened returns a value, or the beginning of a large one as text.
@@ -93,71 +111,129 @@ func shortened(v any) any {
 	return fmt.Sprintf("%s… (%d bytes)", text[:n], len(text))
 }
 
-func (c *comparison) compare(path string, before, after any) {
+func (c *comparison) compare(before, after any) {
 	switch a := before.(type) {
 	case map[string]any:
 		if b, ok := after.(map[string]any); ok {
-			c.compareMaps(path, a, b)
+			c.compareMaps(step, a, b)
 			return
 		}
 	case []any:
 		if b, ok := after.([]any); ok {
-			c.compareLists(path, a, b)
+			c.compareLists(a, b)
 			return
 		}
 	}
-	if !reflect.DeepEqual(before, after) {
-		c.add(path, before, after)
+	if !reflect.DeepEqual(before, after) { // linear: it never looks into two maps or two lists
+		c.add(before, after)
 	}
 }
 
-func (c *comparison) compareMaps(path string, a, b map[string]any) {
-	names := slices.Collect(maps.Keys(a))
-	for name := range b {
-		if _, ok := a[name]; !ok {
-			names = append(names, name)
+// compareMaps compares the values with the same name, in the order of the names as long as changes are shown.
+func (c *comparison) compareMaps(step func(name string) string, a, b map[string]any) {
+	var differ names
+	for name, before := range a {
+		if after, ok := b[name]; !ok || !sameScalar(before, after) {
+			differ.StringSlice = append(differ.StringSlice, name)
 		}
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		c.compare(path+step(name), a[name], b[name])
+	for name := range b {
+		if _, ok := a[name]; !ok {
+			differ.StringSlice = append(differ.StringSlice, name)
+		}
+	}
+	if !c.full() {
+		heap.Init(&differ) // sorting all names would cost more than the first ones do
+	}
+	for !c.full() && differ.Len() > 0 {
+		name, _ := heap.Pop(&differ).(string)
+		c.at(func() string { return step(name) }, a[name], b[name])
+	}
+	for _, name := range differ.StringSlice {
+		c.compare(a[name], b[name])
 	}
 }
 
-var plainName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+// names is a heap of names, the smallest one first.
+type names struct{ sort.StringSlice }
+
+func (n *names) Push(x any) {
+	name, _ := x.(string)
+	n.StringSlice = append(n.StringSlice, name)
+}
+
+func (n *names) Pop() any {
+	last := len(n.StringSlice) - 1
+	name := n.StringSlice[last]
+	n.StringSlice = n.StringSlice[:last]
+	return name
+}
+
+// sameScalar reports whether two values are equal, and are neither maps nor lists.
+func sameScalar(a, b any) bool {
+	switch a.(type) {
+	case map[string]any, []any:
+		return false
+	}
+	switch b.(type) {
+	case map[string]any, []any:
+		return false
+	}
+	return a == b
+}
+
+var (
+	plainName  = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	plainValue = regexp.MustCompile(`^[A-Za-z0-9_./:-]+$`)
+)
+
+// maxName is how much of a name in a path is shown, in bytes.
+const maxName = 500
 
 // step returns the part of a path that is a field.
 func step(name string) string {
-	if plainName.MatchString(name) {
+	if len(name) <= maxName && plainName.MatchString(name) {
 		return "." + name
 	}
-	return "[" + strconv.Quote(name) + "]"
+	return "[" + quoted(name) + "]"
+}
+
+// quoted returns a name in quotes, without control characters, or the beginning of a long one.
+func quoted(name string) string {
+	if len(name) > maxName {
+		return fmt.Sprintf("%s… (%d bytes)", strconv.Quote(name[:maxName]), len(name))
+	}
+	return strconv.Quote(name)
 }
 
 // listKeys are the fields that identify elements of lists, as most lists of Kubernetes have them.
 var listKeys = []string{"name", "type", "containerPort", "ip", "key", "uid"}
 
 // compareLists compares elements with the same key, where all have one, and otherwise those at the same place.
-func (c *comparison) compareLists(path string, a, b []any) {
+func (c *comparison) compareLists(a, b []any) {
 	for _, key := range listKeys {
 		before, ok := byKey(a, key)
-		after, also := byKey(b, key)
-		if !ok || !also || len(a)+len(b) == 0 {
+		if !ok {
 			continue
 		}
-		names := slices.Collect(maps.Keys(before))
-		for name := range after {
-			if _, ok := before[name]; !ok {
-				names = append(names, name)
-			}
+		after, ok := byKey(b, key)
+		if !ok || len(a)+len(b) == 0 {
+			continue
 		}
-		slices.Sort(names)
 		changes := len(c.fields) + c.more
-		for _, name := range names {
-			c.compare(path+"["+key+"="+name+"]", before[name], after[name])
+		c.compareMaps(func(name string) string {
+			if len(name) > maxName || !plainValue.MatchString(name) {
+				name = quoted(name)
+			}
+			return "[" + key + "=" + name + "]"
+		}, before, after)
+		sameName := func(x, y any) bool {
+			name, _ := keyOf(x, key)
+			other, _ := keyOf(y, key)
+			return name == other
 		}
-		if len(c.fields)+c.more == changes && !reflect.DeepEqual(a, b) {
-			c.add(path, a, b) // only their order has changed
+		if len(c.fields)+c.more == changes && !slices.EqualFunc(a, b, sameName) {
+			c.add(a, b) // only their order has changed
 		}
 		return
 	}
@@ -169,24 +245,40 @@ func (c *comparison) compareLists(path string, a, b []any) {
 		if i < len(b) {
 			after = b[i]
 		}
-		c.compare(path+"["+strconv.Itoa(i)+"]", before, after)
+		c.at(func() string { return "[" + strconv.Itoa(i) + "]" }, before, after)
 	}
 }
 
 // byKey returns elements by a field. It reports false if one does not have it, or two have the same.
 func byKey(list []any, key string) (map[string]any, bool) {
+	if len(list) > 0 {
+		if _, ok := keyOf(list[0], key); !ok {
+			return nil, false
+		}
+	}
 	out := make(map[string]any, len(list))
 	for _, e := range list {
-		m, _ := e.(map[string]any)
-		value, ok := m[key]
+		name, ok := keyOf(e, key)
 		if !ok {
 			return nil, false
 		}
-		name := fmt.Sprint(value)
 		if _, double := out[name]; double {
 			return nil, false
 		}
 		out[name] = e
 	}
 	return out, true
+}
+
+// keyOf returns the value of a field of an element, if it is neither a map nor a list.
+func keyOf(element any, key string) (string, bool) {
+	m, _ := element.(map[string]any)
+	switch value := m[key].(type) {
+	case nil, map[string]any, []any:
+		return "", false
+	case string:
+		return value, true
+	default:
+		return fmt.Sprint(value), true
+	}
 }
