@@ -79,31 +79,32 @@ func profileIn(cmd *cobra.Command, name string) (local.Profile, error) {
 	return p.Located()
 }
 
-// stoppedOf returns the clusters that do not run, and the others. A cluster that was not started with the same prefix
-// is an error.
-func stoppedOf(all []local.Profile, s local.Settings) (stopped, running []local.Profile, err error) {
+// stoppedOf returns the clusters that do not run, those that do, and, with the errors, those whose settings cannot be
+// read. A cluster that was not started with the same prefix is an error.
+func stoppedOf(all []local.Profile, s local.Settings) (stopped, running []local.Profile, unread []local.Started, err error) {
 	for _, p := range all {
 		i, runs, err := p.Instance()
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		of, exists, err := p.Fleet()
 		if err != nil {
-			return nil, nil, err
+			unread = append(unread, local.Started{Profile: p, Err: err})
+			continue
 		}
 		if (runs || exists) && of != s.Fleet {
-			return nil, nil, fmt.Errorf("cluster %s exists already, and was not started with --%s: pass another --name; nothing was changed", p.Name, clustersFlag)
+			return nil, nil, nil, fmt.Errorf("cluster %s exists already, and was not started with --%s: pass another --name; nothing was changed", p.Name, clustersFlag)
 		}
 		switch {
 		case !runs:
 			stopped = append(stopped, p)
 		case i.Starting():
-			return nil, nil, fmt.Errorf("cluster %s is already being started by process %d; wait for it", p.Name, i.Process.PID)
+			return nil, nil, nil, fmt.Errorf("cluster %s is already being started by process %d; wait for it", p.Name, i.Process.PID)
 		default:
 			running = append(running, p)
 		}
 	}
-	return stopped, running, nil
+	return stopped, running, unread, nil
 }
 
 // upFleet starts the clusters of a fleet that do not run, in one process.
@@ -115,7 +116,7 @@ func upFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters int) 
 	if err != nil {
 		return err
 	}
-	stopped, ready, err := stoppedOf(all, asked)
+	stopped, ready, unread, err := stoppedOf(all, asked)
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,10 @@ func upFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters int) 
 	if len(ready) > 0 {
 		_, _ = fmt.Fprintf(out, "%s: already running\n", count(ready))
 	}
-	var failed error
+	for _, u := range unread {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "cluster %s did not start: %v\n", u.Profile.Name, u.Err)
+	}
+	failed := notStarted(unread)
 	if len(stopped) > 0 {
 		if err := startable(cmd, stopped, asked); err != nil {
 			return err
@@ -137,10 +141,11 @@ func upFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters int) 
 		if cmd.Context().Err() != nil {
 			return fmt.Errorf("%w: %s stopped again", context.Cause(cmd.Context()), count(stopped))
 		}
-		var started, not []local.Profile
+		var started []local.Profile
+		not := unread
 		for _, r := range results {
 			if r.Err != nil {
-				not = append(not, r.Profile)
+				not = append(not, r)
 				if err == nil {
 					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "cluster %s did not start: %v%s\n", r.Profile.Name, r.Err, seeAlso(r.Profile.Log()))
 				}
@@ -151,8 +156,8 @@ func upFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters int) 
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s did not start: %w%s", count(stopped), err, seeAlso(stopped[0].Log()))
-		case len(not) > 0:
-			failed = fmt.Errorf("%s did not start", count(not))
+		default:
+			failed = notStarted(not)
 		}
 		if len(started) > 0 {
 			_, _ = fmt.Fprintf(out, "%s: ready after %v\n", count(started), time.Since(began).Round(time.Millisecond))
@@ -168,6 +173,18 @@ func upFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters int) 
 	}
 	_, _ = fmt.Fprintf(out, "contexts in %s, such as %q\n", file, ready[0].Context())
 	return failed
+}
+
+// notStarted returns an error that names the clusters that did not start, nil if there are none.
+func notStarted(not []local.Started) error {
+	if len(not) == 0 {
+		return nil
+	}
+	var all []local.Profile
+	for _, s := range not {
+		all = append(all, s.Profile)
+	}
+	return fmt.Errorf("%s did not start", count(all))
 }
 
 // count returns the number of clusters and, if they are few, their names.
@@ -251,16 +268,25 @@ func serveFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters in
 			}
 		}
 	}
-	own, _, err := stoppedOf(all, asked)
+	own, _, unread, err := stoppedOf(all, asked)
 	if err != nil {
 		return err
+	}
+	var failed []error
+	for _, u := range unread {
+		err := fmt.Errorf("cluster %s: %w", u.Profile.Name, u.Err)
+		failed = append(failed, err)
+		log(cmd.ErrOrStderr()).ErrorContext(cmd.Context(), "the cluster is not started, the others are", "err", err)
 	}
 	if !brief {
 		if err := startable(cmd, own, asked); err != nil {
 			return err
 		}
 	}
-	if len(own) == 0 {
+	switch {
+	case len(own) == 0 && len(unread) > 0:
+		return errors.Join(failed...)
+	case len(own) == 0:
 		return fmt.Errorf("%s: already running", count(all))
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
@@ -278,7 +304,6 @@ func serveFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters in
 	common.Go(func(ctx context.Context) { _ = follow(ctx) })
 	report := r.Share(len(own))
 	var mu sync.Mutex
-	var failed []error
 	group := run.NewGroup(ctx, 0)
 	for _, p := range own {
 		group.Go(func(ctx context.Context) {
@@ -359,12 +384,19 @@ func downFleet(cmd *cobra.Command, o Options, purge bool) error {
 	}
 	found, err := home.Clusters()
 	var ended []local.Profile
+	var unread []error // about clusters that may belong to the others
 	var mu sync.Mutex
 	var failed []error
 	ending := run.NewGroup(cmd.Context(), endsAtOnce)
 	for _, c := range found {
 		of, _, fleetErr := c.Fleet()
-		if fleetErr != nil || of != prefix || !c.Running && !purge {
+		if !c.Running && !purge {
+			continue
+		}
+		if fleetErr != nil && local.InFleet(c.Name, prefix) {
+			unread = append(unread, fmt.Errorf("cluster %s was left as it is: %w", c.Name, fleetErr))
+		}
+		if fleetErr != nil || of != prefix {
 			continue
 		}
 		ended = append(ended, c.Profile)
@@ -380,14 +412,15 @@ func downFleet(cmd *cobra.Command, o Options, purge bool) error {
 		failed = append(failed, local.ForgetAll(cmd.Context(), ended, flag(cmd, "kubeconfig")))
 	}
 	if err := errors.Join(failed...); err != nil {
-		return err
+		return errors.Join(append(unread, err)...)
 	}
 	slices.SortFunc(ended, func(a, b local.Profile) int { // NAME-2 before NAME-10
 		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
 	switch {
 	case len(ended) == 0 && err != nil:
-		return err
+		return errors.Join(append(unread, err)...)
+	case len(ended) == 0 && len(unread) > 0:
 	case len(ended) == 0:
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "no cluster of %s is running\n", prefix)
 	case purge:
@@ -395,7 +428,7 @@ func downFleet(cmd *cobra.Command, o Options, purge bool) error {
 	default:
 		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: stopped\n", count(ended))
 	}
-	return nil
+	return errors.Join(unread...)
 }
 
 // endsAtOnce is how many clusters are stopped at the same time: their ends mostly wait for the disk.

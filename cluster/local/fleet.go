@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -36,6 +37,13 @@ func FleetNames(prefix string, clusters int) ([]string, error) {
 		names = append(names, name)
 	}
 	return names, nil
+}
+
+// InFleet reports whether a name is one of those of clusters that are started together: PREFIX-1 and so on.
+func InFleet(name, prefix string) bool {
+	number, ok := strings.CutPrefix(name, prefix+"-")
+	n, err := strconv.Atoi(number)
+	return ok && err == nil && n >= 1 && n <= MaxClusters && strconv.Itoa(n) == number
 }
 
 // Fleet returns the prefix of the clusters that the cluster was first started with, or "" if it was started alone. It

@@ -35,6 +35,14 @@ func TestFleetNames(t *testing.T) {
 	}
 }
 
+func TestInFleet(t *testing.T) {
+	for name, want := range map[string]bool{"ci-1": true, "ci-500": true, "ci-501": false, "ci-0": false, "ci-01": false, "ci": false, "ci-a": false, "other-1": false} {
+		if got := InFleet(name, "ci"); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
 // A pipe collects reports and counts its ends.
 type pipe struct {
 	bytes.Buffer
