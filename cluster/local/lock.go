@@ -20,7 +20,7 @@ import (
 // Remove removes the data of the cluster, unless a process uses it (perhaps of a cluster
 // with another name), or the directory is not the data of a cluster, the record
 // of that directory by [Profile.Record], and the remains of [Profile.Stage]. It reports whether there was any data.
-// It blocks for up to a few seconds while the cluster is being started.
+// A data directory that is a mount point stays, empty. It blocks for up to a few seconds while the cluster is being started.
 func (p Profile) Remove(ctx context.Context) (bool, error) {
 	had, err := p.removeData(ctx)
 	if err != nil {
@@ -63,13 +63,20 @@ func (p Profile) removeData(ctx context.Context) (bool, error) {
 	}
 	defer release()
 	// A privileged pod may have mounted something in a volume.
-	if err := mounts.UnmountBelow(p.DataDir); err != nil {
+	if err := mounts.UnmountInside(p.DataDir); err != nil {
 		return true, fmt.Errorf("removing the data directory: %w", err)
 	}
-	if err := removal.Tree(p.DataDir); err != nil {
+	if err := removal.Tree(p.DataDir); err != nil && !emptied(p.DataDir) {
 		return true, fmt.Errorf("removing the data directory: %w", err)
 	}
 	return true, nil
+}
+
+// emptied reports whether a directory that could not be removed is empty: a mount point of the user, or a directory in one
+// that belongs to another user, stays.
+func emptied(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) == 0
 }
 
 // Alone blocks while another process cleans up after the cluster (`up` does it

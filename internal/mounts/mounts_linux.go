@@ -16,7 +16,9 @@ import (
 // detach removes a mount in use from the directory tree.
 const detach = unix.MNT_DETACH
 
-func unmountBelow(dir string, top, below int) error {
+// unmountBelow unmounts what is mounted below dir with the flags below, and, if itself is set, what is mounted at dir with
+// the flags top.
+func unmountBelow(dir string, itself bool, top, below int) error {
 	real, err := filepath.EvalSymlinks(dir) // as the kernel names mounts
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -29,6 +31,9 @@ func unmountBelow(dir string, top, below int) error {
 	}
 	var errs []error
 	for _, m := range slices.Backward(mounts) {
+		if m.Mountpoint == real && !itself {
+			continue
+		}
 		flags := below
 		if m.Mountpoint == real && len(errs) == 0 {
 			flags = top

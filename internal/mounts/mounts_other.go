@@ -13,7 +13,7 @@ const (
 	NoPrograms = 0
 )
 
-func unmountBelow(string, int, int) error { return nil }
+func unmountBelow(string, bool, int, int) error { return nil }
 
 // New is not supported.
 func New(string, string, uintptr, string) error { return errors.ErrUnsupported }
