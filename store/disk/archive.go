@@ -35,7 +35,8 @@ import (
 // So the state at any revision is a snapshot and a part of the segments after it, see past.go. A crash between the
 // rename of a new snapshot and the moves leaves old files where they were; the next start moves them. Generations go as
 // a whole, oldest first: at a start and after a fold those whose last write is older than History.Keep, and those
-// beyond History.Max; and one after the other when the disk is full, because history is worth less than writes.
+// beyond History.Max; and one after the other when the disk is full, because history is worth less than writes. After
+// a fold that a purge or a change of keys asked for, a goroutine of its own writes the files of the history again.
 
 // History says which superseded writes are kept.
 type History struct {
