@@ -134,7 +134,7 @@ func upFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters int) 
 	}
 	failed := notStarted(unread)
 	if len(stopped) > 0 {
-		if err := startable(cmd, stopped, asked); err != nil {
+		if err := startable(cmd, stopped, asked, clusters); err != nil {
 			return err
 		}
 		results, err := startFleet(cmd, stopped, asked, clusters)
@@ -203,13 +203,13 @@ func count(all []local.Profile) string {
 }
 
 // startable returns an error for settings or data with which the clusters could not be started.
-func startable(cmd *cobra.Command, all []local.Profile, asked local.Settings) error {
+func startable(cmd *cobra.Command, all []local.Profile, asked local.Settings, clusters int) error {
 	for _, p := range all {
 		s, err := p.Settle(asked, nil)
 		if err != nil {
 			return err
 		}
-		err = errors.Join(p.CheckExpired(s, time.Now()), checkNoMember(p), checkDataDir(cmd, p), checkCopy(cmd, p), warnOfOtherData(cmd, p))
+		err = errors.Join(p.CheckExpired(s, clusters, time.Now()), checkNoMember(p), checkDataDir(cmd, p), checkCopy(cmd, p), warnOfOtherData(cmd, p))
 		if err != nil {
 			return err
 		}
@@ -279,7 +279,7 @@ func serveFleet(cmd *cobra.Command, o Options, asked local.Settings, clusters in
 		log(cmd.ErrOrStderr()).ErrorContext(cmd.Context(), "the cluster is not started, the others are", "err", err)
 	}
 	if !brief {
-		if err := startable(cmd, own, asked); err != nil {
+		if err := startable(cmd, own, asked, clusters); err != nil {
 			return err
 		}
 	}

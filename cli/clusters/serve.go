@@ -113,7 +113,7 @@ func serve(cmd *cobra.Command, o Options, asked local.Settings, r local.Reporter
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(p.CheckExpired(s, time.Now()), checkSurroundings(s, simulate)); err != nil {
+	if err := errors.Join(p.CheckExpired(s, 0, time.Now()), checkSurroundings(s, simulate)); err != nil {
 		return err
 	}
 	service := Service{

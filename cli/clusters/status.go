@@ -94,6 +94,9 @@ func stopped(cmd *cobra.Command, p local.Profile) error {
 	case member:
 		return fmt.Errorf("node %s of the cluster at %s is not running; start it with %s", m.Settings.NodeName, m.Server, hint(cmd, "join"))
 	}
+	if e, err := p.Expiry(); err == nil && e.Expired(time.Now()) {
+		return p.CheckExpired(local.Settings{Expiry: e}, 0, time.Now())
+	}
 	return fmt.Errorf("cluster %s is not running; start it with %s", p.Name, hint(cmd, "up"))
 }
 
@@ -140,6 +143,9 @@ func describe(cmd *cobra.Command, c local.Found) {
 		row("State", "%s", state(c))
 		if m, member, err := c.Member(); err == nil && member {
 			row("Node", "%s of the cluster at %s", m.Settings.NodeName, m.Server)
+		}
+		if e, err := c.Expiry(); err == nil && e.Expired(time.Now()) {
+			row("Expired", "at %s, and is not removed because it did not run", e.At.Format(time.RFC3339))
 		}
 		row("Data", "%s%s", c.DataDir, dataNote(c.Profile))
 		return
@@ -275,7 +281,11 @@ func encode(cmd *cobra.Command, v any) error {
 // stopped cluster its name and data directory.
 func printObject(cmd *cobra.Command, c local.Found) {
 	if !c.Running {
-		_ = encode(cmd, map[string]string{"name": c.Name, "dataDir": c.DataDir, "state": state(c)})
+		object := map[string]string{"name": c.Name, "dataDir": c.DataDir, "state": state(c)}
+		if e, err := c.Expiry(); err == nil && !e.At.IsZero() {
+			object["expires"] = e.At.Format(time.RFC3339)
+		}
+		_ = encode(cmd, object)
 		return
 	}
 	i := c.Instance

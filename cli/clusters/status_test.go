@@ -52,12 +52,18 @@ func TestStoppedNodeIsStartedByJoin(t *testing.T) {
 	if err := joined.KeepMember(local.Member{Server: "https://192.0.2.1:6443", Settings: local.Settings{NodeName: "n2"}}); err != nil {
 		t.Fatal(err)
 	}
+	expired := local.Profile{Name: "three", DataDir: t.TempDir()}
+	saved := `{"expiry":{"after":"1h","at":"2026-01-01T00:00:00Z"}}`
+	if err := os.WriteFile(filepath.Join(expired.DataDir, "cluster.json"), []byte(saved), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cmd := &cobra.Command{Use: "status"}
 	for _, tt := range []struct {
 		err  error
 		want string
 	}{
 		{stopped(cmd, own), "cluster own is not running; start it with `sampan up`"},
+		{stopped(cmd, expired), "`sampan up --name=three --expires=none` keeps it"},
 		{stopped(cmd, joined), "node n2 of the cluster at https://192.0.2.1:6443 is not running; start it with `sampan join`"},
 		{noCredentials(cmd, own), "start it with `sampan up`"},
 		{noCredentials(cmd, joined), "run `sampan kubeconfig` on the machine of that API server"},

@@ -153,7 +153,7 @@ func start(cmd *cobra.Command, o Options, p local.Profile, asked local.Settings,
 	if err != nil {
 		return local.Instance{}, err
 	}
-	if err := errors.Join(p.CheckExpired(s, time.Now()), checkSurroundings(s, simulate)); err != nil {
+	if err := errors.Join(p.CheckExpired(s, 0, time.Now()), checkSurroundings(s, simulate)); err != nil {
 		return local.Instance{}, err
 	}
 	if err := checkKubeletConfig(cmd, s); err != nil {

@@ -21,6 +21,9 @@ const NoExpiry = "none"
 // shortestExpiry is the shortest life of a cluster.
 const shortestExpiry = time.Second
 
+// longestExpiry is about the longest duration that Go has.
+const longestExpiry = "2562047h"
+
 // with returns a saved expiry with the one that is asked for at a start now.
 func (e Expiry) with(asked Expiry, now time.Time) Expiry {
 	switch asked.After {
@@ -42,17 +45,31 @@ func (e Expiry) check() error {
 		return nil
 	}
 	if d, err := time.ParseDuration(e.After); err != nil || d < shortestExpiry {
-		return fmt.Errorf("--expires: must be a duration >= %v, such as 1h, or %s, got %q", shortestExpiry, NoExpiry, e.After)
+		return fmt.Errorf("--expires: must be a duration >= %v and <= %s, such as 1h, or %s, got %q", shortestExpiry, longestExpiry, NoExpiry, e.After)
 	}
 	return nil
 }
 
-// CheckExpired returns an error if the cluster with these settings has expired.
-func (p Profile) CheckExpired(s Settings, now time.Time) error {
-	if at := s.Expiry.At; at.IsZero() || now.Before(at) {
+// Expired reports whether the cluster has expired.
+func (e Expiry) Expired(now time.Time) bool { return !e.At.IsZero() && !now.Before(e.At) }
+
+// Expiry returns the saved settings of the cluster's expiry.
+func (p Profile) Expiry() (Expiry, error) {
+	s, _, err := p.savedSettings()
+	return s.Expiry, err
+}
+
+// CheckExpired returns an error with advice if the cluster with these settings has expired. Clusters is how many are
+// started together, 0 for one alone.
+func (p Profile) CheckExpired(s Settings, clusters int, now time.Time) error {
+	if !s.Expiry.Expired(now) {
 		return nil
 	}
+	remove, keep := "--name="+p.Name, "--name="+p.Name
+	if clusters > 0 {
+		remove, keep = "--clusters --name="+s.Fleet, fmt.Sprintf("--clusters=%d --name=%s", clusters, s.Fleet)
+	}
 	return fmt.Errorf("cluster %s expired at %s, and was not running then, so its data is still in %s: "+
-		"`sampan down --purge --name=%[1]s` removes it, and `sampan up --name=%[1]s --expires=%[4]s` keeps it",
-		p.Name, s.Expiry.At.Format(time.RFC3339), p.DataDir, NoExpiry)
+		"`sampan down --purge %s` removes it, and `sampan up %s --expires=%s` keeps it",
+		p.Name, s.Expiry.At.Format(time.RFC3339), p.DataDir, remove, keep, NoExpiry)
 }

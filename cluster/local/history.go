@@ -70,7 +70,7 @@ func (s HistorySettings) check() error {
 	}
 	if s.Max != "" {
 		if bytes, err := parseSize(s.Max); err != nil || bytes < leastHistory {
-			return fmt.Errorf("--history-max: must be a size >= 128Mi, such as 1Gi, got %q", s.Max)
+			return fmt.Errorf("--history-max: must be a size >= 128Mi and < 8Ei, such as 1Gi, got %q", s.Max)
 		}
 	}
 	return nil

@@ -28,7 +28,8 @@ func TestHistorySettings(t *testing.T) {
 	for bad, want := range map[HistorySettings]string{
 		{Keep: "1s"}:   "--history: must be a duration >= 1m0s",
 		{Keep: "day"}:  `--history: must be a duration >= 1m0s, such as 24h, or none, got "day"`,
-		{Max: "64Mi"}:  `--history-max: must be a size >= 128Mi, such as 1Gi, got "64Mi"`,
+		{Max: "64Mi"}:  `--history-max: must be a size >= 128Mi and < 8Ei, such as 1Gi, got "64Mi"`,
+		{Max: "10Ei"}:  `--history-max: must be a size >= 128Mi and < 8Ei, such as 1Gi, got "10Ei"`,
 		{Max: "large"}: "--history-max: must be a size",
 	} {
 		if err := bad.check(); err == nil || !strings.Contains(err.Error(), want) {
