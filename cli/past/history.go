@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -245,8 +246,11 @@ func (p *printer) describe(b *bytes.Buffer, c changes.Change) {
 	if c.Agent != "" {
 		by += " (" + c.Agent + ")"
 	}
-	if by == "" {
+	switch {
+	case by == "":
 		by = "(unknown)"
+	case strings.ContainsFunc(by, unicode.IsControl): // both are the client's choice, and a line break would forge a change
+		by = strconv.Quote(by)
 	}
 	fmt.Fprintf(b, "%s  %d  %s  %s  %s\n", at, c.Revision, name, c.Operation, by)
 	writeFields(b, c.Fields, c.More)
