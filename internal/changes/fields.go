@@ -131,6 +131,17 @@ func (c *comparison) compare(before, after any) {
 
 // compareMaps compares the values with the same name, in the order of the names as long as changes are shown.
 func (c *comparison) compareMaps(step func(name string) string, a, b map[string]any) {
+	if c.full() {
+		for name, before := range a {
+			c.compare(before, b[name])
+		}
+		for name, after := range b {
+			if _, ok := a[name]; !ok {
+				c.compare(nil, after)
+			}
+		}
+		return
+	}
 	var differ names
 	for name, before := range a {
 		if after, ok := b[name]; !ok || !sameScalar(before, after) {
@@ -142,9 +153,7 @@ func (c *comparison) compareMaps(step func(name string) string, a, b map[string]
 			differ.StringSlice = append(differ.StringSlice, name)
 		}
 	}
-	if !c.full() {
-		heap.Init(&differ) // sorting all names would cost more than the first ones do
-	}
+	heap.Init(&differ) // sorting all names would cost more than the first ones do
 	for !c.full() && differ.Len() > 0 {
 		name, _ := heap.Pop(&differ).(string)
 		c.at(func() string { return step(name) }, a[name], b[name])
