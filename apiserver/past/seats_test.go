@@ -8,7 +8,7 @@ import (
 	"github.com/sampan-io/sampan/internal/run"
 )
 
-// A user has two seats at most, and all together four. One that is given back wakes those who wait.
+// A user has two seats at most, and all together four. One that is given back wakes the others.
 func TestSeatsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSeats()

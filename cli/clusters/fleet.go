@@ -79,8 +79,8 @@ func profileIn(cmd *cobra.Command, name string) (local.Profile, error) {
 	return p.Located()
 }
 
-// stoppedOf returns the clusters that do not run, those that do, and, with the errors, those whose settings cannot be
-// read. A cluster that was not started with the same prefix is an error.
+// stoppedOf returns the clusters that do not run, the running ones, and, with the errors, the ones whose settings
+// cannot be read. A cluster that was not started with the same prefix is an error.
 func stoppedOf(all []local.Profile, s local.Settings) (stopped, running []local.Profile, unread []local.Started, err error) {
 	for _, p := range all {
 		i, runs, err := p.Instance()

@@ -276,7 +276,7 @@ func (p *purges) take() purgeList {
 	return list
 }
 
-// end tells all requests their result.
+// end ends all requests with a result.
 func (l purgeList) end(err error) {
 	for _, p := range l {
 		p.done(err)
