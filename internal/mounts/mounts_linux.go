@@ -16,7 +16,7 @@ import (
 // detach removes a mount in use from the directory tree.
 const detach = unix.MNT_DETACH
 
-// unmountBelow unmounts what is mounted below dir with the flags below, and, if itself is set, what is mounted at dir with
+// unmountBelow unmounts the mounts below dir with the flags below, and, if itself is set, the mounts at dir with
 // the flags top.
 func unmountBelow(dir string, itself bool, top, below int) error {
 	real, err := filepath.EvalSymlinks(dir) // as the kernel names mounts
@@ -64,6 +64,6 @@ func Bind(from, to string) error { return unix.Mount(from, to, "", unix.MS_BIND,
 // Share makes the mount at dir a shared one (mount_namespaces(7)).
 func Share(dir string) error { return unix.Mount("", dir, "", unix.MS_SHARED, "") }
 
-// Detach removes the mount at path from the directory tree; its users keep it. It follows no symbolic link. The error is
-// EINVAL if nothing is mounted there.
+// Detach removes the mount at path from the directory tree; its users keep it. It follows no symbolic link. The error
+// is EINVAL if nothing is mounted there.
 func Detach(path string) error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH) }

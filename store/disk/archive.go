@@ -110,7 +110,7 @@ func (a *archive) retire(old []entry) {
 	keep := a.keep.keeps()
 	if len(old) > 0 && keep {
 		if err := a.makeDir(); err != nil {
-			a.log.Warn("there is no directory for the history: superseded records are not kept", "err", err)
+			a.log.Warn("cannot use the directory of the history: superseded records are not kept", "err", err)
 			keep = false
 		}
 	}
@@ -168,7 +168,7 @@ func (a *archive) entries() ([]fs.DirEntry, error) {
 	return slices.DeleteFunc(all, func(e fs.DirEntry) bool { return !isStoreFile(e.Name()) }), err
 }
 
-// generations returns the kept files, oldest first. What is not a regular file does not count. The caller holds files.
+// generations returns the kept files, oldest first. Only regular files count. The caller holds files.
 func (a *archive) generations() ([]generation, error) {
 	all, err := a.entries() // by name: segment 14 stands before the snapshot that it is in
 	if err != nil {

@@ -31,7 +31,7 @@ type pastFile struct {
 	until uint64 // sequence of the first frame of the next segment; 0: it is not known
 }
 
-// openRegular opens a file for reading. It does not block, and what is not a regular file is damage.
+// openRegular opens a file for reading. It does not block, and anything but a regular file is damage.
 func openRegular(name string) (*os.File, error) {
 	irregular := &CorruptError{name, 0, "it is not a regular file"}
 	if info, err := os.Lstat(name); err != nil {
