@@ -283,8 +283,12 @@ func TestAtIsRefusedElsewhere(t *testing.T) {
 	w.write("configmaps", mapOf("a", "other", "1"))
 	const path = "/api/v1/namespaces/a/configmaps"
 	for _, tt := range [][2]string{
-		{http.MethodDelete, path + "/other?at=1h"}, {http.MethodGet, path + "/other?at="}, {http.MethodGet, path + "?at"},
-		{http.MethodGet, path + "?at=1&at=2"}, {http.MethodGet, path + "?at=1&watch=1"}, {http.MethodPatch, path + "/other?fieldManager=m&at=1"},
+		{http.MethodDelete, path + "/other?at=1h"},
+		{http.MethodGet, path + "/other?at="},
+		{http.MethodGet, path + "?at"},
+		{http.MethodGet, path + "?at=1&at=2"},
+		{http.MethodGet, path + "?at=1&watch=1"},
+		{http.MethodPatch, path + "/other?fieldManager=m&at=1"},
 	} {
 		if code, body := w.ask("admin", tt[0], tt[1]); code != http.StatusBadRequest || !strings.Contains(body, `"at: must `) {
 			t.Errorf("%s %s: %d %s", tt[0], tt[1], code, body)
