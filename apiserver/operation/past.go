@@ -2,6 +2,7 @@ package operation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -53,7 +54,11 @@ func (o *Operations) lookupAt(ctx context.Context, t *Target) (*codec.Item, stor
 			return nil, 0, err
 		}
 	}
-	if fault := item.Fault(); fault != nil {
+	fault := item.Fault()
+	if errors.Is(fault, past.ErrPurged) {
+		return nil, 0, apierrors.NewResourceExpired(fmt.Sprintf("%s as it was at revision %d was purged from the history", t, state.Revision))
+	}
+	if fault != nil {
 		return nil, 0, apierrors.NewInternalError(fmt.Errorf("%s as it was at revision %d cannot be read: %w", t, state.Revision, fault))
 	}
 	return item, state.Revision, nil

@@ -337,7 +337,7 @@ func (d differ) change(ctx context.Context, kind *catalog.Kind, w store.PastWrit
 // object returns an entry as an object, as JSON decodes it, in the version that is stored.
 func (d differ) object(ctx context.Context, kind *catalog.Kind, e store.Entry) (map[string]any, error) {
 	if e.Data == nil {
-		return nil, errPurged
+		return nil, ErrPurged
 	}
 	item, err := d.item(kind, e).In(ctx, kind)
 	if err != nil {
@@ -396,7 +396,41 @@ func (h *Handler) purge(r *http.Request, out *lines) error {
 	if err := h.History.opts.Store.Purge(ctx, match); err != nil {
 		return err
 	}
+	if q.Get("all") == "" {
+		if err := h.traces(ctx, user.Name, q, match); err != nil {
+			return err
+		}
+	}
 	return out.write(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
+}
+
+// traces returns an error if the history has no object of that name: the user may have meant another namespace.
+func (h *Handler) traces(ctx context.Context, user string, q url.Values, match func(key []byte) bool) error {
+	p, release, err := h.History.open(ctx, user)
+	if err != nil {
+		return err
+	}
+	defer release()
+	found, now := false, h.History.opts.Store.Revision()
+	_, err = p.Writes(ctx, store.PastQuery{Match: match, To: now, Limit: 1}, func(store.PastWrite) error {
+		found = true
+		return nil
+	})
+	if err == nil && !found {
+		err = p.State(ctx, now, match, func(store.Entry) error {
+			found = true
+			return nil
+		})
+	}
+	if err == nil && !found {
+		missing := apierrors.NewNotFound(schema.ParseGroupResource(q.Get("resource")), q.Get("name"))
+		if ns := q.Get("namespace"); ns != "" {
+			missing.ErrStatus.Message += fmt.Sprintf(" in namespace %q", ns)
+		}
+		missing.ErrStatus.Message += " of the history: nothing was purged"
+		err = missing
+	}
+	return err
 }
 
 // purged returns the key of the object that is to be purged.

@@ -169,7 +169,7 @@ func (d decoder) item(kind *catalog.Kind, e store.Entry) *codec.Item {
 
 func (d decoder) placed(kind *catalog.Kind, e store.Entry) *codec.Item {
 	if e.Data == nil {
-		return codec.Unreadable(kind, e.Key, errPurged)
+		return codec.Unreadable(kind, e.Key, ErrPurged)
 	}
 	v, err := d.decode(e.Key, append([]byte(nil), e.Data...))
 	if err != nil {
@@ -178,5 +178,5 @@ func (d decoder) placed(kind *catalog.Kind, e store.Entry) *codec.Item {
 	return codec.ItemOf(kind, e.Key, v)
 }
 
-// errPurged is why a value that was purged cannot be read.
-var errPurged = errors.New("its value was purged from the history")
+// ErrPurged says that a value was purged.
+var ErrPurged = errors.New("its value was purged from the history")

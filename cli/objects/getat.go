@@ -60,11 +60,26 @@ func (c *get) earlier(ctx context.Context, s *session.Session, i resource.Info) 
 	}
 	list, ok := obj.(*unstructured.UnstructuredList)
 	if !ok {
-		return []runtime.Object{obj}, nil
+		return c.forWrites([]runtime.Object{obj}), nil
 	}
 	all := make([]runtime.Object, len(list.Items))
 	for n := range list.Items {
 		all[n] = &list.Items[n]
 	}
-	return all, nil
+	return c.forWrites(all), nil
+}
+
+// forWrites takes the resource version and the UID from objects that are printed whole, which can then be written again
+// with replace, apply or create. With them it would be a conflict.
+func (c *get) forWrites(objs []runtime.Object) []runtime.Object {
+	if c.Output != "yaml" && c.Output != "json" {
+		return objs
+	}
+	for _, o := range objs {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			unstructured.RemoveNestedField(u.Object, "metadata", "resourceVersion")
+			unstructured.RemoveNestedField(u.Object, "metadata", "uid")
+		}
+	}
+	return objs
 }

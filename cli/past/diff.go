@@ -33,14 +33,18 @@ func Diff(g *session.Globals) *cobra.Command {
 		Use:   "diff TYPE/NAME… --from=MOMENT [--to=MOMENT]",
 		Short: "Show the fields of objects that differ between two moments",
 		Long: "Show the fields of objects that differ between two moments, or between one and now. Values of Secrets are masked. The exit code\n" +
-			"is 1 if there are differences, as of kubectl diff, which compares files with the cluster.\n\n" +
+			"is 1 if there are differences, and larger after an error, as of kubectl diff, which compares files with the cluster.\n\n" +
 			"The cluster has to keep its history: sampan up --history=24h.",
 		Example: "  sampan diff deployment/web --from=10m\n  sampan diff configmap/app --from=2026-11-29T04:00:00Z --to=2026-11-29T05:00:00Z",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || d.from == "" {
 				return exit.Usage(cmd.CommandPath(), errors.New("name objects as TYPE/NAME, and the earlier moment with --from: "+momentHelp))
 			}
-			return d.run(cmd.Context(), args)
+			err := d.run(cmd.Context(), args)
+			if differs := (*exit.Error)(nil); err != nil && !errors.As(err, &differs) && exit.Code(err) == exit.Wrong {
+				err = exit.With(exit.Failed, err) // 1 says that there are differences
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()

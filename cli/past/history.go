@@ -175,16 +175,18 @@ type printer struct {
 
 // print prints the changes that a query asks for.
 func (p *printer) print(ctx context.Context, s *session.Session, query url.Values) error {
-	first := p.printed
+	first, begun := p.printed, changes.Created
 	end, err := changesOf(ctx, s, query, func(h changes.Header) { p.head = h }, func(c changes.Change) error {
-		if p.printed == first && p.Output == "" && c.Operation != changes.Created && p.since == "" {
-			_, _ = fmt.Fprintln(p.Err, "Earlier changes are not kept"+p.begins()+".")
+		if p.printed == first {
+			begun = c.Operation
 		}
-		p.printed++
 		return p.change(c)
 	})
 	if err != nil {
 		return err
+	}
+	if end.Earlier == 0 && begun != changes.Created && p.Output == "" && p.since == "" {
+		_, _ = fmt.Fprintln(p.Err, "Earlier changes are not kept"+p.begins()+".")
 	}
 	if end.Earlier > 0 {
 		_, _ = fmt.Fprintf(p.Err, "%d earlier changes are not shown: pass --limit or --since.\n", end.Earlier)

@@ -52,7 +52,11 @@ func purgeCommand(g *session.Globals) *cobra.Command {
 				if err := purge(cmd.Context(), s, query); err != nil {
 					return err
 				}
-				_, _ = fmt.Fprintf(g.Out, "earlier values of %s purged\n", i)
+				where := ""
+				if i.Namespace != "" {
+					where = " in namespace " + i.Namespace
+				}
+				_, _ = fmt.Fprintf(g.Out, "earlier values of %s%s purged\n", i, where)
 			}
 			return nil
 		},

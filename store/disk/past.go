@@ -277,12 +277,12 @@ func (s *segmentPast) readFirst() (err error) {
 func (c chain) span() store.PastSpan {
 	var out store.PastSpan
 	for _, s := range c {
+		if s.stamp.at > 0 { // earlier writes are of a time without history, and have no times
+			out.From, out.Since = s.stamp.revision-1, time.UnixMilli(s.stamp.at)
+			break
+		}
 		if out.From == 0 && s.first.revision > 0 && c[0].number > 1 {
 			out.From = s.first.revision - 1
-		}
-		if s.stamp.at > 0 {
-			out.Since = time.UnixMilli(s.stamp.at)
-			break
 		}
 	}
 	return out
@@ -494,7 +494,8 @@ func (a *archive) Writes(ctx context.Context, q store.PastQuery, each func(store
 		return 0, err
 	}
 	defer c.close()
-	part, err := c.from(max(q.After, c.span().From))
+	q.After = max(q.After, c.span().From)
+	part, err := c.from(q.After)
 	if err != nil {
 		return 0, err
 	}

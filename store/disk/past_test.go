@@ -355,3 +355,26 @@ func TestPastIsReadWhileFilesMove(t *testing.T) {
 		t.Error("nothing was read")
 	}
 }
+
+// TestHistoryBeginsWithItsFirstWrite turns history on for a store with writes, which have neither times nor authors.
+func TestHistoryBeginsWithItsFirstWrite(t *testing.T) {
+	dir, author := t.TempDir(), store.Author{User: "u"}
+	off := pastOptions
+	off.History = History{}
+	s := openPastStore(t, dir, off)
+	s.put(t, "pods/a", "first", author)
+	old := s.put(t, "pods/a", "second", author)
+	s.stop()
+	s = openPastStore(t, dir, pastOptions)
+	now := s.put(t, "pods/a", "third", author)
+	got := writesOf(t, s.past(t), store.PastQuery{Match: everyKey, To: now, Limit: 10})
+	if want := []string{shown(now, "pods/a", "second", "third", "u")}; !slices.Equal(got, want) {
+		t.Errorf("the history has %v, want %v", got, want)
+	}
+	if state, err := stateAt(t, s.past(t), now-1); err != nil || state["pods/a"] != "second" {
+		t.Errorf("before the first write with history: %v, %v", state, err)
+	}
+	if state, err := stateAt(t, s.past(t), old-1); !errors.Is(err, store.ErrExpired) {
+		t.Errorf("before the beginning: %v, %v, want that it is expired", state, err)
+	}
+}
