@@ -26,7 +26,7 @@ func TestPastOfOtherServersIsNoPresent(t *testing.T) {
 	for _, args := range []string{"get cm", "get cm -o yaml", "get cm/c0", "get cm/c0 -o json"} {
 		c.want(1, "", "error: --at: "+why, append(strings.Fields(args), "--at=10m")...)
 	}
-	c.want(1, "", "error: --from: "+why, "diff", "cm/c0", "--from=10m")
+	c.want(2, "", "error: --from: "+why, "diff", "cm/c0", "--from=10m")
 	if got := c.run("history"); got.code != 1 || !strings.Contains(got.err, "does not serve the history") {
 		t.Errorf("%+v", got)
 	}
@@ -54,8 +54,10 @@ func TestHistoryNeedsTheEnd(t *testing.T) {
     … and 3 more fields
 (no time)  7  deployment.apps/d  deleted  (unknown)
 `
-	c.want(0, out, "Earlier changes are not kept: the history begins at 2026-11-29T04:00:00Z.\n"+
-		"4 earlier changes are not shown: pass --limit or --since.\nChanges of types that you may not list are not shown: secrets.\n", "history", "-A")
+	const omitted = "Changes of types that you may not list are not shown: secrets.\n"
+	c.want(0, out, "4 earlier changes are not shown: pass --limit or --since.\n"+omitted, "history", "-A")
+	lines[3] = `{"end":true}`
+	c.want(0, out, "Earlier changes are not kept: the history begins at 2026-11-29T04:00:00Z.\n"+omitted, "history", "-A")
 	sent--
 	if got := c.run("history", "-A"); got.code != 1 || !strings.Contains(got.err, "reading the history: the server ended the answer too early") {
 		t.Errorf("without the end: %+v", got)

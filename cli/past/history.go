@@ -180,6 +180,7 @@ func (p *printer) print(ctx context.Context, s *session.Session, query url.Value
 		if p.printed == first {
 			begun = c.Operation
 		}
+		p.printed++
 		return p.change(c)
 	})
 	if err != nil {
