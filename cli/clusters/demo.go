@@ -126,7 +126,7 @@ func (d *demo) verb(ctx context.Context, in []byte, args ...string) error {
 }
 
 func (d *demo) quiet(ctx context.Context, in []byte, args ...string) error {
-	full := d.global()
+	full := d.global(args[0])
 	for i, a := range args {
 		if in != nil && i > 0 && args[i-1] == "-f" {
 			a = "-"
@@ -139,17 +139,16 @@ func (d *demo) quiet(ctx context.Context, in []byte, args ...string) error {
 	return nil
 }
 
-// global returns the global flags that the demo was called with, for the
-// commands that it calls.
-func (d *demo) global() []string {
+// global returns the global flags that the demo was called with, for a verb that it calls. All verbs but up are about the
+// objects of a context.
+func (d *demo) global(verb string) []string {
 	var args []string
 	for _, name := range []string{"name", "data-dir", "kubeconfig"} {
 		if v := flag(d.cmd, name); v != "" {
 			args = append(args, "--"+name+"="+v)
 		}
 	}
-	p, err := profileOf(d.cmd)
-	if err == nil {
+	if p, err := profileOf(d.cmd); err == nil && verb != "up" {
 		args = append(args, "--context="+p.Context())
 	}
 	return args
